@@ -68,6 +68,7 @@ class CoordinatorRuntime(Generic[S]):
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._instance = instance
+        self._partition_of = instance.partition_of
         self._clock = environment.clock
         self._offload = environment.offload
         self._topics = topics
@@ -142,6 +143,8 @@ class CoordinatorRuntime(Generic[S]):
         if leader_epoch is not None and leader_epoch != context.leader_epoch:
             raise NotCoordinator(f"epoch {leader_epoch} of {context.log.name} is over")
         outcome, end_offset = context.write(operation, producer)
+        if end_offset is None and outcome.response is not None:
+            return outcome.response  # as of most heartbeats: nothing to wait for
         return await context.answer(outcome, end_offset)
 
     def read(self, key: str, operation: Callable[[S], R]) -> R:
@@ -226,7 +229,7 @@ class CoordinatorRuntime(Generic[S]):
         await self._ensure_topic()
         name = self._instance.topic
         topic = self._topics.get(name)
-        index = self._partition_of(key) if self._partitions else 0
+        index = self._partition_of(key, self._partitions) if self._partitions else 0
         partition = None if topic is None else topic.partition(index)
         context = self._contexts.get(index)
         if (
@@ -241,16 +244,13 @@ class CoordinatorRuntime(Generic[S]):
         """The shards that serve requests now. May be called from any thread."""
         return [context.shard for context in list(self._contexts.values()) if context.is_active]
 
-    def _partition_of(self, key: str) -> int:
-        return self._instance.partition_of(key, self._partitions)
-
     def _context(self, key: str) -> ShardContext[S]:
         """The context that serves a key now."""
         if self._closed:
             raise CoordinatorNotAvailable()
         if not self._partitions:
             raise NotCoordinator()  # the client asks for the coordinator, which creates the topic
-        return self._context_of(self._partition_of(key))
+        return self._context_of(self._partition_of(key, self._partitions))
 
     def _context_of(self, index: int) -> ShardContext[S]:
         """The context that serves a partition now."""

@@ -135,12 +135,13 @@ class ShardContext(Generic[S]):
             CoordinatorNotAvailable: its log cannot be read or written.
             NotCoordinator: the leadership is over.
         """
+        if self.state is ShardState.ACTIVE and not self.log.is_offline:
+            return
         if self.state is ShardState.LOADING:
             raise CoordinatorLoadInProgress()
         if self.state is ShardState.CLOSED:
             raise NotCoordinator()
-        if self.is_unusable:
-            raise CoordinatorNotAvailable(f"{self.log.name} is offline")
+        raise CoordinatorNotAvailable(f"{self.log.name} is offline")
 
     def instant(self) -> Instant:
         """Now."""
@@ -288,7 +289,6 @@ class ShardContext(Generic[S]):
         Raises:
             BrokerError: the marker was not appended.
         """
-        self._check_not_closed()
         instant = self.instant()
         try:
             self.log.append_marker(producer, marker, now_ms=instant.timestamp_ms)
@@ -299,10 +299,6 @@ class ShardContext(Generic[S]):
         finally:
             self.arm()
         return self.log.end_offset
-
-    def _check_not_closed(self) -> None:
-        if self.state is ShardState.CLOSED:
-            raise NotCoordinator()
 
     def _apply(
         self,
@@ -317,7 +313,8 @@ class ShardContext(Generic[S]):
         """
         failure: BrokerError | None = None
         try:
-            self._check_not_closed()  # the operation itself may have ended the leadership
+            if self.state is ShardState.CLOSED:
+                raise NotCoordinator()  # the operation itself has ended the leadership
             if outcome.records:
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:

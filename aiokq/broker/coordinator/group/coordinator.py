@@ -45,6 +45,7 @@ class _GroupInstance:
 
     topic: Final = OFFSETS_TOPIC
     entries: Final = "groups"
+    partition_of = staticmethod(partition_by_hash)
 
     def __init__(
         self,
@@ -72,9 +73,6 @@ class _GroupInstance:
                 "segment.bytes": str(settings.offsets_topic_segment_bytes),
             },
         )
-
-    def partition_of(self, key: str, partitions: int) -> int:
-        return partition_by_hash(key, partitions)
 
     def shard_factory(self) -> GroupShardFactory:
         # The import takes tens of milliseconds, which a broker without groups need not spend.

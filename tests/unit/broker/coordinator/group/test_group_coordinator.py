@@ -12,14 +12,15 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.coordinator.group.coordinator import OFFSETS_TOPIC
-from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.broker.coordinator.record import CoordinatorRecord
+from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.coordinator.shard_context import ShardState
-from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN
+from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN, ShardLog
 from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.errors import KafkaError, UnknownServer
 from aiokq.fastpath import crc32c
+from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import read_header
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.group_records import OffsetCommitKey
@@ -125,16 +126,6 @@ async def until_loaded(broker, group="g"):
             return turns
         await asyncio.sleep(0)
     raise AssertionError("still loading")
-
-
-@pytest.mark.parametrize(
-    ("group", "partition"),
-    # Utils.abs("...".hashCode()) % 50, by Java
-    [("g", 3), ("billing", 9), ("", 0), ("größe", 7), ("👍", 14), ("polygenelubricants", 0)],
-)
-def test_a_groups_partition_is_javas(group, partition):
-    """A directory that moves between brokers keeps its groups; the last one hashes to -2^31."""
-    assert partition_by_hash(group, 50) == partition
 
 
 async def test_the_first_question_makes_the_offsets_topic():
@@ -558,6 +549,109 @@ async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
         assert [error.code for error in told] == [-1]
 
 
+def offset_commit(group, offset):
+    """An operation that commits an offset, as TxnOffsetCommit would."""
+    request = wire.OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            wire.OffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    wire.OffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=offset, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+    return lambda shard, instant: shard.commit_offsets(request, 9, instant)
+
+
+@pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_offsets_of_a_transaction_count_by_its_marker(kind, restarted):
+    """Until then the group has its old offset, and who requires a stable one is told to wait."""
+    producer = TransactionalProducer(7, 0)
+    broker = GroupBroker()
+    async with broker:
+        await broker.create("t")
+        await broker.find()
+        await broker.commit(5)
+        await broker.node.group_coordinator.write("g", offset_commit("g", 8), producer=producer)
+        files = broker.files
+        if not restarted:
+            await check_transaction(broker, producer, kind)
+    if restarted:
+        async with GroupBroker(files) as broker:
+            await until_loaded(broker)
+            await check_transaction(broker, producer, kind)
+    async with GroupBroker(files) as broker:
+        await until_loaded(broker)
+        assert await stable_offset(broker) == (8 if kind is ControlType.COMMIT else 5, 0)
+
+
+async def stable_offset(broker):
+    """The offset and the error code that somebody is told who requires a stable offset."""
+    response = await broker.ask(
+        wire.OffsetFetchRequest(
+            groups=[wire.OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=True
+        ),
+        9,
+    )
+    [one] = response.groups[0].topics[0].partitions
+    return one.committed_offset, one.error_code
+
+
+async def check_transaction(broker, producer, kind):
+    assert await broker.committed() == {("t", 0): 5}
+    assert await stable_offset(broker) == (-1, 88)
+    marker = EndTransactionMarker(kind, 0)
+    await broker.node.group_coordinator.end_transaction(0, producer, marker)
+    assert await stable_offset(broker) == (8 if kind is ControlType.COMMIT else 5, 0)
+
+
+async def test_a_group_goes_on_where_its_coordinator_is_elected_again():
+    """Members that wait are told to look for it; who was one still is, and offsets are there."""
+    async with GroupBroker() as broker:
+        await broker.create("t")
+        await broker.find()
+        member = await broker.join((await broker.join()).member_id)
+        await broker.sync(member.member_id, 1)
+        await broker.commit(5, member_id=member.member_id, generation_id_or_member_epoch=1)
+        waiting = asyncio.ensure_future(broker.join((await broker.join()).member_id))
+        await asyncio.sleep(0)
+        partition = broker.node.topics.partition(OFFSETS_TOPIC, 0)
+        broker.node.group_coordinator.resigned(partition)
+        assert (await waiting).error_code == 16
+        assert await broker.heartbeat(member.member_id, 1) == 16
+        partition.leader_epoch += 1
+        broker.node.group_coordinator.elected(partition)
+        await until_loaded(broker)
+        assert await broker.heartbeat(member.member_id, 1) == 0
+        assert await broker.committed() == {("t", 0): 5}
+
+
+async def test_a_group_that_is_made_while_its_coordinator_resigns_is_not_made():
+    """The first member is told to look for the coordinator, whose log has nothing of the group."""
+    async with GroupBroker() as broker:
+        await broker.find()
+        coordinator = broker.node.group_coordinator
+        partition = broker.node.topics.partition(OFFSETS_TOPIC, 0)
+        append = ShardLog.append
+
+        def resigns_first(log, *args, **options):
+            coordinator.resigned(partition)
+            partition.leader_epoch += 1
+            return append(log, *args, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ShardLog, "append", resigns_first)
+            assert (await broker.join()).error_code == 16
+        coordinator.elected(partition)
+        await until_loaded(broker)
+        assert (await broker.ask(wire.ListGroupsRequest(), 5)).groups == []
+
+
 async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
     """It reads files that are gone: neither may it stop the broker, nor bring back their groups."""
     broker = GroupBroker()
@@ -587,8 +681,6 @@ async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
 
 def test_partitions_that_could_not_be_loaded_for_a_moment_are_loaded_a_second_later(monkeypatch):
     """Each waits for its own failures: fifty that fail together are not fifty in a row."""
-    from aiokq.broker.coordinator.shard_log import ShardLog
-
     replay, failed = ShardLog.replay, set()
 
     async def fails_once(self, shard):
