@@ -1,7 +1,4 @@
-"""What the handlers of groups have in common: who asks, and which group may be asked for.
-
-Owns no group.
-"""
+"""Shared by the handlers of groups: the caller, validation of group ids, counting of errors."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ __all__ = ["caller_of", "check_group_id", "counted"]
 
 
 def caller_of(call: Call) -> Caller:
-    """The sender of a request as group members are known."""
+    """The sender of a request in the form that groups keep of their members."""
     return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version)
 
 
 def check_group_id(group_id: str) -> None:
-    """Refuse a group without a name; only offsets may be kept under it, as they always could.
+    """Refuse an empty group id. OffsetCommit and OffsetFetch accept it, as in Kafka.
 
     Raises:
         InvalidGroupId: it is empty.
@@ -34,6 +31,6 @@ def check_group_id(group_id: str) -> None:
 
 
 def counted(node: BrokerNode, error: BrokerError) -> int:
-    """The error's code, counted."""
+    """The code of an error, which is counted in the metrics."""
     node.counters.errors[error.name] += 1
     return error.code

@@ -1,4 +1,7 @@
-"""OffsetCommit (8), versions 2-10: a group remembers where it goes on in each partition.
+"""OffsetCommit (8), versions 2-10: commits a group's offsets.
+
+Partitions that do not exist are refused one by one (3, or 100 for topic ids), and metadata that is
+too long (12). Errors of the group (14, 15, 16, 22, 25, 27, 35, 69, 82, 113) apply to all others.
 
 v3  throttle time       v7  static members     v9   the consumer protocol
 v5  no retention time   v8  flexible           v10  topic ids in place of names
@@ -30,7 +33,7 @@ FIRST_WITH_TOPIC_IDS: Final = 10
 async def handle(
     node: BrokerNode, request: OffsetCommitRequest, call: Call
 ) -> OffsetCommitResponse:
-    """Commit what is for partitions that exist; what is not is refused, and the rest is not."""
+    """Commit the offsets of partitions that exist, and refuse the others."""
     refused = []
     accepted = []
     for topic in request.topics:
@@ -63,7 +66,7 @@ def _find(node: BrokerNode, topic: OffsetCommitRequestTopic, version: int) -> To
 def _sift(
     found: Topic | None, asked: OffsetCommitRequestTopic, version: int
 ) -> tuple[OffsetCommitRequestTopic | None, OffsetCommitResponseTopic | None]:
-    """The part of a topic that can be committed, named by both name and id, and the refusal."""
+    """The existing partitions of a topic, with its name and id, and the answer for the others."""
     if found is None:
         unknown = UnknownTopicId if version >= FIRST_WITH_TOPIC_IDS else UnknownTopicOrPartition
         return None, _answer(asked, unknown.code)
@@ -98,7 +101,7 @@ def _answer(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitResponseT
 
 
 def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
-    """Each topic once: clients keep a map of the answer."""
+    """The answers with each topic once, as clients put them into a map by topic."""
     if len(answers) < 2:
         return answers
     by_topic: dict[object, OffsetCommitResponseTopic] = {}

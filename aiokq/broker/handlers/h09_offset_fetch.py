@@ -1,4 +1,7 @@
-"""OffsetFetch (9), versions 1-10: where groups go on.
+"""OffsetFetch (9), versions 1-10: the committed offsets of groups.
+
+Errors of a group (14, 16, 25, 69, 113) do not affect the other groups of a request. Offsets that an
+open transaction may change are answered with 88 if the client requires stable ones (KIP-447).
 
 v2  null for all topics, an error of the group   v7  require_stable     v9   member epochs
 v3  throttle time                                v8  several groups     v10  topic ids
@@ -40,7 +43,7 @@ NO_OFFSET: Final = -1
 
 
 async def handle(node: BrokerNode, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
-    """The offsets of each group; one that fails leaves the others alone."""
+    """The offsets of each group, or its error."""
     if call.version < FIRST_WITH_GROUPS:
         group = _fetch(node, _as_group(request), request, call.version)
         return _as_single(group, call.version)
@@ -50,7 +53,7 @@ async def handle(node: BrokerNode, request: OffsetFetchRequest, call: Call) -> O
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """A request for one group in the form of version 8."""
+    """A request of the versions for one group, in the form of version 8."""
     topics = None
     if request.topics is not None:
         topics = [
@@ -61,7 +64,7 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _as_single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    """The answer for one group in the form before version 8."""
+    """The answer for one group, in the form of the versions before 8."""
     code = group.error_code if version < FIRST_WITH_GROUP_ERROR else 0
     return OffsetFetchResponse(
         error_code=group.error_code,
@@ -96,7 +99,7 @@ def _fetch(
         )
     except BrokerError as error:
         return _failed(group, counted(node, _for_fetch(error)), version)
-    if by_id:  # a topic that is gone has no id to name it by
+    if by_id:  # a deleted topic has no id to name it by
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
     answer.topics += unknown
     return answer
@@ -105,7 +108,7 @@ def _fetch(
 def _name_topics(
     node: BrokerNode, group: OffsetFetchRequestGroup, *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
-    """Give each topic its name and its id; the refusal of those whose id is not known.
+    """Complete each topic's name and id; returns the answer for unknown ids.
 
     By name, a topic that does not exist is asked for all the same: its offsets may outlive it.
     """
@@ -125,7 +128,7 @@ def _name_topics(
 
 
 def _for_fetch(error: BrokerError) -> BrokerError:
-    """Kafka's consumers before 3.9 do not expect 15 here; after 16 they ask for the coordinator."""
+    """16 in place of 15, which Kafka's consumers before 3.9 do not expect here."""
     return NotCoordinator(str(error)) if isinstance(error, CoordinatorNotAvailable) else error
 
 

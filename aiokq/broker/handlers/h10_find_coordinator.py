@@ -2,9 +2,10 @@
 
 v1  key type                  v4  several keys in one request
 v3  flexible                  v6  share groups (refused here)
-The first question makes `__consumer_offsets`. This node coordinates no transactions, and says so
-for good: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which librdkafka too takes as final, where
-COORDINATOR_NOT_AVAILABLE (15) would mean "ask again".
+The first request for a group creates `__consumer_offsets`; 15 if the group has no coordinator at
+present. This node coordinates no transactions, and answers TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+(53) for them, which clients, librdkafka too, take as final; after 15 they would retry. Other key
+types get 42.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FIRST_WITH_KEYS: Final = 4
 async def handle(
     node: BrokerNode, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
-    """The node of each key."""
+    """The coordinator of each key, or the error."""
     if call.version >= FIRST_WITH_KEYS:
         return FindCoordinatorResponse(
             coordinators=[

@@ -1,4 +1,7 @@
-"""JoinGroup (11), versions 0-9: a member of the classic protocol wants into the next generation.
+"""JoinGroup (11), versions 0-9: a member joins the next generation of a classic group.
+
+Answered when the generation begins. Errors: 14, 15, 16, 23, 24, 25, 26, 79 (join again with the
+member id that the answer gives), 81, 82. KIP-345, KIP-394.
 
 v1  rebalance timeout      v5  static members     v8  reason
 v2  throttle time          v6  flexible           v9  skip_assignment
@@ -22,7 +25,7 @@ FIRST_WITH_NULL_PROTOCOL: Final = 7
 
 
 async def handle(node: BrokerNode, request: JoinGroupRequest, call: Call) -> JoinGroupResponse:
-    """Join; the answer comes when the group has its next generation."""
+    """Have the member join; the answer comes with the next generation of the group."""
     if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(call)

@@ -1,4 +1,6 @@
-"""Heartbeat (12), versions 0-4: a member of the classic protocol is alive.
+"""Heartbeat (12), versions 0-4: restarts the session of a classic member.
+
+27 tells the member to join again. Errors: 15, 16, 22, 24, 25, 82.
 
 v1  throttle time   v3  static members   v4  flexible
 """
@@ -17,14 +19,14 @@ if TYPE_CHECKING:
 
 
 async def handle(node: BrokerNode, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
-    """Note the heartbeat; the answer says whether the member must join again."""
+    """Restart the session; the answer says whether the member has to join again."""
     try:
         check_group_id(request.group_id)
         return await node.group_coordinator.write(
             request.group_id, lambda shard, instant: shard.heartbeat(request, instant)
         )
     except CoordinatorLoadInProgress:
-        # It is not known yet whether the member is one; its session begins when that is known.
+        # Loading starts the sessions of all members, so there is nothing to do yet.
         return HeartbeatResponse(error_code=0)
     except BrokerError as error:
         return HeartbeatResponse(error_code=counted(node, error))

@@ -1,4 +1,6 @@
-"""LeaveGroup (13), versions 0-5: members of the classic protocol go, or are made to.
+"""LeaveGroup (13), versions 0-5: members leave, or an admin client removes them.
+
+Each member has an answer of its own (0, 25, 82); errors of the group: 14, 15, 16, 24. KIP-345.
 
 v1  throttle time   v3  several members, static ones by instance id   v4  flexible   v5  reason
 """
@@ -24,7 +26,7 @@ FIRST_WITH_MEMBERS: Final = 3
 
 
 async def handle(node: BrokerNode, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
-    """Let each member go; in a group that is not there, nobody is known."""
+    """Remove each member; in a group that does not exist each is unknown (25)."""
     single = call.version < FIRST_WITH_MEMBERS
     if single:
         request.members = [MemberIdentity(member_id=request.member_id)]

@@ -1,4 +1,6 @@
-"""SyncGroup (14), versions 0-5: a member of the classic protocol wants its assignment.
+"""SyncGroup (14), versions 0-5: a classic member fetches its assignment; the leader sends all.
+
+Answered when the leader's assignment is written. Errors: 14, 15, 16, 22, 23, 24, 25, 27, 82.
 
 v1  throttle time   v3  static members   v4  flexible   v5  protocol type and name
 """
@@ -19,7 +21,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 
 
 async def handle(node: BrokerNode, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
-    """Take the leader's assignment; the others wait for it."""
+    """Store the assignment of the leader, or wait for it."""
     try:
         check_group_id(request.group_id)
         if call.version >= FIRST_WITH_PROTOCOL and (

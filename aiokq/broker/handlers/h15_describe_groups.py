@@ -1,5 +1,7 @@
 """DescribeGroups (15), versions 0-6: members and assignments of classic groups.
 
+Groups that do not exist are shown as dead, from version 6 on with 69. Errors: 14, 15, 16.
+
 v1  throttle time           v4  static members    v6  69 for a group that is not there
 v3  authorized operations   v5  flexible
 """
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 async def handle(
     node: BrokerNode, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse:
-    """Each group, or why it cannot be described."""
+    """Each group, or its error."""
     groups = [_describe(node, group_id, call.version) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:

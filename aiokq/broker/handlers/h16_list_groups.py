@@ -1,5 +1,7 @@
 """ListGroups (16), versions 0-5: the groups that this node coordinates.
 
+Errors: 14 while a shard is loaded, 15 if one cannot be used. KIP-518, KIP-848.
+
 v1  throttle time   v3  flexible   v4  filter by state   v5  filter by type
 """
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def handle(node: BrokerNode, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
-    """All groups, or those in one of the states and of one of the types that are asked for."""
+    """The groups in one of the requested states and of one of the requested types."""
     try:
         return ListGroupsResponse(
             groups=node.group_coordinator.read_all(

@@ -1,4 +1,6 @@
-"""DeleteGroups (42), versions 0-2: groups without members go, and their offsets with them.
+"""DeleteGroups (42), versions 0-2: deletes groups without members, and their offsets.
+
+Errors of each group: 14, 15, 16, 68, 69. KIP-229.
 
 v2  flexible
 """
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     node: BrokerNode, request: DeleteGroupsRequest, call: Call
 ) -> DeleteGroupsResponse:
-    """Delete each group, each by itself: one that cannot be leaves the others alone."""
+    """Delete each group; an error does not affect the other groups."""
     results = [await _delete(node, group_id) for group_id in dict.fromkeys(request.groups_names)]
     return DeleteGroupsResponse(results=results)
 

@@ -1,4 +1,7 @@
-"""ConsumerGroupHeartbeat (68), versions 0-1: all that a member of the consumer protocol says.
+"""ConsumerGroupHeartbeat (68), versions 0-1: a member joins, stays in or leaves its group.
+
+The answer has the member's epoch, and its assignment if that changed. Errors: 14, 15, 16, 25, 42,
+69, 81, 82, 110, 111, 112, 128. KIP-848.
 
 v1  subscription by expression, member ids made by the client
 """
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     node: BrokerNode, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
-    """Note the heartbeat; the answer says what the member shall own."""
+    """Handle the heartbeat; the answer has the member's epoch and assignment."""
     caller = caller_of(call)
     try:
         return await node.group_coordinator.write(
