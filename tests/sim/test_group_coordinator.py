@@ -1,4 +1,4 @@
-"""The group coordinator in virtual time: members of the classic protocol, and a broker that dies.
+"""The group coordinator in virtual time: classic members, and a broker that dies or resigns.
 
 The members are scripted, so that what fails is the coordinator; the client's own membership has
 simulations of its own. AIOKQ_COORDINATOR_SEEDS sets how many seeds the long run takes.
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aiokq import wire
+from aiokq.broker.coordinator.group.coordinator import OFFSETS_TOPIC
 from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.node import Node
 from aiokq.connection.options import ConnectionOptions
@@ -235,6 +236,19 @@ async def settled(supervisor: Supervisor, members: list[Member], seconds: float)
         await asyncio.sleep(0.1)
 
 
+async def resign(broker: Broker, seconds: float) -> None:
+    """Another node leads the group's partition for a while, then this one again."""
+    assert broker.node is not None
+    coordinator = broker.node.group_coordinator
+    topic = broker.node.topics.get(OFFSETS_TOPIC)
+    for partition in [] if topic is None else topic.partitions:
+        if partition.is_online:
+            coordinator.resigned(partition)
+            await asyncio.sleep(seconds)
+            partition.leader_epoch += 1
+            coordinator.elected(partition)
+
+
 async def course(world: Any) -> tuple[int, int]:
     random = world.random
     broker = Broker(world, SETTINGS)
@@ -266,7 +280,7 @@ async def course(world: Any) -> tuple[int, int]:
             come()
         for _ in range(random.randrange(3, 9)):
             await asyncio.sleep(random.random() * 3)
-            match random.randrange(6):
+            match random.randrange(7):
                 case 0:
                     come()
                 case 1 if len(members) > 1:
@@ -287,6 +301,8 @@ async def course(world: Any) -> tuple[int, int]:
                     broker.fall_silent()
                     await asyncio.sleep(random.random() * 3)
                     await broker.start()
+                case 6:
+                    await resign(broker, random.choice([0, random.random() * 2]))
         await settled(supervisor, members, 60)
         for member in list(members):
             tasks[member.name].cancel()
