@@ -38,7 +38,7 @@ class GroupMap:
         rebalances: counts rebalances by the name of the group protocol.
 
     Attributes:
-        by_id: the groups. Only `replay` methods and `put` change it.
+        by_id: the groups, not to be changed from outside.
     """
 
     def __init__(

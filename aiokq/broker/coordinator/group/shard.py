@@ -73,11 +73,6 @@ __all__ = ["GroupShard"]
 
 logger = logging.getLogger("aiokq.broker.coordinator")
 
-_EXPIRY_KEY: Final = ("expire offsets",)
-_EXPIRY_REST_KEY: Final = ("expire more offsets",)
-_EXPIRED_PER_TURN: Final = 500
-"""Groups looked at, or about as many records written, before others have their turn."""
-_OFFSETS_STAY: Final = -1
 _FIRST_COMMIT_WITH_GROUP_NOT_FOUND: Final = 9
 _FIRST_DESCRIBE_WITH_GROUP_NOT_FOUND: Final = 6
 _JOIN_EPOCH: Final = 0
