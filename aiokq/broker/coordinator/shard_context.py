@@ -143,6 +143,15 @@ class ShardContext(Generic[S]):
             raise NotCoordinator()
         raise CoordinatorNotAvailable(f"{self.log.name} is offline")
 
+    def check_open(self) -> None:
+        """Refuse to go on if the leadership is over.
+
+        Raises:
+            NotCoordinator: it is.
+        """
+        if self.state is ShardState.CLOSED:
+            raise NotCoordinator()
+
     def instant(self) -> Instant:
         """Now."""
         return Instant(self._clock.monotonic(), self._clock.timestamp_ms())
@@ -205,7 +214,7 @@ class ShardContext(Generic[S]):
             if was_active:
                 self.shard.unloaded()
         finally:
-            for answer in self._answers:
+            for answer in list(self._answers):
                 if not answer.done():
                     answer.set_exception(NotCoordinator())
 
@@ -262,10 +271,12 @@ class ShardContext(Generic[S]):
             await self.log.committed(end_offset)
         except KafkaStorage as error:
             raise coordinator_error(error) from error
-        if self.state is ShardState.CLOSED:
-            raise NotCoordinator()
+        self.check_open()
 
     async def _deferred(self, deferred: Deferred[R]) -> R:
+        if deferred.done:
+            return deferred.value  # type: ignore[return-value]  # done: it has its value
+        self.check_open()
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def give(response: R) -> None:
@@ -273,12 +284,11 @@ class ShardContext(Generic[S]):
                 answer.set_result(response)
 
         deferred.on_complete(give)
-        if not answer.done():
-            if self.state is ShardState.CLOSED:
-                raise NotCoordinator()
-            self._answers.add(answer)  # type: ignore[arg-type]  # futures are invariant
-            answer.add_done_callback(self._answers.discard)
-        return await answer
+        self._answers.add(answer)  # type: ignore[arg-type]  # futures are invariant
+        try:
+            return await answer
+        finally:
+            self._answers.discard(answer)
 
     def end_transaction(self, producer: TransactionalProducer, marker: EndTransactionMarker) -> int:
         """Append the marker that ends a producer's transaction here, and tell the shard.
@@ -313,8 +323,7 @@ class ShardContext(Generic[S]):
         """
         failure: BrokerError | None = None
         try:
-            if self.state is ShardState.CLOSED:
-                raise NotCoordinator()  # the operation itself has ended the leadership
+            self.check_open()  # the operation itself may have ended the leadership
             if outcome.records:
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:

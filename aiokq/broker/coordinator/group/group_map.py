@@ -138,10 +138,9 @@ class GroupMap:
 
     # --- replay
 
-    def ensure(self, group_id: str) -> None:
-        """A group with committed offsets exists, if only as an empty group without a record."""
-        if group_id not in self.by_id:
-            self.by_id[group_id] = self.new_classic(group_id, None)
+    def add_simple(self, group_id: str) -> None:
+        """Add a group that has committed offsets but no record of its own: an empty one."""
+        self.by_id[group_id] = self.new_classic(group_id, None)
 
     def replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         """Apply the record of a classic group."""

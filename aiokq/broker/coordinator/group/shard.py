@@ -381,8 +381,8 @@ class GroupShard:
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
             self.offsets.replay(key, value, offset=offset, producer_id=producer_id)
-            if value is not None:
-                self._groups.ensure(key.group)
+            if value is not None and key.group not in self.groups:
+                self._groups.add_simple(key.group)
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._groups.replay_classic(key.group, value)
