@@ -69,7 +69,7 @@ class Outcome(Generic[R]):
 
     Attributes:
         records: the changes of durable state, in order.
-        response: the answer; None where `deferred` gives it, or where there is none (timers).
+        response: the answer; None where `deferred` gives it, or where nobody needs one (timers).
         deferred: the answer that comes later. It is awaited after the records are written.
         atomic: all records in one batch or none; if False, they may be split over batches.
         replay: whether the records are replayed after they were appended. False where the state

@@ -144,7 +144,7 @@ class CoordinatorRuntime(Generic[S]):
             raise NotCoordinator(f"epoch {leader_epoch} of {context.log.name} is over")
         outcome, end_offset = context.write(operation, producer)
         if end_offset is None and outcome.response is not None:
-            return outcome.response  # as of most heartbeats: nothing to wait for
+            return outcome.response  # nothing to wait for, as of most heartbeats
         return await context.answer(outcome, end_offset)
 
     def read(self, key: str, operation: Callable[[S], R]) -> R:
@@ -182,18 +182,21 @@ class CoordinatorRuntime(Generic[S]):
         return answers
 
     def read_all(self, operation: Callable[[S], list[R]]) -> list[R]:
-        """Ask every shard, and join their answers.
+        """Ask the shards of all partitions that this node leads, and join their answers.
 
         Raises:
             CoordinatorLoadInProgress: one is still being loaded.
             CoordinatorNotAvailable: one cannot be used, or the node is closing.
-            NotCoordinator: another node coordinates one of the partitions.
         """
         if self._closed:
             raise CoordinatorNotAvailable()
         answers: list[R] = []
         for index in range(self._partitions):
-            answers += operation(self._context_of(index).shard)
+            try:
+                context = self._context_of(index)
+            except NotCoordinator:
+                continue  # another node has the answer
+            answers += operation(context.shard)
         return answers
 
     async def end_transaction(

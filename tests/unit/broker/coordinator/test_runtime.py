@@ -432,8 +432,18 @@ async def test_a_write_to_all_shards_leaves_out_what_is_not_loaded_and_tells_wha
         answers = await broker.runtime.write_all(lambda shard, _: shard.remove_all())
         assert set(answers) == {1, 2}
         assert (answers[1].code, answers[2]) == (16, 1)
-        with pytest.raises(NotCoordinator):
-            broker.runtime.read_all(lambda shard: [len(shard)])
+        assert broker.runtime.read_all(lambda shard: [len(shard)]) == [1, 0]
+
+
+async def test_a_write_need_not_have_a_response():
+    """It is done when it returns."""
+    async with CounterBroker(partitions=2) as broker:
+        await broker.runtime.locate("a")
+        set_to = lambda value: lambda shard, _: Outcome([record("a", value)])  # noqa: E731
+        assert await broker.runtime.write("a", set_to(3)) is None
+        assert broker.value("a") == 3
+        assert await broker.runtime.write_all(set_to(4)) == {0: None, 1: None}
+        assert broker.value("a") == 4
 
 
 async def test_background_work_ends_with_the_coordinator():

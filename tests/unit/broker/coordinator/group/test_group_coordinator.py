@@ -18,7 +18,7 @@ from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.coordinator.shard_context import ShardState
 from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN, ShardLog
 from aiokq.core.background import FAIL_ON_BUGS
-from aiokq.core.errors import KafkaError, UnknownServer
+from aiokq.core.errors import KafkaError, KafkaStorage, UnknownServer
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import read_header
@@ -35,6 +35,12 @@ class GroupBroker(Broker):
     def __init__(self, files=None, **settings) -> None:
         settings.setdefault("profile", "dev")
         super().__init__(files, **settings)
+        self.failures: list[BaseException] = []
+        self.node._fail = self.failures.append
+
+    async def __aexit__(self, *exc_info):
+        await super().__aexit__(*exc_info)
+        assert [error for error in self.failures if not isinstance(error, KafkaStorage)] == []
 
     async def find(self, group="g", version=4):
         response = await self.ask(
@@ -660,9 +666,7 @@ async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
         await broker.find()
         for number in range(20 * RECORDS_PER_TURN):
             await broker.commit(number)
-    failures = []
     again = GroupBroker(broker.files)
-    again.node._fail = failures.append
     async with again:
         for _ in range(5):
             await asyncio.sleep(0)
@@ -673,7 +677,7 @@ async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
         assert result.error_code == 0
         for _ in range(200):
             await asyncio.sleep(0)
-        assert failures == []
+        assert again.failures == []
         assert (await again.find()).error_code == 0
         assert await again.commit(7) == 0
         assert await again.committed() == {("t", 0): 7}
