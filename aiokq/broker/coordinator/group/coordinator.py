@@ -5,6 +5,7 @@ Source: Kafka ``GroupCoordinatorService.java``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from aiokq.broker.coordinator.group.registry_topic_view import RegistryTopicView
 from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.topic_layout import TopicSpec
-from aiokq.core.errors import BrokerError
+from aiokq.core.errors import BrokerError, Closed
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     def _drop_offsets_if_deleted(self, topic: Topic) -> None:
         if self._registry.get(topic.name) is topic or not self.active_shards():
             return
-        self.spawn(self._drop_offsets(topic), name=f"drop offsets of {topic.name}")
+        with contextlib.suppress(Closed):  # a bug has ended the background work, and so the node
+            self.spawn(self._drop_offsets(topic), name=f"drop offsets of {topic.name}")
 
     async def _drop_offsets(self, topic: Topic) -> None:
         """Have every shard remove the offsets committed for a deleted topic.
