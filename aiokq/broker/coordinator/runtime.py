@@ -143,8 +143,10 @@ class CoordinatorRuntime(Generic[S]):
         if leader_epoch is not None and leader_epoch != context.leader_epoch:
             raise NotCoordinator(f"epoch {leader_epoch} of {context.log.name} is over")
         outcome, end_offset = context.write(operation, producer)
-        if end_offset is None and outcome.response is not None:
-            return outcome.response  # nothing to wait for, as of most heartbeats
+        if outcome.response is not None and (
+            end_offset is None or context.log.is_committed(end_offset)
+        ):
+            return outcome.response  # nothing to wait for, as nearly always
         return await context.answer(outcome, end_offset)
 
     def read(self, key: str, operation: Callable[[S], R]) -> R:
@@ -253,10 +255,15 @@ class CoordinatorRuntime(Generic[S]):
             raise CoordinatorNotAvailable()
         if not self._partitions:
             raise NotCoordinator()  # the client asks for the coordinator, which creates the topic
-        return self._context_of(self._partition_of(key, self._partitions))
+        index = self._partition_of(key, self._partitions)
+        context = self._contexts.get(index)
+        if context is None:
+            raise self._why_absent(index)
+        context.check_active()
+        return context
 
     def _context_of(self, index: int) -> ShardContext[S]:
-        """The context that serves a partition now."""
+        """The context that serves a partition now; `_context` does the same without this call."""
         context = self._contexts.get(index)
         if context is None:
             raise self._why_absent(index)

@@ -323,7 +323,8 @@ class ShardContext(Generic[S]):
         """
         failure: BrokerError | None = None
         try:
-            self.check_open()  # the operation itself may have ended the leadership
+            if self.state is ShardState.CLOSED:
+                raise NotCoordinator()  # the operation itself ended the leadership
             if outcome.records:
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:
