@@ -20,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from aiokq import wire
 from aiokq.broker.node import BrokerNode
@@ -41,11 +41,13 @@ ROUNDS: Final = 5
 PROCESSES: Final = 10
 TIMEOUT_MS: Final = 30_000
 
+T = TypeVar("T")
+
 
 def frame(request: Any, version: int) -> bytes:
     """A request without its size in front."""
     parts = wire.encode_request(request, version=version, correlation_id=1, client_id="bench")
-    return b"".join(bytes(part) for part in parts)[4:]
+    return b"".join(cast("list[bytes]", parts))[4:]
 
 
 class Bench:
@@ -155,12 +157,12 @@ class Bench:
         }
 
 
-async def cost(count: int, call: Callable[[int], Awaitable[Any]]) -> float:
+async def cost(call: Callable[[T], Awaitable[Any]], arguments: Sequence[T]) -> float:
     """Microseconds of CPU a call."""
     started = time.process_time()
-    for number in range(count):
-        await call(number)
-    return (time.process_time() - started) / count * 1e6
+    for argument in arguments:
+        await call(argument)
+    return (time.process_time() - started) / len(arguments) * 1e6
 
 
 async def measure() -> dict[str, float]:
@@ -173,9 +175,9 @@ async def measure() -> dict[str, float]:
             gc.disable()
             for turn in range(ROUNDS):
                 for name, data in frames.items():
-                    spent = await cost(REQUESTS, lambda _, data=data: bench.send(data))
+                    spent = await cost(bench.send, [data] * REQUESTS)
                     costs.setdefault(name, []).append(spent)
-                spent = await cost(JOINS, lambda n, turn=turn: bench.join(f"{turn}-{n}"))
+                spent = await cost(bench.join, [f"{turn}-{n}" for n in range(JOINS)])
                 costs.setdefault("join of a new group", []).append(spent)
                 gc.collect()
     return {name: min(spent) for name, spent in costs.items()}
