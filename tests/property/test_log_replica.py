@@ -285,7 +285,9 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.run(supervisor.close())
         self.directory.close()
         report = verify(self.files, DIRECTORY, crc32c=crc32c)
-        found = [one for one in report.findings if names.CORRUPT not in one.path]
+        # What a power cut has left of older snapshots is ignored, and goes with their segments.
+        harmless = (names.CORRUPT, names.SNAPSHOT)
+        found = [one for one in report.findings if not any(part in one.path for part in harmless)]
         assert not found, found
         self.files.crash()
         self.leave()
