@@ -125,7 +125,7 @@ async def abandon(broker: Broker) -> None:
     """Its machine is gone: what it still does reaches no disk."""
     try:
         await broker.node._supervisor.close()
-        if broker.node._coordinator is not None:
-            await broker.node._coordinator.close()
+        if broker.node._group_coordinator is not None:
+            await broker.node._group_coordinator.close()
     finally:
         broker.node._storage = None
