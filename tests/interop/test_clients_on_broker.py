@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -134,14 +135,15 @@ def test_confluent_kafka_finds_offsets_by_time_and_watermarks(broker, topic):
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    first = time.time_ns() // 1_000_000 - 60_000  # retention deletes those of years ago
     for number in range(10):
-        producer.produce(topic, b"v", partition=0, timestamp=1_000_000 + number * 1000)
+        producer.produce(topic, b"v", partition=0, timestamp=first + number * 1000)
     assert producer.flush(20) == 0
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused"})
     try:
         partition = TopicPartition(topic, 0)
         assert consumer.get_watermark_offsets(partition, timeout=10) == (0, 10)
-        [found] = consumer.offsets_for_times([TopicPartition(topic, 0, 1_004_500)], timeout=10)
+        [found] = consumer.offsets_for_times([TopicPartition(topic, 0, first + 4500)], timeout=10)
         assert found.offset == 5
     finally:
         consumer.close()

@@ -6,6 +6,7 @@ Every codec, on our broker and on Apache Kafka; keys, values, nulls, headers and
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +24,8 @@ from tests.peers.other_clients import CLIENTS, Content, content
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TIME = 1_700_000_000_000
-KEEP = ("--set", "log.retention.ms=-1")
-"""Records of 2023 stay."""
+TIME = time.time_ns() // 1_000_000 - 60_000
+"""Records of years ago are deleted by retention, half a minute after a broker has started."""
 
 RECORDS = [
     Content(b"key", b"value", (), TIME),
@@ -65,7 +65,7 @@ class Broker(NamedTuple):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev", *KEEP) as running:
+    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev") as running:
         yield Broker("own", running.bootstrap_servers, running.data_dir)
 
 
