@@ -15,8 +15,9 @@ from tests.peers.apache_kafka import ApacheKafka
 
 T = TypeVar("T")
 
-BASE_TIME = 1_700_000_000_000
-"""Milliseconds; a time for records that say their own."""
+BASE_TIME = time.time_ns() // 1_000_000 - 60_000
+"""Milliseconds; a time for records that say their own. Retention would delete those of years ago,
+half a minute after a broker has started."""
 
 
 async def create_topic(
