@@ -242,7 +242,7 @@ async def test_who_closes_at_the_same_time_waits_for_the_end(tmp_path: Path):
 
 
 class Interrupted(threading.Event):
-    """The event of a start, whose wait ends by Ctrl-C once `reached` is set."""
+    """An event whose wait() is interrupted as by Ctrl-C, once `reached` is set."""
 
     def __init__(self, reached: threading.Event) -> None:
         super().__init__()

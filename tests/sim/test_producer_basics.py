@@ -674,3 +674,31 @@ def test_waiters_for_room_are_served_in_order() -> None:
             assert order == list(range(6))
 
     simulate(body)
+
+
+def test_health_is_read_while_another_thread_adds_batches() -> None:
+    """health() may be read in any thread; it failed when a batch was begun meanwhile."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            await p.send("orders", b"v")
+            unfinished: dict[Any, None] = p._outbox._unfinished
+
+            class Begun:
+                """A batch; another one is begun while it is looked at."""
+
+                partition = 0
+
+                @property
+                def topic(self) -> str:
+                    unfinished[object()] = None
+                    return "orders"
+
+            unfinished[Begun()] = None
+            try:
+                assert p._outbox.held_up() == {}
+            finally:
+                unfinished.clear()
+
+    simulate(body)

@@ -106,7 +106,7 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: LocalLog) -> None:
-        """The log ends earlier now. Asks again for flushes, of which the former were discarded."""
+        """The log was truncated: request again the flushes that the truncation discarded."""
         end_offset = log.log_end_offset
         self.recovery_point = min(self.recovery_point, end_offset)
         self.policy_end = min(self.policy_end, end_offset)

@@ -199,7 +199,7 @@ def test_a_part_that_does_not_compile_takes_the_others_with_it(tmp_path: Path) -
 @built
 @pytest.mark.parametrize("name", NAMES)
 def test_a_core_of_which_a_part_is_missing_is_refused(copy: Path, name: str) -> None:
-    """The rest would be over classes of another life: it names the file, and what to do."""
+    """The error names the file and the remedy."""
     file = file_of(name, copy)
     file.unlink()
     done = run("import aiokq.fastpath", cwd=copy.parent)

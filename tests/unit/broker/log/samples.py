@@ -137,7 +137,7 @@ def seen(look: Callable[[], R]) -> R:
 
 
 def fetched(log: PartitionLog, offset: int = 0, max_bytes: int = 2**31, **options: object) -> bytes:
-    """The bytes that a fetch of a replica gives; with ``upper_bound=None`` those of a consumer."""
+    """The bytes that a replica's fetch returns; with ``upper_bound=None``, a consumer's fetch."""
     options.setdefault("upper_bound", log.log_end_offset)
     read = seen(lambda: log.read(offset, max_bytes, **options))
     data = b"".join(fragment.read() for fragment in read.fragments)

@@ -1,0 +1,40 @@
+"""aiokq.consumer.fetcher: what is left of a partition that is not assigned any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokq.cluster.binding import LoopBinding
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.values import ClusterValues
+from aiokq.consumer.inbox import Inbox
+from aiokq.consumer.positions import Start
+from aiokq.consumer.subscription import Subscription
+from aiokq.consumer.values import ConsumerValues
+from aiokq.core.errors import NotLeaderOrFollower
+from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
+
+
+def test_the_outage_of_a_partition_ends_when_it_is_not_assigned_any_more() -> None:
+    """The other members of the outage recovered, and it was never reported as over."""
+
+    async def main() -> None:
+        binding = LoopBinding("the test")
+        binding.bind()
+        engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
+        settings = ConsumerValues.given({"bootstrap_servers": "nowhere:1"})
+        inbox = Inbox(settings, engine, Subscription(), Supervisor("test"), binding)
+        fetcher = inbox.fetcher
+        kept, revoked = (
+            inbox._assigned(TopicPartition("orders", number), Start.POLICY) for number in range(2)
+        )
+        for state in (kept, revoked):
+            fetcher._tell(1, state, NotLeaderOrFollower("not here", topic_partition=state.tp))
+        assert fetcher.outages.troubled
+        fetcher.remove(revoked)
+        assert fetcher.outages.troubled
+        fetcher.remove(kept)
+        assert not fetcher.outages.troubled
+
+    asyncio.run(main())
