@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, TypeVar
 
 from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
+from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import SETTINGS, broker_settings
-from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
 from aiokq.core.config_text import config_text

@@ -30,14 +30,14 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
-    from aiokq.broker.group_configs import GroupConfigs
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.producer_ids import ProducerIds
+    from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.producer_ids import ProducerIds
+    from aiokq.broker.metadata.topics import TopicRegistry
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.partition import LeadershipListener, Partition
     from aiokq.broker.settings import BrokerSettings
-    from aiokq.broker.topics import TopicRegistry
     from aiokq.core.environment import Environment
 
 __all__ = ["BrokerEndpoint", "BrokerNode"]

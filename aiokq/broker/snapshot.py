@@ -20,13 +20,13 @@ from aiokq.broker.log.clean_shutdown import clean_shutdown_marker
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import MetaProperties, random_id
 from aiokq.broker.log.text_files import format_uuid, write_offsets, write_partition_metadata
-from aiokq.broker.metadata_file import MetadataFile
-from aiokq.broker.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.metadata_file import MetadataFile
+from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.broker.metadata.metadata_records import MetadataImage
     from aiokq.broker.node import BrokerNode
     from aiokq.core.files import Files
     from aiokq.core.types import TopicPartition

@@ -10,22 +10,22 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.group_configs import GroupConfigs
 from aiokq.broker.kraft.takeover import take_over
 from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.meta_properties import random_id
-from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.metadata.group_configs import GroupConfigs
+from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.metadata.producer_ids import ProducerIds
+from aiokq.broker.metadata.topics import TopicRegistry
 from aiokq.broker.missing_directories import look_for_missing
-from aiokq.broker.producer_ids import ProducerIds
-from aiokq.broker.topics import TopicRegistry
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.broker.metadata.metadata_records import MetadataImage
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork

@@ -17,10 +17,10 @@ from aiokq.cli.output import Json, Output
 from aiokq.cli.records import json_bytes
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.inspection.contents import Entry, Value
-    from aiokq.broker.log.inspection.findings import Finding
-    from aiokq.broker.log.inspection.places import LogFile
-    from aiokq.broker.log.inspection.verifying import CheckedPartition, Report
+    from aiokq.broker.inspection.contents import Entry, Value
+    from aiokq.broker.inspection.findings import Finding
+    from aiokq.broker.inspection.places import LogFile
+    from aiokq.broker.inspection.verifying import CheckedPartition, Report
 
 __all__ = ["log"]
 
@@ -84,8 +84,8 @@ def dump(
 
     Exit code 1 if something cannot be read, or a batch has a wrong checksum.
     """
-    from aiokq.broker.log.inspection.contents import contents
-    from aiokq.broker.log.inspection.places import files_at
+    from aiokq.broker.inspection.contents import contents
+    from aiokq.broker.inspection.places import files_at
     from aiokq.core.files import OsFiles
     from aiokq.fastpath import crc32c
 
@@ -176,8 +176,8 @@ def verify(
 
     Exit code 1 if there are errors.
     """
-    from aiokq.broker.log.inspection.places import partitions_at
-    from aiokq.broker.log.inspection.verifying import verify as verify_path
+    from aiokq.broker.inspection.places import partitions_at
+    from aiokq.broker.inspection.verifying import verify as verify_path
     from aiokq.broker.log.names import META_PROPERTIES
     from aiokq.core.files import OsFiles
     from aiokq.fastpath import crc32c

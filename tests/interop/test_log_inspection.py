@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aiokq.broker.log.inspection.contents import contents
-from aiokq.broker.log.inspection.places import files_at
-from aiokq.broker.log.inspection.verifying import verify
+from aiokq.broker.inspection.contents import contents
+from aiokq.broker.inspection.places import files_at
+from aiokq.broker.inspection.verifying import verify
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
 from tests.interop.test_log_directory import directory, dump, named

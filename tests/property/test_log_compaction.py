@@ -8,8 +8,8 @@ import random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from aiokq.broker.inspection.verifying import verify
 from aiokq.broker.log import names
-from aiokq.broker.log.inspection.verifying import verify
 from aiokq.fastpath import crc32c
 from aiokq.fastpath.broker import OFFSET_MAP_ENTRY
 from aiokq.records.control import ControlType

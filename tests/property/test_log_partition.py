@@ -13,8 +13,8 @@ from hypothesis.stateful import (
     rule,
 )
 
+from aiokq.broker.inspection.verifying import verify
 from aiokq.broker.log import names
-from aiokq.broker.log.inspection.verifying import verify
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.core.errors import KafkaStorage
 from aiokq.fastpath import crc32c

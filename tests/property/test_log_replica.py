@@ -27,6 +27,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aiokq.broker.inspection.verifying import verify
 from aiokq.broker.log import names
 from aiokq.broker.log.capture import capture
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
@@ -35,7 +36,6 @@ from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.flusher import Flusher
-from aiokq.broker.log.inspection.verifying import verify
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import ProducerState
 from aiokq.broker.log.retention import KAFKA_POLICIES

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard_context import ShardContext
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.broker.log.cold_reads import ColdReads
+    from aiokq.broker.metadata.topics import Topic, TopicRegistry
     from aiokq.broker.replica.partition import Partition
-    from aiokq.broker.topics import Topic, TopicRegistry
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.records.control import EndTransactionMarker

@@ -33,8 +33,8 @@ from aiokq.wire.metadata import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.topics import Topic
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.topics import Topic
 
 
 async def handle(node: BrokerNode, request: MetadataRequest, call: Call) -> MetadataResponse:

@@ -24,8 +24,8 @@ from aiokq.wire.offset_commit import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.topics import Topic
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.topics import Topic
 
 FIRST_WITH_TOPIC_IDS: Final = 10
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from aiokq.broker.config_sources import topic_config_entries
-from aiokq.broker.topic_layout import TopicSpec
+from aiokq.broker.metadata.config_sources import topic_config_entries
+from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.core.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest
 from aiokq.wire.create_topics import (
     CreatableTopic,

@@ -25,8 +25,8 @@ from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.topics import Topic
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.topics import Topic
 
 
 async def handle(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from aiokq.broker.config_sources import (
+from aiokq.broker.metadata.config_sources import (
     BROKER,
     BROKER_LOGGER,
     GROUP,
@@ -22,7 +22,7 @@ from aiokq.broker.config_sources import (
     logger_entries,
     topic_config_entries,
 )
-from aiokq.broker.topic_names import check_topic_name
+from aiokq.broker.metadata.topic_names import check_topic_name
 from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from aiokq.wire.describe_configs import (
     DescribeConfigsRequest,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from aiokq.broker.config_sources import BROKER, GROUP, TOPIC, check_broker_name
+from aiokq.broker.metadata.config_sources import BROKER, GROUP, TOPIC, check_broker_name
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,

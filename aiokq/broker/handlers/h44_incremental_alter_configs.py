@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from aiokq.broker.config_changes import changed_configs
-from aiokq.broker.config_sources import BROKER_LOGGER, check_broker_name
 from aiokq.broker.handlers.h33_alter_configs import alter
-from aiokq.broker.loggers import alter_loggers
+from aiokq.broker.metadata.config_changes import changed_configs
+from aiokq.broker.metadata.config_sources import BROKER_LOGGER, check_broker_name
+from aiokq.broker.metadata.loggers import alter_loggers
 from aiokq.core.errors import BrokerError, InvalidRequest
 from aiokq.wire.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.topic_layout import check_replicas
+from aiokq.broker.metadata.topic_layout import check_replicas
 from aiokq.core.errors import BrokerError, NoReassignmentInProgress, UnknownTopicOrPartition
 from aiokq.wire.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

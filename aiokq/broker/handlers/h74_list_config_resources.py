@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.config_sources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from aiokq.broker.metadata.config_sources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from aiokq.core.errors import UnsupportedVersion
 from aiokq.wire.list_config_resources import (
     ConfigResource,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.operations import TOPIC_OPERATIONS
-from aiokq.broker.topic_names import check_topic_name
+from aiokq.broker.metadata.topic_names import check_topic_name
 from aiokq.core.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition
 from aiokq.wire.describe_topic_partitions import (
     Cursor,
@@ -21,8 +21,8 @@ from aiokq.wire.describe_topic_partitions import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.topics import Topic
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.topics import Topic
 
 
 async def handle(

@@ -21,8 +21,8 @@ from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.stopped_directories import stopped_directories
 from aiokq.broker.log.text_files import parse_uuid
-from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
-from aiokq.broker.metadata_records import MetadataImage, TopicRecord
+from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.metadata.metadata_records import MetadataImage, TopicRecord
 from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition

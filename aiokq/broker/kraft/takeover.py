@@ -23,7 +23,7 @@ from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.log.names import CLUSTER_METADATA
 from aiokq.broker.log.text_files import format_uuid
-from aiokq.broker.metadata_records import (
+from aiokq.broker.metadata.metadata_records import (
     GroupConfigsRecord,
     KafkaTakenOver,
     MetadataRecord,
@@ -31,7 +31,7 @@ from aiokq.broker.metadata_records import (
     TopicDeleted,
     TopicRecord,
 )
-from aiokq.broker.topic_names import check_topic_name
+from aiokq.broker.metadata.topic_names import check_topic_name
 from aiokq.core.errors import InvalidConfiguration, InvalidTopic, KafkaStorage
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.metadata_log import MetadataLog
-    from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.broker.metadata.metadata_log import MetadataLog
+    from aiokq.broker.metadata.metadata_records import MetadataImage
     from aiokq.core.files import Files
 
 __all__ = ["take_over"]
@@ -152,7 +152,7 @@ def _records(
 
     Topics that Kafka never knew stay: they were made here.
     """
-    from aiokq.broker.group_configs import GROUP_CONFIGS
+    from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 
     groups = kafka.group_configs()
     for group_id in {**image.group_configs, **groups}:
@@ -227,7 +227,7 @@ def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) ->
 
     There are no dynamic settings of a broker here, so they become the topic's.
     """
-    from aiokq.broker.topic_configs import TOPIC_CONFIGS, check_topic_configs, server_text
+    from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, check_topic_configs, server_text
 
     configs = dict(given)
     for row in TOPIC_CONFIGS.values():

@@ -11,7 +11,7 @@ LONG_MAX: Final = 2**63 - 1
 class LogConfig(NamedTuple):
     """Kafka's topic settings by their names, with ``_`` for ``.``; the defaults are Kafka's.
 
-    The table with ranges and meanings is ``aiokq.broker.topic_configs``.
+    The table with ranges and meanings is ``aiokq.broker.metadata.topic_configs``.
     """
 
     cleanup_policy: tuple[str, ...] = ("delete",)

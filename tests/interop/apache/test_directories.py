@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from aiokq.broker.log.inspection.findings import Severity
-from aiokq.broker.log.inspection.verifying import verify
+from aiokq.broker.inspection.findings import Severity
+from aiokq.broker.inspection.verifying import verify
 from aiokq.core.files import OsFiles
 from aiokq.core.properties import parse_properties
 from aiokq.fastpath import crc32c

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.topic_layout import TopicSpec
 from aiokq.core.environment import Environment
 from aiokq.core.files import OsFiles
 from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets

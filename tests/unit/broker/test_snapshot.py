@@ -10,7 +10,7 @@ import pytest
 
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.broker.log import names
-from aiokq.broker.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.broker.snapshot import ATTEMPTS, restore_snapshot, take_snapshot
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.offload import InlineOffload

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from aiokq.broker import storage
-from aiokq.broker.metadata_file import MetadataFile
-from aiokq.broker.metadata_log import MetadataLog
+from aiokq.broker.metadata.metadata_file import MetadataFile
+from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.errors import KafkaStorage

@@ -27,7 +27,7 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.loop_thread",
     "aiokq.broker.process",
     "aiokq.broker.kraft.",  # takes over Kafka's directory, at a start
-    "aiokq.broker.log.inspection",  # for `aiokq log`
+    "aiokq.broker.inspection",  # for `aiokq log`
 )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.coordinator.group.registry_topic_view import RegistryTopicView
 from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
-from aiokq.broker.topic_layout import TopicSpec
+from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.core.errors import BrokerError, Closed
 from aiokq.core.types import TopicPartition
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
     from aiokq.broker.coordinator.outcome import Outcome
     from aiokq.broker.coordinator.timers import Instant
-    from aiokq.broker.group_configs import GroupConfigs
     from aiokq.broker.log.cold_reads import ColdReads
+    from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.topics import Topic, TopicRegistry
     from aiokq.broker.settings import BrokerSettings
-    from aiokq.broker.topics import Topic, TopicRegistry
     from aiokq.core.background import BackgroundWork
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment

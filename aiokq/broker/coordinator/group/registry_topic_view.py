@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Iterable, Mapping
 
-    from aiokq.broker.topics import Topic, TopicRegistry
+    from aiokq.broker.metadata.topics import Topic, TopicRegistry
 
 __all__ = ["RegistryTopicView"]
 

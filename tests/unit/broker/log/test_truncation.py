@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from aiokq.broker.inspection.verifying import verify
 from aiokq.broker.log import names
 from aiokq.broker.log.directory import LogDirectory
-from aiokq.broker.log.inspection.verifying import verify
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import KafkaStorage, OffsetOutOfRange

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.group_configs import GROUP_CONFIGS, GroupConfigs
-from aiokq.broker.metadata_log import MetadataLog
+from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
+from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.broker.settings import SETTINGS, broker_settings
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest, KafkaStorage
 from aiokq.core.offload import InlineOffload

@@ -4,7 +4,7 @@ Owns what a group may be told and what it was told; a group need not exist for t
 set is the broker's own setting, at whose limits values are checked.
 
 Source: Kafka ``GroupConfig.java``, ``GroupConfigManager.java``.
-Tests: ``tests/unit/broker/test_group_configs.py``.
+Tests: ``tests/unit/broker/metadata/test_group_configs.py``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.metadata_records import GroupConfigsRecord
+from aiokq.broker.metadata.metadata_records import GroupConfigsRecord
 from aiokq.broker.settings import Setting
 from aiokq.core.errors import ConfigError, InvalidConfiguration, InvalidRequest
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata_log import MetadataLog
+    from aiokq.broker.metadata.metadata_log import MetadataLog
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.offload import Offload
 

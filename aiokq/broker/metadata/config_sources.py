@@ -8,16 +8,16 @@ Source: Kafka ``ConfigHelper.scala``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from aiokq.broker.group_configs import GROUP_CONFIGS, GroupConfigs
-from aiokq.broker.loggers import logger_levels
+from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
+from aiokq.broker.metadata.loggers import logger_levels
+from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.broker.settings import SETTINGS, BrokerSettings, Setting, SettingValue
-from aiokq.broker.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.log.directory import LogDirectory
 
 __all__ = [
     "BROKER",
@@ -83,6 +83,25 @@ class ConfigEntry(NamedTuple):
     documentation: str | None
 
 
+class ConfiguredNode(Protocol):
+    """What the settings of a node are read from."""
+
+    @property
+    def settings(self) -> BrokerSettings: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def listener_host(self) -> str: ...
+    @property
+    def listener_port(self) -> int: ...
+    @property
+    def advertised_host(self) -> str: ...
+    @property
+    def advertised_port(self) -> int: ...
+    @property
+    def log_directories(self) -> Sequence[LogDirectory]: ...
+
+
 def topic_config_entries(
     configs: Mapping[str, str], settings: BrokerSettings
 ) -> Iterator[ConfigEntry]:
@@ -124,7 +143,7 @@ def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[Confi
         yield _entry(name, value, GROUP_CONFIGS[name].setting, [(name, value, source)])
 
 
-def broker_config_entries(node: BrokerNode) -> Iterator[ConfigEntry]:
+def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
     """All settings of a node that have an effect; they are read when it starts: none may change."""
     settings = node.settings
     facts = {fact.name: (fact, value) for fact, value in _facts(node)}
@@ -137,7 +156,7 @@ def broker_config_entries(node: BrokerNode) -> Iterator[ConfigEntry]:
             yield _entry(row.name, _text(set_to), row, synonyms, read_only=True)
 
 
-def _facts(node: BrokerNode) -> Iterator[tuple[Setting, str]]:
+def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
     """What clients look up among the settings, though it is given otherwise than by `--set`."""
 
     def fact(name: str, kind: str, doc: str) -> Setting:

@@ -5,7 +5,7 @@ is made sound is ``log.recovery``'s, what a partition without a log answers ``pa
 is read and repaired off the loop; its partition gets it on the loop, in one step.
 
 Source: Kafka ``LogManager.loadLogs``; unlike there, clients are served what is open already.
-Tests: ``tests/unit/broker/test_opening.py``.
+Tests: ``tests/unit/broker/metadata/test_opening.py``.
 """
 
 from __future__ import annotations

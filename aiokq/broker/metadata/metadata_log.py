@@ -7,7 +7,7 @@ start the one that has most of them counts, and the others are made anew from it
 fail in turn leave copies that each miss something of the other: what only the shorter one knows is
 kept in a file beside it, and no producer id or epoch of either is given out again.
 
-Tests: ``tests/unit/broker/test_metadata_log.py``.
+Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from aiokq.broker.metadata_file import MetadataFile, line_of
-from aiokq.broker.metadata_records import MetadataImage, MetadataRecord, encode_records
+from aiokq.broker.metadata.metadata_file import MetadataFile, line_of
+from aiokq.broker.metadata.metadata_records import MetadataImage, MetadataRecord, encode_records
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import Files
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from aiokq.broker.inspection.findings import Finding
+from aiokq.broker.inspection.verifying import verify
 from aiokq.broker.log import names
-from aiokq.broker.log.inspection.findings import Finding
-from aiokq.broker.log.inspection.verifying import verify
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_snapshot import decode_snapshot, encode_snapshot
 from aiokq.broker.log.producer_state import ProducerEntry

@@ -10,11 +10,11 @@ import random
 import pytest
 
 from aiokq import wire
-from aiokq.broker import opening
 from aiokq.broker.log.cold_reads import AT_ONCE
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.broker.maintenance import jobs
+from aiokq.broker.metadata import opening
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.offload import THREADS

@@ -4,7 +4,7 @@ Reads and never writes; what cannot be read is an entry with where and why, and 
 of a log, which goes on with the next sound batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for what is shown.
-Tests: ``tests/unit/broker/log/test_inspection.py``.
+Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aiokq.records.header import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.inspection.places import LogFile
+    from aiokq.broker.inspection.places import LogFile
     from aiokq.core.files import Files
     from aiokq.records.record import RawRecord
 
@@ -243,8 +243,8 @@ def _properties(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 
 def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
-    from aiokq.broker.metadata_file import read_image
-    from aiokq.broker.metadata_records import TopicRecord
+    from aiokq.broker.metadata.metadata_file import read_image
+    from aiokq.broker.metadata.metadata_records import TopicRecord
 
     image, sound = read_image(data, file.path)
     yield {

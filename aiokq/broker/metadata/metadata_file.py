@@ -5,7 +5,7 @@ line is what a crash in an append leaves, and goes; a damaged one goes too, but 
 its own: it may have been acknowledged. Anything else that does not fit is an error, as going on
 would lose topics. That there may be several such files is ``metadata_log``'s matter.
 
-Tests: ``tests/unit/broker/test_metadata_log.py``.
+Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from aiokq.broker.log.corruption import keep_aside
 from aiokq.broker.log.disk_trouble import remedy
-from aiokq.broker.metadata_records import MetadataImage, decode_records, encode_records
+from aiokq.broker.metadata.metadata_records import MetadataImage, decode_records, encode_records
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import File, Files
 

@@ -4,7 +4,7 @@ Owns their shape as values and as text; the file is ``metadata_log``'s. Replayin
 the first one gives the state; each also says what it replaces, so that the order is all that
 counts. Unknown kinds of a newer version are refused, never skipped.
 
-Tests: ``tests/unit/broker/test_metadata_log.py``.
+Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
 
 from __future__ import annotations

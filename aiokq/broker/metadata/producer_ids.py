@@ -3,7 +3,8 @@
 Owns the block in use. Whatever happens to the process, an id is issued at most once per data
 directory: what is left of a block at the end is lost, never issued again.
 
-Source: Kafka ``RPCProducerIdManager.java``. Tests: ``tests/unit/broker/test_producer_ids.py``.
+Source: Kafka ``RPCProducerIdManager.java``.
+Tests: ``tests/unit/broker/metadata/test_producer_ids.py``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiokq.broker.metadata_log import MetadataLog
-from aiokq.broker.metadata_records import ProducerIdsReserved
+from aiokq.broker.metadata.metadata_log import MetadataLog
+from aiokq.broker.metadata.metadata_records import ProducerIdsReserved
 from aiokq.core.offload import Offload
 from aiokq.core.supervisor import shielded
 

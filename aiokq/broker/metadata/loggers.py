@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from aiokq.broker.config_changes import DELETE, SET
+from aiokq.broker.metadata.config_changes import DELETE, SET
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest
 
 __all__ = ["alter_loggers", "logger_levels"]

@@ -6,7 +6,7 @@ or less than is there. A snapshot that is wrong has retries written twice, or re
 transactions forgotten.
 
 Source: Kafka ``ProducerStateManager.java``, ``LogCleaner`` (which batches it keeps).
-Tests: ``tests/unit/broker/log/test_inspection_producers.py``.
+Tests: ``tests/unit/broker/inspection/test_inspection_producers.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.log.inspection.findings import Finding, Severity
+from aiokq.broker.inspection.findings import Finding, Severity
 from aiokq.broker.log.producer_state import NO_OFFSET, ProducerEntry, ProducerState
 from aiokq.core.errors import CorruptRecord
 from aiokq.records.control import read_marker

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.log.disk_trouble import remedy
-from aiokq.broker.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
-from aiokq.broker.opening import LogOpening
+from aiokq.broker.metadata.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
+from aiokq.broker.metadata.opening import LogOpening
+from aiokq.broker.metadata.topic_configs import check_topic_configs, log_config
+from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
+from aiokq.broker.metadata.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
 from aiokq.broker.replica.partition import Partition
 from aiokq.broker.replica.served_topic import ProduceLimits
-from aiokq.broker.topic_configs import check_topic_configs, log_config
-from aiokq.broker.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
-from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
 from aiokq.core.errors import (
     Closed,
     InvalidTopic,
@@ -36,7 +36,7 @@ from aiokq.wire.fields import ZERO_UUID
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.directories import LogDirectories
-    from aiokq.broker.metadata_log import MetadataLog
+    from aiokq.broker.metadata.metadata_log import MetadataLog
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment

@@ -2,7 +2,7 @@
 
 Opens nothing and changes nothing: the directory may be another broker's, and in use.
 
-Tests: ``tests/unit/broker/log/test_inspection.py``.
+Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
-from aiokq.broker.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.metadata_log import METADATA_LOG
 
 if TYPE_CHECKING:
     from aiokq.core.files import Files

@@ -3,7 +3,7 @@
 One pass over the ``.log``; the indexes are compared on the way, entry by entry, as both rise.
 
 Source: Kafka ``DumpLogSegments.scala`` (index and time index sanity checks).
-Tests: ``tests/unit/broker/log/test_inspection.py``.
+Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.broker.inspection.findings import Finding, Severity
 from aiokq.broker.log import names
 from aiokq.broker.log.checking import BadBatch, sound_batches
 from aiokq.broker.log.corruption import is_torn, last_sound_offset, only_zeros
 from aiokq.broker.log.epochs import UNDEFINED_EPOCH
 from aiokq.broker.log.index import IndexCorrupt
-from aiokq.broker.log.inspection.findings import Finding, Severity
 from aiokq.broker.log.transaction_index import TransactionIndex
 from aiokq.broker.log.walk import batch_records, read_batch
 from aiokq.core.errors import KafkaError
 from aiokq.records.header import UNKNOWN_COUNT, BatchHeader, Checksum
 
 if TYPE_CHECKING:
+    from aiokq.broker.inspection.producers import ProducerCheck
     from aiokq.broker.log.epochs import LeaderEpochs
-    from aiokq.broker.log.inspection.producers import ProducerCheck
     from aiokq.broker.log.transaction_index import AbortedTransaction
     from aiokq.core.files import File, Files
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aiokq.broker.log.config import LogConfig
-from aiokq.broker.settings import SETTINGS, broker_settings
-from aiokq.broker.topic_configs import (
+from aiokq.broker.metadata.topic_configs import (
     TOPIC_CONFIGS,
     check_topic_configs,
     config_text,
     log_config,
 )
+from aiokq.broker.settings import SETTINGS, broker_settings
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 DEFAULTS = broker_settings()

@@ -3,7 +3,7 @@
 Checks only; makes nothing, and knows neither the registry nor a disk.
 
 Source: Kafka ``ReplicationControlManager.createTopic``, ``createPartitions``.
-Tests: ``tests/unit/broker/test_topic_layout.py``.
+Tests: ``tests/unit/broker/metadata/test_topic_layout.py``.
 """
 
 from __future__ import annotations

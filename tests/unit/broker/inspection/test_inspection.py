@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
+from aiokq.broker.inspection.contents import contents
+from aiokq.broker.inspection.findings import Severity
+from aiokq.broker.inspection.places import LogFile, files_at
+from aiokq.broker.inspection.verifying import Report, verify
 from aiokq.broker.log import names
-from aiokq.broker.log.inspection.contents import contents
-from aiokq.broker.log.inspection.findings import Severity
-from aiokq.broker.log.inspection.places import LogFile, files_at
-from aiokq.broker.log.inspection.verifying import Report, verify
 from aiokq.broker.log.text_files import write_offsets
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c

@@ -5,7 +5,7 @@ the typed result is ``log.config.LogConfig``. Settings of tiered storage are lef
 none here, so they are refused as unknown.
 
 Source: Kafka ``TopicConfig.java``, ``LogConfig.java``, ``ServerTopicConfigSynonyms.java``.
-Tests: ``tests/unit/broker/test_topic_configs.py``.
+Tests: ``tests/unit/broker/metadata/test_topic_configs.py``.
 """
 
 from __future__ import annotations

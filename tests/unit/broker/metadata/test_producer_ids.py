@@ -7,8 +7,8 @@ import errno
 
 import pytest
 
-from aiokq.broker.metadata_log import MetadataLog
-from aiokq.broker.producer_ids import BLOCK_SIZE, ProducerIds
+from aiokq.broker.metadata.metadata_log import MetadataLog
+from aiokq.broker.metadata.producer_ids import BLOCK_SIZE, ProducerIds
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.offload import InlineOffload
 from tests.sim.harness.files import MemoryFiles

@@ -9,10 +9,10 @@ import uuid
 
 import pytest
 
-from aiokq.broker import metadata_file
-from aiokq.broker.metadata_file import read_image
-from aiokq.broker.metadata_log import BEHIND, MetadataLog
-from aiokq.broker.metadata_records import (
+from aiokq.broker.metadata import metadata_file
+from aiokq.broker.metadata.metadata_file import read_image
+from aiokq.broker.metadata.metadata_log import BEHIND, MetadataLog
+from aiokq.broker.metadata.metadata_records import (
     DirectoriesKnown,
     MetadataImage,
     ProducerIdsReserved,

@@ -3,7 +3,7 @@
 Reads every byte and changes none. The directory may be in use: what its broker writes meanwhile is
 told from damage by the clean-stop marker, which a running broker has removed.
 
-Tests: ``tests/unit/broker/log/test_inspection.py``.
+Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiokq.broker.inspection.findings import Finding, Severity
+from aiokq.broker.inspection.places import CHECKPOINTS, PartitionPlace, partitions_at
+from aiokq.broker.inspection.producers import ProducerCheck, Snapshot
+from aiokq.broker.inspection.segments import CheckedSegment, SegmentCheck
 from aiokq.broker.log import names
 from aiokq.broker.log.epochs import LeaderEpochs
-from aiokq.broker.log.inspection.findings import Finding, Severity
-from aiokq.broker.log.inspection.places import CHECKPOINTS, PartitionPlace, partitions_at
-from aiokq.broker.log.inspection.producers import ProducerCheck, Snapshot
-from aiokq.broker.log.inspection.segments import CheckedSegment, SegmentCheck
 from aiokq.broker.log.meta_properties import decode_meta_properties
 from aiokq.broker.log.producer_snapshot import decode_snapshot
 from aiokq.broker.log.text_files import read_offsets, read_partition_metadata
-from aiokq.broker.metadata_file import read_image
-from aiokq.broker.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.metadata_file import read_image
+from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.broker.metadata.metadata_records import MetadataImage
     from aiokq.core.files import Files
     from aiokq.core.types import TopicPartition
     from aiokq.records.header import Checksum
