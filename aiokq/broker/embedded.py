@@ -272,7 +272,7 @@ class EmbeddedCluster:
         return self._thread.run(coro, timeout)
 
     async def _create(self, spec: TopicSpec) -> None:
-        await self.node.topics.create(spec)
+        await self.node.metadata.create_topic(spec)
 
     async def _reset(self) -> None:
         await self.node.reset()
@@ -287,7 +287,7 @@ class EmbeddedCluster:
         topic = self.node.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        await self.node.topics.delete(topic)
+        await self.node.metadata.delete_topic(topic)
 
     async def _on_loop(self, call: Callable[[], Coroutine[object, None, T]]) -> T:
         """Node state is touched only from its own loop: calls from another are handed over."""

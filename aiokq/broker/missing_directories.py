@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiokq.broker.log import names
 from aiokq.broker.log.stopped_directories import stopped_directories
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
-from aiokq.broker.metadata.metadata_records import DirectoriesKnown, StartedUnclean
+from aiokq.broker.metadata.records import DirectoriesKnown, StartedUnclean
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
-    from aiokq.broker.metadata.metadata_records import MetadataImage
+    from aiokq.broker.metadata.image import MetadataImage
     from aiokq.core.files import Files
 
 __all__ = ["Forgotten", "forget_missing", "look_for_missing"]
@@ -146,7 +146,7 @@ def _homeless(
     partitions = (
         TopicPartition(topic.name, index)
         for topic in image.topics.values()
-        for index in range(topic.partitions)
+        for index in range(len(topic.partitions))
         if index not in topic.elsewhere
     )
     return [one for one in partitions if not is_there(one)]

@@ -32,6 +32,7 @@ from aiokq.fastpath import crc32c
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.metadata.changes import MetadataChanges
     from aiokq.broker.metadata.group_configs import GroupConfigs
     from aiokq.broker.metadata.producer_ids import ProducerIds
     from aiokq.broker.metadata.topics import TopicRegistry
@@ -183,6 +184,11 @@ class BrokerNode:
     def topics(self) -> TopicRegistry:
         return self.storage.topics
 
+    @property
+    def metadata(self) -> MetadataChanges:
+        """Changes topics and settings."""
+        return self.storage.changes
+
     @functools.cached_property
     def fetch_sessions(self) -> FetchSessionCache:
         """The sessions of those who fetch; made for the first one, no start waits for it."""
@@ -224,7 +230,7 @@ class BrokerNode:
         """
         await self._open()
         try:
-            await self.topics.recover()
+            await self.storage.publisher.recover()
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
             raise
@@ -256,6 +262,7 @@ class BrokerNode:
                 settings=self.settings,
                 environment=self.environment,
                 topics=self.topics,
+                create_topic=self.metadata.create_topic,
                 racks=self._racks,
                 group_configs=self.group_configs,
                 cold_reads=self.cold_reads,
@@ -288,7 +295,7 @@ class BrokerNode:
         self._failure = asyncio.get_running_loop().create_future()
         await self._open()
         try:
-            recovery = self._supervisor.spawn(self.topics.recover(), name="recover logs")
+            recovery = self._supervisor.spawn(self.storage.publisher.recover(), name="recover logs")
             await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
             if recovery.done():
                 recovery.result()
@@ -326,7 +333,7 @@ class BrokerNode:
         Raises:
             KafkaStorage: the disk refused.
         """
-        await self.topics.delete_all()
+        await self.metadata.delete_all_topics()
         self.fetch_sessions.clear()
         self._purge()
         if self._deletion is not None:
@@ -364,7 +371,7 @@ class BrokerNode:
 
     async def _close_storage(self) -> None:
         if self._storage is not None:
-            self._storage.topics.stop_recovery()
+            self._storage.publisher.stop_recovery()
         if self._purge_handle is not None:
             self._purge_handle.cancel()
         if self._deletion is not None:

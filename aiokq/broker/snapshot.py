@@ -26,7 +26,7 @@ from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata.metadata_records import MetadataImage
+    from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.node import BrokerNode
     from aiokq.core.files import Files
     from aiokq.core.types import TopicPartition
@@ -129,7 +129,7 @@ class _Copy:
         offload = node.environment.offload
         await offload.run(_remove, self._target, self._path)
         captured: list[tuple[uuid.UUID, CapturedLog]] = []
-        async with node.topics.unchanged():
+        async with node.metadata.unchanged():
             partitions = [partition for topic in node.topics for partition in topic.partitions]
             # Most of what the moment itself would have to write.
             for number, partition in enumerate(partitions):

@@ -14,10 +14,11 @@ from aiokq.broker.kraft.takeover import take_over
 from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.meta_properties import random_id
-from aiokq.broker.metadata.group_configs import GroupConfigs
+from aiokq.broker.metadata.changes import MetadataChanges
+from aiokq.broker.metadata.controller import Controller
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata.producer_ids import ProducerIds
-from aiokq.broker.metadata.topics import TopicRegistry
+from aiokq.broker.metadata.publisher import MetadataPublisher
 from aiokq.broker.missing_directories import look_for_missing
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
@@ -25,7 +26,9 @@ from aiokq.fastpath import crc32c
 if TYPE_CHECKING:
     from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.metadata.metadata_records import MetadataImage
+    from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.broker.metadata.topics import TopicRegistry
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork
@@ -44,9 +47,9 @@ class Storage:
 
     Attributes:
         directories: with the logs.
-        topics: what they are the logs of.
+        publisher: makes them follow the metadata.
+        changes: changes the metadata.
         producer_ids: the source of producer ids.
-        group_configs: the settings of single groups.
     """
 
     def __init__(
@@ -54,13 +57,13 @@ class Storage:
         environment: Environment,
         directories: LogDirectories,
         metadata: MetadataLog,
-        topics: TopicRegistry,
-        settings: BrokerSettings,
+        publisher: MetadataPublisher,
+        changes: MetadataChanges,
     ) -> None:
         self.directories = directories
-        self.topics = topics
-        self.producer_ids = ProducerIds(metadata, environment.offload)
-        self.group_configs = GroupConfigs(metadata, environment.offload, settings)
+        self.publisher = publisher
+        self.changes = changes
+        self.producer_ids = ProducerIds(changes.allocate_producer_ids)
         self._environment = environment
         self._metadata = metadata
 
@@ -80,7 +83,8 @@ class Storage:
         """Open log directories, off the loop: after a kill their logs are read through.
 
         Args:
-            supervisor: runs what flushes them, until it is closed, which comes before ``close``.
+            supervisor: runs what flushes them and opens some later, until it is closed, which comes
+                before ``close``.
             background: told where that fails.
             opened: called with each partition once it is there.
             deleted: called with each partition that is deleted.
@@ -125,24 +129,44 @@ class Storage:
                     directory.close(clean=False)
             raise
         [(directories, metadata)] = found
-        topics = TopicRegistry(
+        publisher = MetadataPublisher(
             settings=settings,
             environment=environment,
             directories=directories,
-            metadata=metadata,
+            supervisor=supervisor,
             background=background,
-            new_id=lambda: random_id(environment.random),
             opened=opened,
             deleted=deleted,
         )
-        storage = cls(environment, directories, metadata, topics, settings)
+        controller = Controller(
+            settings, directories.properties.node_id, lambda: random_id(environment.random)
+        )
+        changes = MetadataChanges(controller, metadata, publisher, environment.offload)
+        storage = cls(environment, directories, metadata, publisher, changes)
         try:
             storage._start_flushers(supervisor, background)
-            await topics.load()
+            await storage._load()
         except BaseException:
             await storage.close(clean=False)
             raise
         return storage
+
+    async def _load(self) -> None:
+        """Take over the metadata, and open the logs that need no recovery."""
+        self.publisher.load(self._metadata.image)
+        if self.publisher.was_unclean:
+            await self.changes.count_unclean_start()
+        await self.publisher.open_logs(self._metadata.image.unclean_starts)
+
+    @property
+    def topics(self) -> TopicRegistry:
+        """The topics that the logs are of."""
+        return self.publisher.topics
+
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """The settings of single groups."""
+        return self.publisher.group_configs
 
     def _start_flushers(self, supervisor: Supervisor, background: BackgroundWork) -> None:
         files, offload = self._environment.files, self._environment.offload
@@ -166,7 +190,7 @@ class Storage:
         await shielded(self._close(clean), name="close the logs")
 
     async def _close(self, clean: bool) -> None:
-        await self.topics.close()
+        await self.changes.close()
         await self._environment.offload.run(self._metadata.close)  # after an append in work
         failure: Exception | None = None
         for directory in self.directories.all:
@@ -195,7 +219,7 @@ class Storage:
             log.tell_replica()  # no flush comes any more
 
     def metadata_image(self) -> MetadataImage:
-        """A copy of what the metadata log says; waits for an append in work: for an executor."""
+        """A copy of the metadata image; waits for an append in work, so it is for an executor."""
         return self._metadata.copy_image()
 
     # checkpoints
@@ -241,7 +265,9 @@ def _open_metadata(environment: Environment, directories: LogDirectories) -> Met
     def refused(path: str, error: OSError) -> None:
         by_path[path].disk.refused(None, "metadata log failed", error, path)
 
-    metadata = MetadataLog.open(environment.files, *by_path, refused=refused)
+    metadata = MetadataLog.open(
+        environment.files, *by_path, node_id=directories.properties.node_id, refused=refused
+    )
     if directories.unopened and not metadata.image.appends:
         # The others are new: to begin there anew would hide every topic.
         metadata.close()
@@ -256,7 +282,7 @@ def _owned(metadata: MetadataLog) -> Callable[[TopicPartition, uuid.UUID | None]
         topic = metadata.image.topics.get(partition.topic)
         return (
             topic is not None
-            and partition.partition < topic.partitions
+            and partition.partition < len(topic.partitions)
             and topic_id in (None, topic.topic_id)
         )
 

@@ -102,7 +102,7 @@ async def play(lives: list[tuple[list[tuple[str, int]], int]]) -> None:
             else:
                 every = argument
                 configs = {"segment.bytes": "1048576", "flush.messages": str(every)}
-                await broker.node.topics.alter_configs(topic, lambda _, new=configs: new)
+                await broker.node.metadata.alter_topic_configs(topic, lambda _, new=configs: new)
                 await produce(1, b"%d.%d" % (number, step))
         flushed = log.recovery_point
         assert log.high_watermark == log.log_end_offset

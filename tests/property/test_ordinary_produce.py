@@ -126,7 +126,7 @@ async def happen(broker, what, *arguments):
             name.replace("_", "."): str(value)
             for name, value in (TOPICS[arguments[0]] | arguments[1]).items()
         }
-        await broker.node.topics.alter_configs(topic, lambda _: configs)
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: configs)
         return
     partition = topic.partitions[0]
     if not partition.is_online:

@@ -254,7 +254,7 @@ async def course(world: Any) -> tuple[int, int]:
     broker = Broker(world, SETTINGS)
     await broker.start()
     assert broker.node is not None
-    created = await broker.node.topics.create(TopicSpec(name="t", partitions=PARTITIONS))
+    created = await broker.node.metadata.create_topic(TopicSpec(name="t", partitions=PARTITIONS))
     account = Account(created.topic_id)
     async with Supervisor("members") as supervisor:
         members: list[Member] = []

@@ -10,7 +10,7 @@ Tests: ``tests/unit/broker/coordinator/test_runtime.py``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiokq.broker.coordinator.shard import Shard
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard_context import ShardContext
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.broker.log.cold_reads import ColdReads
+    from aiokq.broker.metadata.topic_layout import TopicSpec
     from aiokq.broker.metadata.topics import Topic, TopicRegistry
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.background import BackgroundWork
@@ -49,7 +50,8 @@ class CoordinatorRuntime(Generic[S]):
 
     Args:
         instance: what it coordinates.
-        topics: the topics of the node; the instance's topic is created here.
+        topics: the topics of the node.
+        create_topic: creates the instance's topic.
         live_brokers: the number of brokers that replicas can be placed on.
         cold_reads: reads the logs that are loaded.
         background: told of failures of loading and of timers.
@@ -62,6 +64,7 @@ class CoordinatorRuntime(Generic[S]):
         *,
         environment: Environment,
         topics: TopicRegistry,
+        create_topic: Callable[[TopicSpec], Awaitable[object]],
         live_brokers: Callable[[], int],
         cold_reads: ColdReads,
         background: BackgroundWork,
@@ -72,6 +75,7 @@ class CoordinatorRuntime(Generic[S]):
         self._clock = environment.clock
         self._offload = environment.offload
         self._topics = topics
+        self._create_topic = create_topic
         self._live_brokers = live_brokers
         self._cold_reads = cold_reads
         self._background = background
@@ -379,7 +383,7 @@ class CoordinatorRuntime(Generic[S]):
             await self._import()
         name = self._instance.topic
         try:
-            await self._topics.create(self._instance.topic_spec(self._live_brokers()))
+            await self._create_topic(self._instance.topic_spec(self._live_brokers()))
         except TopicExists:
             pass  # another request created it at the same time
         except BrokerError as error:

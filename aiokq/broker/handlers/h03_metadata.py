@@ -88,12 +88,15 @@ async def _answer(
     topic = node.topics.get(asked.name)
     if topic is None:
         try:
-            topic = await node.topics.create_if_allowed(
-                asked.name, allowed=version < 4 or request.allow_auto_topic_creation
+            await node.metadata.create_topic_if_allowed(
+                asked.name,
+                allowed=node.settings.auto_create_topics_enable
+                and (version < 4 or request.allow_auto_topic_creation),
             )
         except BrokerError as error:
             node.counters.errors[error.name] += 1
             return _refusal(asked.name, ZERO_UUID, error.code, operations)
+        topic = node.topics.get(asked.name)
         if topic is None:
             return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, operations)
     return _describe(topic, operations)

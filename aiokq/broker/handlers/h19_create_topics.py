@@ -45,7 +45,7 @@ async def _create(
     try:
         if times > 1:
             raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
-        created = await node.topics.create(_spec(asked), validate_only=validate_only)
+        created = await node.metadata.create_topic(_spec(asked), validate_only=validate_only)
     except BrokerError as error:
         node.counters.errors[error.name] += 1
         return CreatableTopicResult(

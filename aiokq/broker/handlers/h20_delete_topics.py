@@ -57,7 +57,7 @@ async def _delete(
         name, topic_id = topic.name, topic.topic_id
         if not node.settings.delete_topic_enable:
             raise TopicDeletionDisabled()
-        await node.topics.delete(topic)
+        await node.metadata.delete_topic(topic)
     except BrokerError as error:
         node.counters.errors[error.name] += 1
         return DeletableTopicResult(

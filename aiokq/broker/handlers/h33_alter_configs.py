@@ -80,7 +80,7 @@ async def alter(
     """Change the settings of a topic or a group; they take effect at once.
 
     Raises:
-        BrokerError: as `TopicRegistry.alter_configs` and `GroupConfigs.alter`;
+        BrokerError: as `MetadataChanges.alter_topic_configs` and `alter_group_configs`;
         UnknownTopicOrPartition: there is no such topic.
         InvalidRequest: a broker's settings, which change only with its start; another broker, or
             another type of resource.
@@ -89,9 +89,9 @@ async def alter(
         topic = node.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-        await node.topics.alter_configs(topic, change, validate_only=validate_only)
+        await node.metadata.alter_topic_configs(topic, change, validate_only=validate_only)
     elif resource_type == GROUP:
-        await node.group_configs.alter(name, change, validate_only=validate_only)
+        await node.metadata.alter_group_configs(name, change, validate_only=validate_only)
     elif resource_type == BROKER:
         if name:
             check_broker_name(name, node.node_id)

@@ -44,7 +44,9 @@ async def _grow(
         assignments = None
         if asked.assignments is not None:
             assignments = [assignment.broker_ids for assignment in asked.assignments]
-        await node.topics.grow(topic, asked.count, assignments, validate_only=validate_only)
+        await node.metadata.create_partitions(
+            topic, asked.count, assignments, validate_only=validate_only
+        )
     except BrokerError as error:
         node.counters.errors[error.name] += 1
         return CreatePartitionsTopicResult(

@@ -244,7 +244,6 @@ def _properties(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
     from aiokq.broker.metadata.metadata_file import read_image
-    from aiokq.broker.metadata.metadata_records import TopicRecord
 
     image, sound = read_image(data, file.path)
     yield {
@@ -252,13 +251,14 @@ def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
         "next_producer_id": image.next_producer_id,
         "appends": image.appends,
     }
-    for record in image.topics.values():
-        assert isinstance(record, TopicRecord)
+    for topic in image.topics.values():
         yield {
-            "topic": record.name,
-            "topic_id": format_uuid(record.topic_id),
-            "partitions": record.partitions,
-            "configs": [f"{name}={value}" for name, value in sorted(record.configs.items())],
+            "topic": topic.name,
+            "topic_id": format_uuid(topic.topic_id),
+            "partitions": len(topic.partitions),
+            "configs": [
+                f"{name}={value}" for name, value in sorted(image.topic_configs(topic.name).items())
+            ],
         }
     if sound < len(data):
         yield {"position": sound, "bytes": len(data) - sound, "error": "no whole line"}

@@ -27,7 +27,7 @@ from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata.metadata_records import MetadataImage
+    from aiokq.broker.metadata.image import MetadataImage
     from aiokq.core.files import Files
     from aiokq.core.types import TopicPartition
     from aiokq.records.header import Checksum
@@ -136,7 +136,9 @@ def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -
         return True
     partition = place.partition
     topic = None if image is None or partition is None else image.topics.get(partition.topic)
-    return topic is not None and partition is not None and partition.partition < topic.partitions
+    return (
+        topic is not None and partition is not None and partition.partition < len(topic.partitions)
+    )
 
 
 # --- the directory
@@ -230,7 +232,7 @@ def _missing(
     for record in image.topics.values():
         missing = [
             index
-            for index in range(record.partitions)
+            for index in range(len(record.partitions))
             if index not in record.elsewhere and (record.name, index) not in there
         ]
         if missing:
@@ -343,7 +345,7 @@ class _Partition:
         if image is None or partition is None:
             return
         topic = image.topics.get(partition.topic)
-        if topic is None or partition.partition >= topic.partitions:
+        if topic is None or partition.partition >= len(topic.partitions):
             self._warn("", "no topic has this partition: a start sets the directory aside")
         elif topic_id is not None and topic_id != topic.topic_id:
             self._warn(

@@ -15,14 +15,15 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from aiokq.broker.kraft.metadata_image import GROUP_CONFIG, TOPIC_CONFIG, encode_metadata_record
+from aiokq.broker.kraft.metadata_image import encode_metadata_record
 from aiokq.broker.log import names
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.stopped_directories import stopped_directories
 from aiokq.broker.log.text_files import parse_uuid
+from aiokq.broker.metadata.image import MetadataImage, TopicImage
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
-from aiokq.broker.metadata.metadata_records import MetadataImage, TopicRecord
+from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
@@ -98,7 +99,7 @@ def _hand_over(
             kafka.ConfigRecord(
                 resource_type=GROUP_CONFIG, resource_name=group_id, name=name, value=value
             )
-            for group_id, configs in image.group_configs.items()
+            for group_id, configs in image.group_configs().items()
             for name, value in configs.items()
         ),
     ]
@@ -112,7 +113,7 @@ def _hand_over(
     written = tuple(f"{path}/{BOOTSTRAP}" for path in paths)
     for path in written:
         files.write_atomic(path, data)
-    partitions = sum(topic.partitions for topic in image.topics.values())
+    partitions = sum(len(topic.partitions) for topic in image.topics.values())
     return HandedOver(ids[0].cluster_id, ids[0].node_id, len(image.topics), partitions, written)
 
 
@@ -155,17 +156,17 @@ def _topics(
                 " be handed over whole; delete it, or copy the partition here"
             )
         yield kafka.TopicRecord(name=topic.name, topic_id=topic.topic_id)
-        for name, value in topic.configs.items():
+        for name, value in image.topic_configs(topic.name).items():
             yield kafka.ConfigRecord(
                 resource_type=TOPIC_CONFIG, resource_name=topic.name, name=name, value=value
             )
-        for number in range(topic.partitions):
+        for number in range(len(topic.partitions)):
             yield _partition(files, topic, number, places, node_id)
 
 
 def _partition(
     files: Files,
-    topic: TopicRecord,
+    topic: TopicImage,
     number: int,
     places: dict[TopicPartition, _Place],
     node_id: int,

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from aiokq.broker.metadata.records import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.core.errors import CorruptRecord, ProtocolError
 from aiokq.core.types import Buffer
 from aiokq.wire.cluster_metadata_records import (
@@ -35,20 +36,12 @@ from aiokq.wire.primitives import DECODE_ERRORS, unsigned, uvarint
 from aiokq.wire.struct import Message
 
 __all__ = [
-    "BROKER_CONFIG",
-    "GROUP_CONFIG",
-    "TOPIC_CONFIG",
     "KafkaMetadata",
     "KafkaPartition",
     "KafkaTopic",
     "decode_metadata_record",
     "encode_metadata_record",
 ]
-
-TOPIC_CONFIG: Final = 2
-BROKER_CONFIG: Final = 4
-GROUP_CONFIG: Final = 32
-"""Types of resources in ``ConfigRecord``."""
 
 FRAME_VERSION: Final = 1
 """What a record's value begins with; then come its type and version, as unsigned varints."""

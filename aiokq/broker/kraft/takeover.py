@@ -23,26 +23,28 @@ from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.log.names import CLUSTER_METADATA
 from aiokq.broker.log.text_files import format_uuid
-from aiokq.broker.metadata.metadata_records import (
-    GroupConfigsRecord,
+from aiokq.broker.metadata.records import (
+    GROUP_CONFIG,
+    TOPIC_CONFIG,
     KafkaTakenOver,
     MetadataRecord,
-    ProducerIdsReserved,
-    TopicDeleted,
-    TopicRecord,
+    TopicTakenOver,
+    config_records,
+    partition_record,
 )
 from aiokq.broker.metadata.topic_names import check_topic_name
 from aiokq.core.errors import InvalidConfiguration, InvalidTopic, KafkaStorage
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
+from aiokq.wire.cluster_metadata_records import ProducerIdsRecord, RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
     from aiokq.broker.kraft.metadata_files import MetadataFiles
     from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.metadata_log import MetadataLog
-    from aiokq.broker.metadata.metadata_records import MetadataImage
     from aiokq.core.files import Files
 
 __all__ = ["take_over"]
@@ -110,7 +112,9 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
     reserved = ((kafka.next_producer_id >> PRODUCER_ID_BITS) + 1) << PRODUCER_ID_BITS
     # In one append: after a kill in the middle it is begun anew.
     metadata.append(
-        *records, ProducerIdsReserved(reserved), KafkaTakenOver(end.offset, end.epoch, topic_ids)
+        *records,
+        ProducerIdsRecord(broker_id=node_id, next_producer_id=reserved),
+        KafkaTakenOver(end.offset, end.epoch, topic_ids),
     )
     _take_back_strays(directories, metadata.image)
     logger.warning(
@@ -134,7 +138,7 @@ def _all_there(directories: LogDirectories, metadata: MetadataLog) -> bool:
 def _forget(metadata: MetadataLog) -> None:
     """Kafka's metadata was removed: it will not come back, and its epochs bind no longer."""
     topics = [
-        topic._replace(kafka_epochs=(NO_EPOCH,) * len(topic.kafka_epochs))
+        TopicTakenOver(topic.topic_id, topic.elsewhere, (NO_EPOCH,) * len(topic.kafka_epochs))
         for topic in metadata.image.topics.values()
     ]
     metadata.append(*topics, KafkaTakenOver(0, 0, ()))
@@ -155,28 +159,36 @@ def _records(
     from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 
     groups = kafka.group_configs()
-    for group_id in {**image.group_configs, **groups}:
+    present_groups = image.group_configs()
+    for group_id in {**present_groups, **groups}:
         given = groups.get(group_id, {})
         known = {name: value for name, value in given.items() if name in GROUP_CONFIGS}
-        yield GroupConfigsRecord(group_id, known)
+        yield from config_records(GROUP_CONFIG, group_id, present_groups.get(group_id, {}), known)
     before = set() if image.kafka is None else set(image.kafka.topic_ids)
     ids = {topic.topic_id for topic in kafka.topics.values()}
     for ours in image.topics.values():
         was_kafkas = format_uuid(ours.topic_id) in before
         if ours.topic_id not in ids and (was_kafkas or ours.name in kafka.topics):
-            yield TopicDeleted(ours.name, ours.topic_id)
+            yield RemoveTopicRecord(topic_id=ours.topic_id)
     brokers = kafka.broker_configs(directories.properties.node_id)
     for topic in kafka.topics.values():
         present = image.topics.get(topic.name)
         if present is not None and present.topic_id != topic.topic_id:
             present = None
         count = max(topic.partitions, default=-1) + 1
-        yield TopicRecord(
+        if present is None:
+            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+        # More of them may have been added here.
+        for index in range(0 if present is None else len(present.partitions), count):
+            yield partition_record(topic.topic_id, index, directories.properties.node_id)
+        yield from config_records(
+            TOPIC_CONFIG,
             topic.name,
-            topic.topic_id,
-            # More of them were added here.
-            count if present is None else max(count, present.partitions),
+            {} if present is None else image.topic_configs(topic.name),
             _configs(topic.name, kafka.topic_configs(topic.name), brokers),
+        )
+        yield TopicTakenOver(
+            topic.topic_id,
             tuple(
                 number
                 for number, partition in sorted(topic.partitions.items())
@@ -211,7 +223,7 @@ def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
     for topic in missing:
         left = tuple(n for n in topic.elsewhere if TopicPartition(topic.name, n) not in present)
         if left != topic.elsewhere:
-            records.append(topic._replace(elsewhere=left))
+            records.append(TopicTakenOver(topic.topic_id, left, topic.kafka_epochs))
         if left:
             logger.warning(
                 "partitions are in none of these directories and offline topic=%s partitions=%s",
@@ -253,7 +265,7 @@ def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None
         present = directory.partitions()
         for (topic_id, number), path in directory.strays.find().items():
             topic = ours.get(topic_id)
-            if topic is None or number >= topic.partitions:
+            if topic is None or number >= len(topic.partitions):
                 continue
             partition = TopicPartition(topic.name, number)
             if partition not in present:
@@ -274,23 +286,28 @@ def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: 
                 found.setdefault(partition.partition, (topic_id, directory))
     if not topics:
         return
-    records = [
-        TopicRecord(
-            name,
-            _topic_id(name, found) or random_id(random),
-            max(found) + 1,
-            KEPT,
-            tuple(number for number in range(max(found)) if number not in found),
-            (NO_EPOCH,) * (max(found) + 1),
-        )
-        for name, found in sorted(topics.items())
-    ]
+    records: list[MetadataRecord] = []
+    for name, found in sorted(topics.items()):
+        topic_id = _topic_id(name, found) or random_id(random)
+        records += [
+            TopicRecord(name=name, topic_id=topic_id),
+            *config_records(TOPIC_CONFIG, name, {}, KEPT),
+            *(
+                partition_record(topic_id, number, directories.properties.node_id)
+                for number in range(max(found) + 1)
+            ),
+            TopicTakenOver(
+                topic_id,
+                tuple(number for number in range(max(found)) if number not in found),
+                (NO_EPOCH,) * (max(found) + 1),
+            ),
+        ]
     metadata.append(*records)
     logger.warning(
         "no metadata in %s: topics=%d partitions=%d are served as they are found, and nothing of"
         " them is deleted or compacted until their cleanup.policy is set",
         ", ".join(directory.path for directory in directories.online),
-        len(records),
+        len(topics),
         sum(map(len, topics.values())),
     )
 

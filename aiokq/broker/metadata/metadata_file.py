@@ -16,7 +16,9 @@ from typing import Final
 
 from aiokq.broker.log.corruption import keep_aside
 from aiokq.broker.log.disk_trouble import remedy
-from aiokq.broker.metadata.metadata_records import MetadataImage, decode_records, encode_records
+from aiokq.broker.metadata.file_adapter import file_records_of_image, metadata_records
+from aiokq.broker.metadata.file_records import decode_records, encode_records
+from aiokq.broker.metadata.image import MetadataImage
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import File, Files
 
@@ -47,8 +49,13 @@ class MetadataFile:
         self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
 
     @classmethod
-    def open(cls, files: Files, path: str) -> tuple[MetadataFile, MetadataImage]:
+    def open(
+        cls, files: Files, path: str, *, node_id: int = 0
+    ) -> tuple[MetadataFile, MetadataImage]:
         """Read the file, which is made if it is missing.
+
+        Args:
+            node_id: of the node that has it.
 
         Raises:
             KafkaStorage: it cannot be read or written (with the OSError as its cause), or is
@@ -58,7 +65,7 @@ class MetadataFile:
             if not files.exists(path):
                 files.write_atomic(path, line_of(_HEADER))
             data = files.read_bytes(path)
-            image, size = read_image(data, path)
+            image, size = read_image(data, path, node_id=node_id)
             file = files.open(path)
             if size < len(data):
                 _cut(files, file, path, size, data)
@@ -103,7 +110,10 @@ class MetadataFile:
 
     def compact(self, image: MetadataImage) -> None:
         """Rewrite the file with the fewest records, after any crash the old or the new one."""
-        lines = [line_of(_HEADER), *(line_of(encode_records([r])) for r in image.records())]
+        lines = [
+            line_of(_HEADER),
+            *(line_of(encode_records([one])) for one in file_records_of_image(image)),
+        ]
         data = b"".join(lines)
         try:
             self._files.write_atomic(self.path, data)
@@ -168,7 +178,7 @@ def _text(line: bytes) -> str | None:
     return line[9:].decode("ascii")
 
 
-def read_image(data: bytes, path: str) -> tuple[MetadataImage, int]:
+def read_image(data: bytes, path: str, *, node_id: int = 0) -> tuple[MetadataImage, int]:
     """The image of a file's content, and how many of its bytes are sound.
 
     Raises:
@@ -187,11 +197,18 @@ def read_image(data: bytes, path: str) -> tuple[MetadataImage, int]:
                 raise _corrupt(path, size, f"line {number} is damaged, and lines follow it")
             break
         try:
-            image.apply_all(decode_records(text))
+            _replay(text, image, node_id)
         except ValueError as error:
             raise _corrupt(path, size, f"line {number}: {error}") from error
         size += len(line) + 1
     return image, size
+
+
+def _replay(text: str, image: MetadataImage, node_id: int) -> None:
+    image.appends += 1
+    for line in decode_records(text):
+        for record in metadata_records(line, image, node_id):
+            image.replay(record)
 
 
 def _corrupt(path: str, position: int, detail: str) -> KafkaStorage:

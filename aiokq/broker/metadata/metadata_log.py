@@ -1,7 +1,7 @@
 """The metadata log: which topics, settings and producer ids there are, in a file per log directory.
 
 Owns the copies and which of them is right; a file's shape is ``metadata_file``'s, what the records
-mean ``metadata_records``'. An append is synced in every copy before it returns: what it says
+mean ``image``'s. An append is synced in every copy before it returns: what it says
 survives a power cut, and each disk but the last. Each copy counts the appends that it has: at a
 start the one that has most of them counts, and the others are made anew from it. Directories that
 fail in turn leave copies that each miss something of the other: what only the shorter one knows is
@@ -17,8 +17,11 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from aiokq.broker.metadata.file_adapter import file_records
+from aiokq.broker.metadata.file_records import encode_records
+from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.metadata_file import MetadataFile, line_of
-from aiokq.broker.metadata.metadata_records import MetadataImage, MetadataRecord, encode_records
+from aiokq.broker.metadata.records import MetadataRecord
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import Files
 
@@ -60,8 +63,13 @@ class MetadataLog:
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, files: Files, *paths: str, refused: Refused | None = None) -> MetadataLog:
+    def open(
+        cls, files: Files, *paths: str, node_id: int = 0, refused: Refused | None = None
+    ) -> MetadataLog:
         """Read the copies; those that are missing or have missed something are made anew.
+
+        Args:
+            node_id: of the node that has them.
 
         Raises:
             KafkaStorage: none of them can be used; says what to do.
@@ -71,7 +79,7 @@ class MetadataLog:
         failures: list[KafkaStorage] = []
         for path in paths:
             try:
-                opened.append(MetadataFile.open(files, path))
+                opened.append(MetadataFile.open(files, path, node_id=node_id))
             except KafkaStorage as error:
                 failures.append(error)
                 if isinstance(error.__cause__, OSError):
@@ -133,10 +141,10 @@ class MetadataLog:
         Raises:
             KafkaStorage: every disk refused; none of the records counts.
         """
-        data = line_of(encode_records(records))
         with self._lock:
             if self._closed:
                 raise KafkaStorage(f"metadata log {self.paths[0]} is closed")
+            data = line_of(encode_records(file_records(records, self.image)))
             written: list[MetadataFile] = []
             failures: list[KafkaStorage] = []
             for copy in self._copies:
@@ -151,7 +159,7 @@ class MetadataLog:
                 if copy not in written:
                     copy.close()
             self._copies = written
-            self.image.apply_all(records)
+            self.image.replay_append(records)
             for copy in written:
                 if copy.is_long:
                     copy.compact(self.image)
@@ -159,10 +167,7 @@ class MetadataLog:
     def copy_image(self) -> MetadataImage:
         """What the records add up to, not to change any more."""
         with self._lock:
-            image = MetadataImage()
-            for record in self.image.records():
-                image.apply(record)
-            return image
+            return self.image.copy()
 
     def _append_to(self, copy: MetadataFile, data: bytes) -> KafkaStorage | None:
         if copy.failure is not None:

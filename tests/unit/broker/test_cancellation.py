@@ -196,15 +196,15 @@ async def test_a_change_is_cancelled_anywhere(killed: Path, tmp_path: Path, chan
     async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
         life = Life(path)
         await life.node.open()
-        topics = life.node.topics
+        topics, metadata = life.node.topics, life.node.metadata
         await life.create("u", 2)
         topic = topics.get("u")
         assert topic is not None
         work: dict[str, Callable[[], Coroutine[object, object, object]]] = {
-            "create": lambda: topics.create(TopicSpec("v", 3)),
-            "delete": lambda: topics.delete(topic),
-            "grow": lambda: topics.grow(topic, 5),
-            "alter": lambda: topics.alter_configs(topic, lambda _: {"retention.ms": "5"}),
+            "create": lambda: metadata.create_topic(TopicSpec("v", 3)),
+            "delete": lambda: metadata.delete_topic(topic),
+            "grow": lambda: metadata.create_partitions(topic, 5),
+            "alter": lambda: metadata.alter_topic_configs(topic, lambda _: {"retention.ms": "5"}),
             "reset": life.node.reset,
         }
         return life, work[change]()

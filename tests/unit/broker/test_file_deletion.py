@@ -117,7 +117,7 @@ def test_a_partitions_directory_stays_as_long_as_the_broker_says():
     async def main(world: Simulation) -> None:
         async with Broker(**{"log.segment.delete.delay.ms": 2000}) as broker:
             await broker.create("t", file_delete_delay_ms=5_000_000)
-            await broker.node.topics.delete(broker.node.topics.get("t"))
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
             await asyncio.sleep(1.9)
             assert [n for n in broker.files.listdir("/data") if n.endswith("-delete")]
             await asyncio.sleep(0.2)

@@ -83,7 +83,7 @@ async def test_after_its_topics_were_deleted_it_is_forgotten(caplog):
     """The disk is gone for good: there has to be a way on."""
     files = await filled()
     async with on(files, A) as broker:
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         await broker.create("t", 2)
         await broker.produce("t", batch(2), partition=1)
     caplog.clear()

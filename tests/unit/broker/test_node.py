@@ -306,7 +306,7 @@ async def test_others_are_heard_while_a_large_topic_is_deleted():
     async with Broker() as broker:
         await broker.create("t", 320)
         counting = asyncio.ensure_future(count())
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         counting.cancel()
         assert turns >= 10
 
@@ -329,7 +329,7 @@ async def test_files_of_what_was_deleted_are_removed_off_the_loop():
     broker.node.environment = dataclasses.replace(broker.node.environment, offload=Watched())
     async with broker:
         await broker.create("t", 3)
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         await until(lambda: len(removed) == 3)
 
 
@@ -339,7 +339,7 @@ async def test_one_partition_that_cannot_be_removed_keeps_no_other():
         await broker.create("t", 3)
         broker.files.fail("rename", errno.EIO, matches=lambda path: "t-0" in path)
         with pytest.raises(KafkaStorage):
-            await broker.node.topics.delete(broker.node.topics.get("t"))
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         assert list(broker.node.storage.directories.all[0].logs) == []
     async with Broker(broker.files) as broker:
         assert len(broker.node.topics) == 0
@@ -409,7 +409,7 @@ async def test_who_coordinates_hears_of_partitions_as_they_come_and_go():
         log = partition.log
         replayed = read_batches(log.read(log.log_start_offset, sys.maxsize).fragments)
         assert [header.base_offset for header, _ in replayed] == [0]
-        await broker.node.topics.delete(broker.node.topics.get("__consumer_offsets"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("__consumer_offsets"))
     assert heard == [
         ("elected", "__consumer_offsets-0", 0),
         ("resigned", "__consumer_offsets-0", 0),
@@ -420,12 +420,15 @@ async def test_a_topic_that_is_being_made_is_finished_before_the_close():
     """Who asked may have left. Logs opened while others are closed made the stop unclean, and
     some were made when the directory was another process's already."""
     async with Broker() as broker:
-        creating = asyncio.ensure_future(broker.node.topics.create(TopicSpec("t", 960)))
-        late = asyncio.ensure_future(broker.node.topics.create(TopicSpec("late")))
+        creating = asyncio.ensure_future(broker.node.metadata.create_topic(TopicSpec("t", 960)))
         for _ in range(4):
             await asyncio.sleep(0)
         assert not creating.done()
-        await broker.node.close()
+        changes = broker.node.metadata
+        closing = asyncio.ensure_future(broker.node.close())
+        await until(lambda: changes.is_closed)
+        late = asyncio.ensure_future(changes.create_topic(TopicSpec("late")))
+        await closing
         assert creating.done()
         assert broker.files.exists("/data/.kafka_cleanshutdown")
         with pytest.raises(Closed):

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from aiokq.broker import storage
+from aiokq.broker.metadata.changes import MetadataChanges
 from aiokq.broker.metadata.metadata_file import MetadataFile
 from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.broker.node import BrokerNode
@@ -31,7 +32,7 @@ async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
     )
     await broker.node.open()
     syncing, closing, loop_went_on = threading.Event(), threading.Event(), threading.Event()
-    append, close = MetadataFile.append, MetadataLog.close
+    append, close = MetadataFile.append, MetadataChanges.close
     waited: list[bool] = []
 
     def slow_append(file: MetadataFile, data: bytes) -> None:
@@ -39,12 +40,12 @@ async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
         waited.append(loop_went_on.wait(10))
         append(file, data)
 
-    def noted_close(log: MetadataLog) -> None:
+    async def noted_close(changes: MetadataChanges) -> None:
         closing.set()
-        close(log)
+        await close(changes)
 
     monkeypatch.setattr(MetadataFile, "append", slow_append)
-    monkeypatch.setattr(MetadataLog, "close", noted_close)
+    monkeypatch.setattr(MetadataChanges, "close", noted_close)
     change = asyncio.ensure_future(broker.node.producer_ids.next())
     await until(syncing.is_set)
     stop = asyncio.ensure_future(broker.node.close())

@@ -24,8 +24,8 @@ async def test_a_deletion_waits_for_the_disk_once_and_off_the_loop(
 
         monkeypatch.setattr(broker.files, "sync_dir", counted)
         moved = watch_offload(broker)
-        topics = broker.node.topics
-        await (topics.delete_all() if everything else topics.delete(topics.get("t")))
+        metadata, topic = broker.node.metadata, broker.node.topics.get("t")
+        await (metadata.delete_all_topics() if everything else metadata.delete_topic(topic))
         assert syncs.count("/data") == 1
         assert [fn.__name__ for fn in moved].count("sync_names") == 1
 
@@ -36,7 +36,7 @@ async def test_a_deleted_topic_is_gone_after_a_power_cut():
     await broker.node.open()
     await broker.create("t", 3)
     await broker.produce("t", batch(3))
-    await broker.node.topics.delete(broker.node.topics.get("t"))
+    await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
     broker.files.power_cut()
     async with Broker(broker.files) as again:
         assert again.node.topics.get("t") is None

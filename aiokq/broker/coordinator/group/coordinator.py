@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.group.registry_topic_view import RegistryTopicView
@@ -105,6 +105,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
         settings: BrokerSettings,
         environment: Environment,
         topics: TopicRegistry,
+        create_topic: Callable[[TopicSpec], Awaitable[object]],
         racks: Callable[[], Mapping[int, str | None]],
         group_configs: GroupConfigs,
         cold_reads: ColdReads,
@@ -117,6 +118,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
             _GroupInstance(settings, environment.random, view, group_configs, counters),
             environment=environment,
             topics=topics,
+            create_topic=create_topic,
             live_brokers=lambda: len(racks()),
             cold_reads=cold_reads,
             background=background,

@@ -168,6 +168,7 @@ class CounterBroker(Broker):
             self.instance,
             environment=node.environment,
             topics=node.topics,
+            create_topic=node.metadata.create_topic,
             live_brokers=lambda: 1,
             cold_reads=node.cold_reads,
             background=node.background,
@@ -199,9 +200,8 @@ class CounterBroker(Broker):
 
     async def limit_batches(self, size: int) -> None:
         """Have the log refuse batches that are larger."""
-        topics = self.node.topics
-        await topics.alter_configs(
-            topics.get(TOPIC), lambda configs: {**configs, "max.message.bytes": str(size)}
+        await self.node.metadata.alter_topic_configs(
+            self.node.topics.get(TOPIC), lambda configs: {**configs, "max.message.bytes": str(size)}
         )
 
     def resign(self, index: int = 0) -> None:

@@ -164,7 +164,7 @@ async def test_a_deleted_topic_unloads_all_shards():
         await broker.runtime.locate("a")
         await broker.add("a")
         shards = list(broker.instance.shards)
-        await broker.node.topics.delete(broker.node.topics.get(TOPIC))
+        await broker.node.metadata.delete_topic(broker.node.topics.get(TOPIC))
         assert [shard.life for shard in shards] == [["loaded", "unloaded"]] * 2
         assert await code(broker.add("a")) == 16
         await broker.runtime.locate("a")

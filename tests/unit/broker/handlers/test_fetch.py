@@ -51,7 +51,7 @@ async def test_a_recreated_topic_is_unknown_by_its_old_id():
     """Its offsets mean other records now."""
     async with Broker() as broker:
         old = await filled(broker)
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         new = await filled(broker)
         assert old != new
         assert (await broker.fetch_one(old, 0, 0, version=13)).error_code == 100
@@ -296,7 +296,7 @@ async def test_deletion_wakes_those_who_wait():
     async with Broker() as broker:
         await filled(broker)
         task = await waiting(broker, ("t", 0, 8))
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         response = await task
         assert response.responses[0].partitions[0].error_code == 3
 

@@ -196,10 +196,10 @@ async def test_settings_that_concern_records_are_looked_into(settings, looked_in
         configs = {name.replace("_", "."): value for name, value in settings.items()}
         await broker.produce("plain", batch())
         assert len(looked_into) == 1
-        await broker.node.topics.alter_configs(topic, lambda _: configs)
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: configs)
         await broker.produce("plain", batch())
         assert len(looked_into) == 2
-        await broker.node.topics.alter_configs(topic, lambda _: {})
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: {})
         await broker.produce("plain", batch())
         assert len(looked_into) == 2
 
@@ -217,7 +217,7 @@ async def test_a_retry_of_what_waits_for_a_flush_waits_as_well(looked_into):
         await until(lambda: disk.waiting)
         disk.stands_still = False
         [sync] = disk.waiting
-        await broker.node.topics.alter_configs(topic, lambda _: {})
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: {})
         again = asyncio.ensure_future(broker.produce("t", once))
         for _ in range(10):
             await asyncio.sleep(0)

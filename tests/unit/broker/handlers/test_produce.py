@@ -439,7 +439,7 @@ async def test_a_topic_deleted_while_its_batch_is_looked_through_is_unknown(vers
         topic_id = await broker.create("t", compression_type="gzip")
 
         async def delete():
-            await broker.node.topics.delete(broker.node.topics.get("t"))
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
 
         meanwhile(broker, delete)
         named = topic_id if version >= 13 else "t"
@@ -453,7 +453,7 @@ async def test_settings_changed_while_a_batch_is_looked_through_hold_for_it():
         await broker.create("t", compression_type="gzip")
 
         async def compact():
-            await broker.node.topics.alter_configs(
+            await broker.node.metadata.alter_topic_configs(
                 broker.node.topics.get("t"), lambda _: {"cleanup.policy": "compact"}
             )
 

@@ -32,7 +32,7 @@ async def test_kafka_is_told_of_every_topic() -> None:
     async with Broker(files, directories=directories) as broker:
         await broker.create("orders", partitions=3)
         orders = broker.node.topics.get("orders")
-        await broker.node.topics.alter_configs(orders, lambda _: {"retention.ms": "9"})
+        await broker.node.metadata.alter_topic_configs(orders, lambda _: {"retention.ms": "9"})
         await broker.produce("orders", batch(2))
         await broker.node.producer_ids.next()
         cluster_id = broker.node.cluster_id

@@ -82,7 +82,7 @@ async def test_epochs_are_those_that_kafka_gives_next(log: KafkaLog) -> None:
         log.files.crash()
     async with Broker(log.files) as broker:
         grown = broker.node.topics.get("orders")
-        await broker.node.topics.grow(grown, 3)
+        await broker.node.metadata.create_partitions(grown, 3)
         assert grown.partitions[2].leader_epoch == 0
         made = await broker.create("here")
         assert made is not None
@@ -94,7 +94,7 @@ async def test_a_setting_changed_here_keeps_kafkas_epochs(log: KafkaLog) -> None
     await broker.node.open()
     orders = broker.node.topics.get("orders")
     before = [one.leader_epoch for one in orders.partitions]
-    await broker.node.topics.alter_configs(orders, lambda _: {"retention.ms": "6000"})
+    await broker.node.metadata.alter_topic_configs(orders, lambda _: {"retention.ms": "6000"})
     log.files.crash()
     broker = Broker(log.files)
     await broker.node.open()
@@ -142,10 +142,10 @@ async def test_settings_of_groups_are_taken_over(log: KafkaLog) -> None:
     )
     async with Broker(log.files) as broker:
         image = broker.node.storage.metadata_image()
-        assert image.group_configs == {"workers": {"consumer.session.timeout.ms": "50000"}}
+        assert image.group_configs() == {"workers": {"consumer.session.timeout.ms": "50000"}}
     log.append(config("consumer.session.timeout.ms", None, "workers", 32))
     async with Broker(log.files) as broker:
-        assert broker.node.storage.metadata_image().group_configs == {}
+        assert broker.node.storage.metadata_image().group_configs() == {}
 
 
 async def test_partitions_of_other_nodes_are_offline(log: KafkaLog) -> None:
@@ -157,7 +157,7 @@ async def test_partitions_of_other_nodes_are_offline(log: KafkaLog) -> None:
             assert [one.is_online for one in orders.partitions] == [True, True, False]
             with pytest.raises(KafkaStorage, match="on another node"):
                 orders.partitions[2].log  # noqa: B018
-            await broker.node.topics.alter_configs(orders, lambda given: given)
+            await broker.node.metadata.alter_topic_configs(orders, lambda given: given)
     assert not log.files.exists("/data/orders-2")
 
 
@@ -182,7 +182,7 @@ async def test_what_kafka_changed_meanwhile_counts(log: KafkaLog) -> None:
     async with Broker(log.files) as broker:
         await broker.create("here")
         await broker.produce("here", batch(3))
-        await broker.node.topics.grow(broker.node.topics.get("orders"), 4)
+        await broker.node.metadata.create_partitions(broker.node.topics.get("orders"), 4)
         here = broker.node.topics.get("here").topic_id
     # As Kafka does with what it does not know:
     log.files.rename("/data/here-0", f"/data/here-0.{'a' * 32}-stray")
@@ -202,7 +202,7 @@ async def test_what_kafka_changed_meanwhile_counts(log: KafkaLog) -> None:
 async def test_a_topic_deleted_here_stays_deleted(log: KafkaLog) -> None:
     """As long as Kafka has not had the directory again."""
     async with Broker(log.files) as broker:
-        await broker.node.topics.delete(broker.node.topics.get("orders"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("orders"))
     async with Broker(log.files) as broker:
         assert len(broker.node.topics) == 0
 
@@ -274,7 +274,7 @@ async def test_the_user_may_say_what_goes(orphans: KafkaLog) -> None:
     """An empty cleanup.policy is a setting like any other."""
     async with Broker(orphans.files) as broker:
         orders = broker.node.topics.get("orders")
-        await broker.node.topics.alter_configs(orders, lambda _: {})
+        await broker.node.metadata.alter_topic_configs(orders, lambda _: {})
         assert orders.config.cleanup_policy == ("delete",)
 
 

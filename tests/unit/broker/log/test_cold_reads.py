@@ -85,7 +85,9 @@ async def test_retention_waits_for_the_index(caplog: pytest.LogCaptureFixture):
     files.corrupt(path, files.stat_size(path) - 4, 0x7F)  # the offset of the last entry
     async with Broker(files) as broker:
         topic = broker.node.topics.get("t")
-        await broker.node.topics.alter_configs(topic, lambda old: {**old, "retention.ms": "1"})
+        await broker.node.metadata.alter_topic_configs(
+            topic, lambda old: {**old, "retention.ms": "1"}
+        )
         broker.clock.now_ms = NOW_MS + 1_000_000
         [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
         await retention.run()
@@ -101,7 +103,7 @@ async def test_compaction_waits_for_the_index(caplog: pytest.LogCaptureFixture):
     async with Broker(files) as broker:
         topic = broker.node.topics.get("t")
         change = {"cleanup.policy": "compact", "min.compaction.lag.ms": "1"}
-        await broker.node.topics.alter_configs(topic, lambda old: old | change)
+        await broker.node.metadata.alter_topic_configs(topic, lambda old: old | change)
         broker.clock.now_ms = NOW_MS + 1_000_000
         [cleaner] = [job for job in jobs(broker.node) if job.name == "log cleaner 0"]
         await cleaner.run()
@@ -154,7 +156,9 @@ async def test_offsets_that_cannot_be_end_no_broker(offset: int):
         found = await broker.fetch_one("t", 0, 450)
         assert found.error_code in (2, 56)
         topic = broker.node.topics.get("t")
-        await broker.node.topics.alter_configs(topic, lambda old: {**old, "retention.ms": "1"})
+        await broker.node.metadata.alter_topic_configs(
+            topic, lambda old: {**old, "retention.ms": "1"}
+        )
         [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
         await retention.run()
         assert (await broker.fetch_one("t", 0, RECORDS - 1)).error_code == 0
@@ -248,7 +252,7 @@ async def test_what_a_node_does_by_itself_stalls_nobody():
     async with Broker(await on_disk()) as broker:
         change = {"cleanup.policy": "compact", "max.compaction.lag.ms": "1000"}
         topic = broker.node.topics.get("t")
-        await broker.node.topics.alter_configs(
+        await broker.node.metadata.alter_topic_configs(
             topic, lambda old: {**old, **change, "min.compaction.lag.ms": "1"}
         )
         broker.clock.now_ms = NOW_MS + 1_000_000
@@ -256,7 +260,7 @@ async def test_what_a_node_does_by_itself_stalls_nobody():
         chilled(broker)
         await found["log cleaner 0"].run()
         assert broker.node.counters.cleaner_runs == 1
-        await broker.node.topics.alter_configs(
+        await broker.node.metadata.alter_topic_configs(
             topic, lambda old: {"cleanup.policy": "delete", "retention.ms": "1"}
         )
     async with Broker(broker.files) as broker:
@@ -337,7 +341,7 @@ async def test_what_is_deleted_while_it_is_read_is_no_trouble_of_the_disk(
             log_of(broker).delete_records(500)
             log_of(broker).purge()
         else:
-            await broker.node.topics.delete(broker.node.topics.get("t"))
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
             if what == "topic made again":
                 await broker.create("t")
         gate.open.set()

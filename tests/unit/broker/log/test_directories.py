@@ -108,7 +108,7 @@ async def test_new_partitions_go_where_the_fewest_are():
     async with two() as broker:
         await broker.create("t", 5)
         assert places(broker) == {A: ["t-0", "t-2", "t-4"], B: ["t-1", "t-3"]}
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         await broker.create("u", 1)
         await broker.create("v", 2)
         assert places(broker) == {A: ["u-0", "v-1"], B: ["v-0"]}
@@ -210,7 +210,7 @@ async def test_topics_go_on_changing_while_one_directory_is_offline():
         await broker.create("u", 2)
         assert places(broker)[B] == ["t-1", "u-0", "u-1"]
         await broker.produce("u", batch(3))
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         assert (await broker.node.producer_ids.next()) == 0
         files = broker.files
     files.heal()

@@ -157,10 +157,10 @@ async def test_a_changed_setting_holds_for_the_next_append():
         topic = broker.node.topics.get("t")
         log = topic.partitions[0].log
         await produced(broker, 3)
-        await broker.node.topics.alter_configs(topic, lambda _: {"flush.messages": "1"})
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: {"flush.messages": "1"})
         await produced(broker, 1)
         assert log.recovery_point == 4
-        await broker.node.topics.alter_configs(topic, lambda _: {})
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: {})
         await produced(broker, 1)
         assert log.recovery_point == 4
         assert log.high_watermark == 5
@@ -209,7 +209,7 @@ async def test_who_waits_for_a_log_that_goes_away_is_told():
         producing = asyncio.ensure_future(broker.produce("t", batch()))
         for _ in range(5):
             await asyncio.sleep(0)
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         assert (await producing).error_code in (0, 56)
 
 
@@ -362,7 +362,7 @@ async def test_a_topic_that_is_deleted_while_it_is_synced_does_not_take_its_dire
         for _ in range(20):
             await asyncio.sleep(0)
         disk.stands_still = False
-        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         for sync in disk.waiting:
             sync.set_result(None)
         deleted, kept = await asyncio.gather(*producing)

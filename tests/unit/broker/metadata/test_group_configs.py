@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
+from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.broker.settings import SETTINGS, broker_settings
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest, KafkaStorage
-from aiokq.core.offload import InlineOffload
 from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.metadata.world import PublishedGroups, changes_on
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
@@ -17,7 +17,11 @@ SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval
 def opened(files=None, **settings):
     files = files or MemoryFiles(now_ms=lambda: 0)
     log = MetadataLog.open(files, "/metadata")
-    return GroupConfigs(log, InlineOffload(), broker_settings(settings)), files, log
+    settings = broker_settings(settings)
+    groups = PublishedGroups(settings)
+    groups.load(log.image)
+    groups.alter = changes_on(log, groups, settings).alter_group_configs
+    return groups, files, log
 
 
 def test_every_row_names_settings_of_the_broker():
@@ -31,10 +35,10 @@ async def test_a_group_has_its_own_value_or_the_brokers():
     """One slow group must not make every other one slow."""
     configs, _, _ = opened()
     await configs.alter("slow", lambda _: {SESSION: " 60000"})
-    assert configs.session_timeout_ms("slow") == 60_000
-    assert configs.session_timeout_ms("other") == 45_000
-    assert configs.heartbeat_interval_ms("slow") == 5_000
-    assert configs.given("slow") == {SESSION: "60000"}
+    assert configs.group_configs.session_timeout_ms("slow") == 60_000
+    assert configs.group_configs.session_timeout_ms("other") == 45_000
+    assert configs.group_configs.heartbeat_interval_ms("slow") == 5_000
+    assert configs.group_configs.given("slow") == {SESSION: "60000"}
 
 
 async def test_settings_outlive_a_restart_and_what_was_taken_back_does_not():
@@ -44,9 +48,9 @@ async def test_settings_outlive_a_restart_and_what_was_taken_back_does_not():
     await configs.alter("b", lambda _: {SESSION: "50000"})
     await configs.alter("b", lambda _: {})
     again, _, log = opened(files)
-    assert again.given("a") == {SESSION: "60000", HEARTBEAT: "6000"}
-    assert again.given("b") == {}
-    assert list(log.image.group_configs) == ["a"]
+    assert again.group_configs.given("a") == {SESSION: "60000", HEARTBEAT: "6000"}
+    assert again.group_configs.given("b") == {}
+    assert list(log.image.group_configs()) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ async def test_values_beyond_the_brokers_limits_are_refused(configs, words):
     of_groups, _, _ = opened()
     with pytest.raises(InvalidConfiguration, match=words):
         await of_groups.alter("g", lambda _: configs)
-    assert of_groups.given("g") == {}
+    assert of_groups.group_configs.given("g") == {}
 
 
 async def test_a_session_is_longer_than_the_interval_of_its_heartbeats():
@@ -90,8 +94,8 @@ async def test_a_change_that_is_only_looked_at_or_not_written_changes_nothing():
     """What a client was told failed must not hold."""
     configs, _, log = opened()
     await configs.alter("g", lambda _: {SESSION: "50000"}, validate_only=True)
-    assert configs.given("g") == {}
+    assert configs.group_configs.given("g") == {}
     log.close()
     with pytest.raises(KafkaStorage):
         await configs.alter("g", lambda _: {SESSION: "50000"})
-    assert configs.session_timeout_ms("g") == 45_000
+    assert configs.group_configs.session_timeout_ms("g") == 45_000

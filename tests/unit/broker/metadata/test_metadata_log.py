@@ -10,32 +10,44 @@ import uuid
 import pytest
 
 from aiokq.broker.metadata import metadata_file
-from aiokq.broker.metadata.metadata_file import read_image
-from aiokq.broker.metadata.metadata_log import BEHIND, MetadataLog
-from aiokq.broker.metadata.metadata_records import (
-    DirectoriesKnown,
-    MetadataImage,
-    ProducerIdsReserved,
-    SettingChanged,
-    TopicDeleted,
-    TopicRecord,
+from aiokq.broker.metadata.file_adapter import file_records_of_image, metadata_records
+from aiokq.broker.metadata.file_records import (
+    FileRecord,
+    ProducerIdsLine,
+    SettingLine,
+    TopicDeletedLine,
+    TopicLine,
     decode_records,
     encode_records,
 )
+from aiokq.broker.metadata.metadata_file import read_image
+from aiokq.broker.metadata.metadata_log import BEHIND, MetadataLog
+from aiokq.broker.metadata.records import DirectoriesKnown
 from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import MemoryFiles
 
 PATH = "/aiokq-metadata.log"
 ID = uuid.UUID(int=1)
-ORDERS = TopicRecord("orders", ID, 3, {"retention.ms": "1000"})
+ORDERS = TopicLine("orders", ID, 3, {"retention.ms": "1000"})
 RECORDS = [
     ORDERS,
-    TopicDeleted("orders", ID),
-    ProducerIdsReserved(4000),
-    SettingChanged("größe", "42"),
-    SettingChanged("größe", None),
+    TopicDeletedLine("orders", ID),
+    ProducerIdsLine(4000),
+    SettingLine("größe", "42"),
+    SettingLine("größe", None),
     DirectoriesKnown({"AAAA": "/a"}),
 ]
+
+
+def append(log: MetadataLog, *lines: FileRecord) -> None:
+    """Append what these records of the file say."""
+    image = log.image.copy()
+    records = []
+    for line in lines:
+        for record in metadata_records(line, image, 0):
+            image.replay(record)
+            records.append(record)
+    log.append(*records)
 
 
 @pytest.fixture
@@ -43,8 +55,13 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def state(log: MetadataLog) -> tuple[dict[str, TopicRecord], int, dict[str, str]]:
-    return log.image.topics, log.image.next_producer_id, log.image.settings
+def topics(log: MetadataLog) -> dict[str, TopicLine]:
+    lines = file_records_of_image(log.image)
+    return {line.name: line for line in lines if isinstance(line, TopicLine)}
+
+
+def state(log: MetadataLog) -> tuple[dict[str, TopicLine], int, dict[str, str]]:
+    return topics(log), log.image.next_producer_id, dict(log.image.cluster_configs())
 
 
 @pytest.mark.parametrize("record", RECORDS)
@@ -58,8 +75,8 @@ def test_records_survive_their_text(record) -> None:
 def test_what_was_appended_is_there_after_a_kill_and_a_power_cut(files: MemoryFiles) -> None:
     """The reply went out: the topic exists, whatever happens next."""
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
-    log.append(ProducerIdsReserved(1000), SettingChanged("a", "b"))
+    append(log, ORDERS)
+    append(log, ProducerIdsLine(1000), SettingLine("a", "b"))
     before = state(log)
     assert before == ({"orders": ORDERS}, 1000, {"a": "b"})
     files.crash()
@@ -68,7 +85,7 @@ def test_what_was_appended_is_there_after_a_kill_and_a_power_cut(files: MemoryFi
     assert state(MetadataLog.open(files, PATH)) == before
     for seed in range(20):
         log = MetadataLog.open(files, PATH)
-        log.append(TopicRecord(f"t{seed}", uuid.UUID(int=seed), 1))
+        append(log, TopicLine(f"t{seed}", uuid.UUID(int=seed), 1))
         files.power_cut(random.Random(seed))
         assert f"t{seed}" in MetadataLog.open(files, PATH).image.topics
 
@@ -77,23 +94,23 @@ def test_records_replace_each_other(files: MemoryFiles) -> None:
     """Order is all that counts; a late deletion of an older topic of that name is none."""
     log = MetadataLog.open(files, PATH)
     other = uuid.UUID(int=2)
-    log.append(ORDERS, TopicRecord("orders", ID, 5))
-    assert log.image.topics["orders"].partitions == 5
-    log.append(TopicDeleted("orders", ID), TopicRecord("orders", other, 1))
-    log.append(TopicDeleted("orders", ID))
+    append(log, ORDERS, TopicLine("orders", ID, 5))
+    assert len(log.image.topics["orders"].partitions) == 5
+    append(log, TopicDeletedLine("orders", ID), TopicLine("orders", other, 1))
+    append(log, TopicDeletedLine("orders", ID))
     assert log.image.topics["orders"].topic_id == other
-    log.append(ProducerIdsReserved(2000), ProducerIdsReserved(1000))
+    append(log, ProducerIdsLine(2000), ProducerIdsLine(1000))
     assert log.image.next_producer_id == 2000
-    log.append(SettingChanged("a", "1"), SettingChanged("a", None))
-    assert log.image.settings == {}
+    append(log, SettingLine("a", "1"), SettingLine("a", None))
+    assert not log.image.cluster_configs()
 
 
 def test_a_torn_last_line_is_removed(files: MemoryFiles, caplog: pytest.LogCaptureFixture) -> None:
     """The process died in the append: nobody was answered."""
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     whole = files.read_bytes(PATH)
-    log.append(TopicRecord("lost", uuid.UUID(int=9), 1))
+    append(log, TopicLine("lost", uuid.UUID(int=9), 1))
     data = files.read_bytes(PATH)
     for length in range(len(whole), len(data)):
         files.write_atomic(PATH, data[:length])
@@ -106,9 +123,9 @@ def test_a_torn_last_line_is_removed(files: MemoryFiles, caplog: pytest.LogCaptu
 def test_of_records_appended_together_a_kill_leaves_all_or_none(files: MemoryFiles) -> None:
     """Half of a change that was never answered would be a state nobody asked for."""
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     whole = len(files.read_bytes(PATH))
-    log.append(TopicRecord("a", uuid.UUID(int=8), 1), TopicRecord("b", uuid.UUID(int=9), 1))
+    append(log, TopicLine("a", uuid.UUID(int=8), 1), TopicLine("b", uuid.UUID(int=9), 1))
     data = files.read_bytes(PATH)
     assert list(MetadataLog.open(files, PATH).image.topics) == ["orders", "a", "b"]
     for length in range(whole, len(data)):
@@ -121,9 +138,9 @@ def test_a_damaged_last_line_that_was_whole_is_kept_aside(
 ) -> None:
     """It may have been acknowledged: a topic must not vanish with a warning about a torn tail."""
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     position = len(files.read_bytes(PATH))
-    log.append(TopicRecord("next", uuid.UUID(int=9), 1))
+    append(log, TopicLine("next", uuid.UUID(int=9), 1))
     files.corrupt(PATH, position + 20)
     damaged = files.read_bytes(PATH)[position:]
     with caplog.at_level(logging.ERROR, "aiokq.broker"):
@@ -136,9 +153,9 @@ def test_a_damaged_last_line_that_was_whole_is_kept_aside(
 def test_damage_in_the_middle_stops_the_broker(files: MemoryFiles) -> None:
     """Going on would lose topics that were acknowledged; a person has to decide."""
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     position = len(files.read_bytes(PATH)) - 20
-    log.append(TopicRecord("next", uuid.UUID(int=9), 1))
+    append(log, TopicLine("next", uuid.UUID(int=9), 1))
     files.corrupt(PATH, position)
     with pytest.raises(KafkaStorage, match=r"corrupt at byte .*restore it from a copy"):
         MetadataLog.open(files, PATH)
@@ -156,7 +173,7 @@ def test_another_programs_file_is_refused(files: MemoryFiles, content: bytes) ->
 def test_a_record_of_a_newer_version_is_refused(files: MemoryFiles) -> None:
     """Skipped, it would be lost with the next compaction."""
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     line = metadata_file.line_of('{"type":"acl","name":"x"}')
     files.write_atomic(PATH, files.read_bytes(PATH) + line)
     with pytest.raises(KafkaStorage, match="does not know"):
@@ -167,12 +184,12 @@ def test_a_record_of_a_newer_version_is_refused(files: MemoryFiles) -> None:
 def test_a_failed_append_does_not_count(files: MemoryFiles, operation: str) -> None:
     """Read back at the next start it would be a topic that nobody was told of."""
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     files.fail(operation, errno.EIO, **({"written": 25} if operation == "pwritev" else {}))
     with pytest.raises(KafkaStorage, match="cannot be written"):
-        log.append(TopicRecord("lost", uuid.UUID(int=9), 1))
+        append(log, TopicLine("lost", uuid.UUID(int=9), 1))
     assert list(log.image.topics) == ["orders"]
-    log.append(TopicRecord("kept", uuid.UUID(int=10), 1))
+    append(log, TopicLine("kept", uuid.UUID(int=10), 1))
     files.crash()
     assert list(MetadataLog.open(files, PATH).image.topics) == ["orders", "kept"]
 
@@ -183,21 +200,21 @@ def test_a_log_that_cannot_be_cut_back_takes_no_more(files: MemoryFiles) -> None
     files.fail("pwritev", errno.EIO, written=25)
     files.fail("truncate", errno.EIO)
     with pytest.raises(KafkaStorage):
-        log.append(ORDERS)
+        append(log, ORDERS)
     with pytest.raises(KafkaStorage, match="until the broker restarts"):
-        log.append(ORDERS)
+        append(log, ORDERS)
     files.crash()
-    MetadataLog.open(files, PATH).append(ORDERS)
+    append(MetadataLog.open(files, PATH), ORDERS)
 
 
 def test_it_is_compacted_when_it_grows(files: MemoryFiles, monkeypatch) -> None:
     """A topic made and deleted a million times must not be read a million times."""
     monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 2000)
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS, SettingChanged("a", "b"))
+    append(log, ORDERS, SettingLine("a", "b"))
     sizes = []
     for number in range(200):
-        log.append(ProducerIdsReserved(number))
+        append(log, ProducerIdsLine(number))
         sizes.append(len(files.read_bytes(PATH)))
     assert max(sizes) < 2200
     assert state(log) == ({"orders": ORDERS}, 199, {"a": "b"})
@@ -210,19 +227,19 @@ def test_a_failed_compaction_loses_nothing(files: MemoryFiles, monkeypatch, oper
     """Whichever file is in place afterwards, the next append goes into it or is refused."""
     monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 300)
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     files.fail(operation, errno.EIO, times=1)
     appended = 0
     for number in range(1, 40):
         try:
-            log.append(ProducerIdsReserved(number))
+            append(log, ProducerIdsLine(number))
         except KafkaStorage:
             break
         appended = number
     assert appended
     files.crash()
     again = MetadataLog.open(files, PATH)
-    assert again.image.topics == {"orders": ORDERS}
+    assert topics(again) == {"orders": ORDERS}
     assert again.image.next_producer_id == appended
 
 
@@ -233,12 +250,12 @@ def test_a_compaction_whose_name_is_not_durable_loses_nothing_in_a_power_cut(
     """The rename undone, what was appended to the new file since would be gone, though synced."""
     monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 300)
     log = MetadataLog.open(files, PATH)
-    log.append(ORDERS)
+    append(log, ORDERS)
     files.fail("sync_dir", errno.EIO, times=times)
     appended = 0
     for number in range(1, 8):
         try:
-            log.append(ProducerIdsReserved(number))
+            append(log, ProducerIdsLine(number))
         except KafkaStorage:
             break
         appended = number
@@ -253,19 +270,7 @@ def test_a_closed_log_takes_nothing(files: MemoryFiles) -> None:
     log.close()
     log.close()
     with pytest.raises(KafkaStorage, match="closed"):
-        log.append(ORDERS)
-
-
-def test_an_image_gives_the_records_it_needs() -> None:
-    """Compaction writes exactly these."""
-    image = MetadataImage()
-    for record in RECORDS:
-        image.apply(record)
-    image.apply(ORDERS)
-    again = MetadataImage()
-    for record in image.records():
-        again.apply(record)
-    assert (again.topics, again.next_producer_id) == (image.topics, image.next_producer_id)
+        append(log, ORDERS)
 
 
 def test_an_unreadable_file_says_so(files: MemoryFiles) -> None:
@@ -284,11 +289,11 @@ def test_of_copies_that_went_their_own_ways_nothing_is_lost_for_good(files: Memo
     first, second = PATH, f"/other/{PATH.rpartition('/')[2]}"
     MetadataLog.open(files, first, second).close()
     log = MetadataLog.open(files, second)
-    log.append(ORDERS, ProducerIdsReserved(9000))
+    append(log, ORDERS, ProducerIdsLine(9000))
     log.close()
     log = MetadataLog.open(files, first)
     for number in range(3):
-        log.append(ProducerIdsReserved(number * 1000))
+        append(log, ProducerIdsLine(number * 1000))
     log.close()
     for _ in range(2):
         log = MetadataLog.open(files, first, second)
@@ -306,11 +311,11 @@ def test_a_copy_that_lacks_the_last_append_is_made_anew_without_an_alarm(
     files.mkdirs("/other")
     first, second = PATH, f"/other/{PATH.rpartition('/')[2]}"
     log = MetadataLog.open(files, first, second)
-    log.append(ORDERS)
+    append(log, ORDERS)
     log.close()
     before = files.read_bytes(second)
     log = MetadataLog.open(files, first, second)
-    log.append(TopicDeleted(ORDERS.name, ORDERS.topic_id))
+    append(log, TopicDeletedLine(ORDERS.name, ORDERS.topic_id))
     log.close()
     files.write_atomic(second, before)
     caplog.clear()

@@ -70,7 +70,7 @@ class Restarted(Broker):
     async def begin(self) -> asyncio.Task[None]:
         """As `start`, without a socket."""
         await self.node._open()
-        recovery = asyncio.get_running_loop().create_task(self.node.topics.recover())
+        recovery = asyncio.get_running_loop().create_task(self.node.storage.publisher.recover())
         await turns()
         return recovery
 
@@ -168,7 +168,7 @@ async def test_small_logs_are_recovered_many_at_a_time():
     [first] = broker.offload.recovered
     assert len(first) == opening.RECOVERED_AT_ONCE
     deletion = asyncio.get_running_loop().create_task(
-        broker.node.topics.delete(broker.node.topics.get("gone"))
+        broker.node.metadata.delete_topic(broker.node.topics.get("gone"))
     )
     broker.offload.let_go.set()
     await recovery
@@ -229,7 +229,7 @@ async def test_a_topic_is_deleted_while_it_is_recovered():
     broker = Restarted(files, "big-0", "big-1")
     recovery = await broker.begin()
     deletion = asyncio.get_running_loop().create_task(
-        broker.node.topics.delete(broker.node.topics.get("big"))
+        broker.node.metadata.delete_topic(broker.node.topics.get("big"))
     )
     await turns()
     assert not deletion.done()
@@ -249,7 +249,7 @@ async def test_settings_that_change_during_recovery_count():
     broker = Restarted(files, "big-0")
     recovery = await broker.begin()
     topic = broker.node.topics.get("big")
-    await broker.node.topics.alter_configs(topic, lambda _: {"max.message.bytes": "100"})
+    await broker.node.metadata.alter_topic_configs(topic, lambda _: {"max.message.bytes": "100"})
     broker.offload.let_go.set()
     await recovery
     assert (await broker.produce("big", batch(50))).error_code == 10
@@ -268,7 +268,7 @@ async def test_no_job_sees_a_log_with_the_settings_it_had():
     broker.offload.ends_late = True
     recovery = await broker.begin()
     topic = broker.node.topics.get("t")
-    await broker.node.topics.alter_configs(topic, lambda _: {"retention.ms": "-1"})
+    await broker.node.metadata.alter_topic_configs(topic, lambda _: {"retention.ms": "-1"})
     broker.clock.now_ms += 1_000_000
     [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
     await retention.run()
@@ -346,7 +346,7 @@ async def test_progress_is_logged(caplog: pytest.LogCaptureFixture):
     files = await killed(big=1)
     broker = Restarted(files, "big-0")
     recovery = await broker.begin()
-    recovering = broker.node.topics._opening
+    recovering = broker.node.storage.publisher._opening
     assert recovering is not None
     [attempt] = recovering._running
     with caplog.at_level(logging.INFO, "aiokq.broker"):

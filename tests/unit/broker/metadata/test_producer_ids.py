@@ -7,15 +7,16 @@ import errno
 
 import pytest
 
+from aiokq.broker.metadata.controller import BLOCK_SIZE
 from aiokq.broker.metadata.metadata_log import MetadataLog
-from aiokq.broker.metadata.producer_ids import BLOCK_SIZE, ProducerIds
+from aiokq.broker.metadata.producer_ids import ProducerIds
 from aiokq.core.errors import KafkaStorage
-from aiokq.core.offload import InlineOffload
 from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.metadata.world import changes_on
 
 
 def opened(files: MemoryFiles) -> ProducerIds:
-    return ProducerIds(MetadataLog.open(files, "/metadata"), InlineOffload())
+    return ProducerIds(changes_on(MetadataLog.open(files, "/metadata")).allocate_producer_ids)
 
 
 async def test_an_id_is_never_issued_twice() -> None:

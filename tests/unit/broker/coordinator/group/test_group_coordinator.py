@@ -508,7 +508,7 @@ async def test_the_timeouts_of_a_group_hold_from_the_next_heartbeat_on():
             "consumer.session.timeout.ms": "50000",
             "consumer.heartbeat.interval.ms": "7000",
         }
-        await broker.node.group_configs.alter("g", lambda _: settings)
+        await broker.node.metadata.alter_group_configs("g", lambda _: settings)
         told = await broker.ask(consumer_heartbeat(epoch=joined.member_epoch), 1)
         assert told.heartbeat_interval_ms == 7000
         timers = broker.node.group_coordinator._contexts[0].timers

@@ -1,0 +1,268 @@
+"""The changes of the cluster's metadata that are asked of this node: decided, recorded, published.
+
+Owns their order. The controller decides about one at a time, each by the image that those before
+it left; its records are durable before this node's publisher acts on them, and the one who asked
+is answered when it has. Once begun, a change is finished, also if whoever asked has left.
+
+Tests: ``tests/unit/broker/metadata/test_changes.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from aiokq.broker.log.disk_trouble import remedy
+from aiokq.broker.metadata.image import MetadataDelta
+from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
+from aiokq.broker.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from aiokq.core.errors import Closed, KafkaStorage, TopicExists
+from aiokq.core.supervisor import shielded
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.controller import ConfigChange, Controller, Decision
+    from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.broker.metadata.metadata_log import MetadataLog
+    from aiokq.broker.metadata.publisher import MetadataPublisher
+    from aiokq.broker.metadata.topics import Topic
+    from aiokq.core.offload import Offload
+
+__all__ = ["MetadataChanges"]
+
+logger = logging.getLogger("aiokq.broker")
+
+R = TypeVar("R")
+
+
+class MetadataChanges:
+    """Changes of topics, settings and producer ids. Used from the node's loop only."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        metadata: MetadataLog,
+        publisher: MetadataPublisher,
+        offload: Offload,
+    ) -> None:
+        self._controller = controller
+        self._metadata = metadata
+        self._publisher = publisher
+        self._offload = offload
+        self._deciding = asyncio.Lock()
+        self._published: asyncio.Future[None] | None = None
+        """Done when the last change that was recorded, and all before it, are published."""
+        self._closed = False
+
+    # --- topics
+
+    async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> CreatedTopic:
+        """Create a topic.
+
+        Raises:
+            BrokerError: as `Controller.create_topic`.
+            KafkaStorage: it could not be recorded, and does not exist; or it does, and some of its
+                partitions are offline.
+        """
+        created = await self._change(
+            lambda image: self._controller.create_topic(image, spec, validate_only=validate_only),
+            f"create {spec.name}",
+        )
+        if not validate_only:
+            logger.info("topic created: topic=%s partitions=%d", spec.name, created.partition_count)
+        return created
+
+    async def create_topic_if_allowed(self, name: str, *, allowed: bool) -> None:
+        """Create a topic because somebody asked for its metadata, unless that may not be.
+
+        Raises:
+            BrokerError: the name is not one a topic can have, or the creation failed.
+        """
+        check_topic_name(name)
+        if name not in INTERNAL_TOPICS and allowed:
+            with contextlib.suppress(TopicExists):  # somebody else asked at the same time
+                await self.create_topic(TopicSpec(name=name))
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic and its records.
+
+        Raises:
+            UnknownTopicOrPartition: somebody else has deleted it.
+            KafkaStorage: it could not be recorded, and the topic stays; or it is deleted, and the
+                disk refused to let go of its files.
+        """
+        await self._change(
+            lambda image: self._controller.delete_topic(image, topic.topic_id),
+            f"delete {topic.name}",
+        )
+        logger.info("topic deleted: topic=%s", topic.name)
+
+    async def delete_all_topics(self) -> None:
+        """Delete every topic, internal ones too, in one change.
+
+        Raises:
+            KafkaStorage: as `delete_topic`.
+        """
+        count = await self._change(self._controller.delete_all_topics, "delete all topics")
+        if count:
+            logger.info("all topics deleted: topics=%d", count)
+
+    async def create_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Add partitions to a topic; ``count`` is the new total.
+
+        Raises:
+            BrokerError: as `Controller.create_partitions`.
+            KafkaStorage: it could not be recorded, and they do not exist; or they do, and some of
+                them are offline.
+        """
+        await self._change(
+            lambda image: self._controller.create_partitions(
+                image, topic.topic_id, count, assignments, validate_only=validate_only
+            ),
+            f"grow {topic.name}",
+        )
+        if not validate_only:
+            logger.info("partitions added: topic=%s partitions=%d", topic.name, count)
+
+    # --- settings
+
+    async def alter_topic_configs(
+        self, topic: Topic, change: ConfigChange, *, validate_only: bool = False
+    ) -> None:
+        """Change a topic's settings; they are in effect when this returns.
+
+        Args:
+            change: the new settings, of those that the topic has when its turn has come: of two
+                who change different ones at the same time, none is lost.
+
+        Raises:
+            BrokerError: as `Controller.alter_topic_configs`.
+            KafkaStorage: it could not be recorded; nothing has changed.
+        """
+        configs = await self._change(
+            lambda image: self._controller.alter_topic_configs(
+                image, topic.topic_id, change, validate_only=validate_only
+            ),
+            f"alter {topic.name}",
+        )
+        if not validate_only:
+            logger.info("topic settings changed: topic=%s configs=%s", topic.name, configs)
+
+    async def alter_group_configs(
+        self, group_id: str, change: ConfigChange, *, validate_only: bool = False
+    ) -> None:
+        """Change a group's settings; members learn of them with their next heartbeat.
+
+        Args:
+            change: as in `alter_topic_configs`.
+
+        Raises:
+            BrokerError: as `Controller.alter_group_configs`.
+            KafkaStorage: it could not be recorded; nothing has changed.
+        """
+        configs = await self._change(
+            lambda image: self._controller.alter_group_configs(
+                image, group_id, change, validate_only=validate_only
+            ),
+            f"alter {group_id}",
+        )
+        if not validate_only:
+            logger.info("group settings changed: group=%s configs=%s", group_id, configs)
+
+    # --- ids and epochs
+
+    async def allocate_producer_ids(self) -> range:
+        """Reserve a block of producer ids: nobody is ever given them again.
+
+        Raises:
+            KafkaStorage: it could not be recorded.
+        """
+        return await self._change(self._controller.allocate_producer_ids, "reserve producer ids")
+
+    async def count_unclean_start(self) -> int:
+        """Record that the node starts after an unclean stop; how often it has.
+
+        Raises:
+            KafkaStorage: it could not be recorded; says what to do.
+        """
+        try:
+            return await self._change(
+                self._controller.count_unclean_start, "count the unclean start"
+            )
+        except KafkaStorage as error:
+            if isinstance(error.__cause__, OSError):
+                advice = remedy(error.__cause__)
+                raise KafkaStorage(f"{error.message}; {advice}") from error.__cause__
+            raise
+
+    # --- the order
+
+    @contextlib.asynccontextmanager
+    async def unchanged(self) -> AsyncIterator[None]:
+        """Hold back changes until the block ends; those begun before are finished first.
+
+        Raises:
+            Closed: the node is stopping.
+        """
+        async with self._deciding:
+            self._check_open()
+            await self._all_published()
+            yield
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no change is begun any more."""
+        return self._closed
+
+    async def close(self) -> None:
+        """Wait for the changes that are recorded; others, and later ones, raise Closed."""
+        self._closed = True
+        async with self._deciding:
+            await self._all_published()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this broker is stopping: its topics are not changed any more")
+
+    async def _all_published(self) -> None:
+        if self._published is not None:
+            await asyncio.shield(self._published)
+
+    async def _change(self, decide: Callable[[MetadataImage], Decision[R]], name: str) -> R:
+        """Make a change; whoever asked may be cancelled meanwhile, the change is not."""
+        return await shielded(self._make(decide), name=name)
+
+    async def _make(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+        self._check_open()
+        async with self._deciding:
+            self._check_open()
+            answer, records = decide(self._metadata.image)
+            before = self._published
+            if records:
+                await self._offload.run(self._metadata.append, *records)
+                delta = MetadataDelta.of(records, self._metadata.image)
+                if delta.is_empty:
+                    return answer
+                self._published = published = asyncio.get_running_loop().create_future()
+        if not records:  # what it was decided by has to be in effect, too
+            if before is not None:
+                await asyncio.shield(before)
+            return answer
+        try:
+            if before is not None:
+                await asyncio.shield(before)
+            failure = await self._publisher.publish(delta)
+        finally:
+            published.set_result(None)
+        if failure is not None:
+            raise failure
+        return answer

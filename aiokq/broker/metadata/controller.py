@@ -1,0 +1,216 @@
+"""Decides what a request changes of the cluster's metadata: an error for the client, or records.
+
+A pure function of the image and the request. It knows no file, no log and no loop; what its
+records are written to and what the node does about them is `changes`' and `publisher`'s.
+
+Source: Kafka ``ReplicationControlManager.java``, ``ConfigurationControlManager.java``,
+``ProducerIdControlManager.java``.
+Tests: ``tests/unit/broker/metadata/test_controller.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from aiokq.broker.metadata.group_configs import check_group_configs
+from aiokq.broker.metadata.records import (
+    GROUP_CONFIG,
+    TOPIC_CONFIG,
+    MetadataRecord,
+    StartedUnclean,
+    config_records,
+    partition_record,
+)
+from aiokq.broker.metadata.topic_configs import check_topic_configs, log_config
+from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
+from aiokq.broker.metadata.topic_names import check_topic_name, colliding_topic
+from aiokq.core.errors import InvalidRequest, InvalidTopic, TopicExists, UnknownTopicOrPartition
+from aiokq.wire.cluster_metadata_records import ProducerIdsRecord, RemoveTopicRecord, TopicRecord
+from aiokq.wire.fields import ZERO_UUID
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.image import MetadataImage, TopicImage
+    from aiokq.broker.settings import BrokerSettings
+
+__all__ = ["BLOCK_SIZE", "ConfigChange", "Controller", "Decision"]
+
+R = TypeVar("R")
+
+BLOCK_SIZE: Final = 1000
+"""Producer ids reserved at once, as many as Kafka's controller hands out."""
+
+ConfigChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""From the settings of a resource to other ones; raises BrokerError for what cannot be."""
+
+
+class Decision(NamedTuple, Generic[R]):
+    """What a request leads to.
+
+    Attributes:
+        answer: for whoever asked, once the records are in effect.
+        records: to be appended together; none if nothing changes.
+    """
+
+    answer: R
+    records: Sequence[MetadataRecord]
+
+
+class Controller:
+    """The decisions of a cluster of one node, which has all replicas.
+
+    Args:
+        new_id: gives topic ids.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, node_id: int, new_id: Callable[[], uuid.UUID]
+    ) -> None:
+        self._settings = settings
+        self._node_id = node_id
+        self._new_id = new_id
+        self._layouts = TopicLayouts(settings, node_id)
+
+    # --- topics
+
+    def create_topic(
+        self, image: MetadataImage, spec: TopicSpec, *, validate_only: bool = False
+    ) -> Decision[CreatedTopic]:
+        """Create a topic.
+
+        Raises:
+            BrokerError: InvalidTopic, TopicExists, InvalidPartitions, InvalidReplicationFactor,
+                InvalidReplicaAssignment, InvalidConfiguration, PolicyViolation.
+        """
+        name = spec.name
+        check_topic_name(name)
+        if name in image.topics:
+            raise TopicExists(f"Topic '{name}' already exists.")
+        other = colliding_topic(name, image.topics)
+        if other is not None:
+            raise InvalidTopic(f"Topic '{name}' collides with existing topic: {other}")
+        count, factor = self._layouts.of(spec)
+        configs = check_topic_configs(spec.configs)
+        log_config(configs, self._settings)
+        if validate_only:
+            return Decision(CreatedTopic(name, ZERO_UUID, count, factor, configs), ())
+        topic_id = self._new_id()
+        return Decision(
+            CreatedTopic(name, topic_id, count, factor, configs),
+            [
+                TopicRecord(name=name, topic_id=topic_id),
+                *config_records(TOPIC_CONFIG, name, {}, configs),
+                *(partition_record(topic_id, index, self._node_id) for index in range(count)),
+            ],
+        )
+
+    def delete_topic(self, image: MetadataImage, topic_id: uuid.UUID) -> Decision[None]:
+        """Delete a topic.
+
+        Raises:
+            UnknownTopicOrPartition: somebody else has deleted it.
+        """
+        self._topic(image, topic_id)
+        return Decision(None, [RemoveTopicRecord(topic_id=topic_id)])
+
+    def delete_all_topics(self, image: MetadataImage) -> Decision[int]:
+        """Delete every topic, internal ones too; the answer is their number."""
+        records = [RemoveTopicRecord(topic_id=topic_id) for topic_id in image.topics_by_id]
+        return Decision(len(records), records)
+
+    def create_partitions(
+        self,
+        image: MetadataImage,
+        topic_id: uuid.UUID,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> Decision[None]:
+        """Add partitions to a topic.
+
+        Args:
+            count: the new total.
+            assignments: the brokers of each new partition; None leaves that to the controller.
+
+        Raises:
+            BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation,
+                UnknownTopicOrPartition if somebody has deleted the topic.
+        """
+        topic = self._topic(image, topic_id)
+        present = len(topic.partitions)
+        self._layouts.check_growth(topic.name, present, count, assignments)
+        if validate_only:
+            return Decision(None, ())
+        records = [
+            partition_record(topic_id, index, self._node_id) for index in range(present, count)
+        ]
+        return Decision(None, records)
+
+    # --- settings
+
+    def alter_topic_configs(
+        self,
+        image: MetadataImage,
+        topic_id: uuid.UUID,
+        change: ConfigChange,
+        *,
+        validate_only: bool = False,
+    ) -> Decision[Mapping[str, str]]:
+        """Change a topic's settings; the answer is all that it has then.
+
+        Raises:
+            InvalidConfiguration: an unknown setting or a bad value.
+            UnknownTopicOrPartition: somebody has deleted the topic.
+        """
+        name = self._topic(image, topic_id).name
+        present = image.topic_configs(name)
+        wanted = check_topic_configs(change(present))
+        log_config(wanted, self._settings)
+        if validate_only:
+            return Decision(wanted, ())
+        return Decision(wanted, list(config_records(TOPIC_CONFIG, name, present, wanted)))
+
+    def alter_group_configs(
+        self,
+        image: MetadataImage,
+        group_id: str,
+        change: ConfigChange,
+        *,
+        validate_only: bool = False,
+    ) -> Decision[Mapping[str, str]]:
+        """Change a group's settings; the answer is all that it has then.
+
+        Raises:
+            InvalidRequest: the group has no name.
+            InvalidConfiguration: an unknown setting, or a value beyond the broker's limits.
+        """
+        if not group_id:
+            raise InvalidRequest("the default of all groups is a setting of the broker")
+        present = image.configs.get((GROUP_CONFIG, group_id), {})
+        wanted = check_group_configs(change(present), self._settings)
+        if validate_only:
+            return Decision(wanted, ())
+        return Decision(wanted, list(config_records(GROUP_CONFIG, group_id, present, wanted)))
+
+    # --- ids and epochs
+
+    def allocate_producer_ids(self, image: MetadataImage) -> Decision[range]:
+        """Reserve a block of producer ids."""
+        first = image.next_producer_id
+        end = first + BLOCK_SIZE
+        record = ProducerIdsRecord(broker_id=self._node_id, next_producer_id=end)
+        return Decision(range(first, end), [record])
+
+    def count_unclean_start(self, image: MetadataImage) -> Decision[int]:
+        """Count a start after an unclean stop; the answer is how many there were."""
+        count = image.unclean_starts + 1
+        return Decision(count, [StartedUnclean(count)])
+
+    @staticmethod
+    def _topic(image: MetadataImage, topic_id: uuid.UUID) -> TopicImage:
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicOrPartition("the topic was deleted")
+        return topic

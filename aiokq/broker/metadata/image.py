@@ -1,0 +1,295 @@
+"""The state that all metadata records add up to, and what some of them changed of it.
+
+Owns replay: a record changes the image and nothing else. What the node does about it is
+`publisher`'s.
+
+Source: Kafka ``MetadataImage.java``, ``MetadataDelta.java``.
+Tests: ``tests/unit/broker/metadata/test_image.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from aiokq.broker.metadata.records import (
+    BROKER_CONFIG,
+    GROUP_CONFIG,
+    TOPIC_CONFIG,
+    AppendsCounted,
+    DirectoriesKnown,
+    KafkaTakenOver,
+    MetadataRecord,
+    StartedUnclean,
+    TopicTakenOver,
+    config_records,
+)
+from aiokq.core.errors import CorruptRecord
+from aiokq.wire.cluster_metadata_records import (
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+__all__ = ["MetadataDelta", "MetadataImage", "PartitionImage", "TopicImage", "TopicState"]
+
+NO_BROKER: Final = -1
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class PartitionImage(NamedTuple):
+    """A partition.
+
+    Attributes:
+        replicas: node ids, in order of preference.
+        isr: node ids of the in-sync replicas.
+        leader: node id.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+
+
+class TopicImage:
+    """A topic; its settings are among those of the image.
+
+    Attributes:
+        partitions: by number.
+        elsewhere, kafka_epochs: as in `TopicTakenOver`.
+    """
+
+    __slots__ = ("elsewhere", "kafka_epochs", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: uuid.UUID) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: list[PartitionImage] = []
+        self.elsewhere: tuple[int, ...] = ()
+        self.kafka_epochs: tuple[int, ...] = ()
+
+
+class MetadataImage:
+    """The metadata of the cluster after some records.
+
+    Attributes:
+        topics: by name; ``topics_by_id`` has the same.
+        configs: settings by type and name of their resource; the name "" is the default of all.
+            Resources without settings are left out.
+        next_producer_id: the first id that was never reserved.
+        unclean_starts: starts of the node after it was killed or lost its power.
+        kafka: what was taken over of Apache Kafka's metadata, and when; None if nothing was.
+        directories: the log directories that the node has, if it ever had more than one.
+        appends: how often something was appended since the log began.
+    """
+
+    __slots__ = (
+        "appends",
+        "configs",
+        "directories",
+        "kafka",
+        "next_producer_id",
+        "topics",
+        "topics_by_id",
+        "unclean_starts",
+    )
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.topics_by_id: dict[uuid.UUID, TopicImage] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.next_producer_id = 0
+        self.unclean_starts = 0
+        self.kafka: KafkaTakenOver | None = None
+        self.directories: Mapping[str, str] = {}
+        self.appends = 0
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        """The settings of a topic."""
+        return self.configs.get((TOPIC_CONFIG, name), _NONE)
+
+    def group_configs(self) -> dict[str, Mapping[str, str]]:
+        """The settings of groups that have any, by group id."""
+        return {name: given for (kind, name), given in self.configs.items() if kind == GROUP_CONFIG}
+
+    def cluster_configs(self) -> Mapping[str, str]:
+        """The settings that hold for all brokers."""
+        return self.configs.get((BROKER_CONFIG, ""), _NONE)
+
+    def copy(self) -> MetadataImage:
+        """An image of the same content."""
+        image = MetadataImage()
+        for record in self.records():
+            image.replay(record)
+        return image
+
+    def replay_append(self, records: Iterable[MetadataRecord]) -> None:
+        """Replay the records of one append."""
+        self.appends += 1
+        for record in records:
+            self.replay(record)
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Replay one record.
+
+        Raises:
+            CorruptRecord: it does not fit those before it, or is of a type that has no place here.
+        """
+        match record:
+            case PartitionRecord():
+                self._replay_partition(record)
+            case TopicRecord():
+                topic = TopicImage(record.name, record.topic_id)
+                self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
+            case RemoveTopicRecord():
+                topic = self._topic(record.topic_id)
+                del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+                self.configs.pop((TOPIC_CONFIG, topic.name), None)
+            case ConfigRecord():
+                self._replay_config(record)
+            case ProducerIdsRecord():
+                self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
+            case TopicTakenOver(topic_id, elsewhere, kafka_epochs):
+                topic = self._topic(topic_id)
+                topic.elsewhere, topic.kafka_epochs = elsewhere, kafka_epochs
+            case StartedUnclean(unclean_starts):
+                self.unclean_starts = max(self.unclean_starts, unclean_starts)
+            case KafkaTakenOver():
+                self.kafka = record
+            case DirectoriesKnown(directories):
+                self.directories = directories
+            case AppendsCounted(appends):
+                self.appends = appends
+            case _:
+                raise CorruptRecord(f"a {type(record).__name__} has no place in this metadata")
+
+    def _replay_partition(self, record: PartitionRecord) -> None:
+        partitions = self._topic(record.topic_id).partitions
+        partition = PartitionImage(
+            tuple(record.replicas), tuple(record.isr), record.leader, record.leader_epoch
+        )
+        if record.partition_id == len(partitions):
+            partitions.append(partition)
+        elif 0 <= record.partition_id < len(partitions):
+            partitions[record.partition_id] = partition
+        else:
+            raise CorruptRecord(f"partition {record.partition_id} comes before others of its topic")
+
+    def _replay_config(self, record: ConfigRecord) -> None:
+        resource = record.resource_type, record.resource_name
+        if record.value is not None:
+            self.configs.setdefault(resource, {})[record.name] = record.value
+            return
+        configs = self.configs.get(resource, {})
+        configs.pop(record.name, None)
+        if not configs:
+            self.configs.pop(resource, None)
+
+    def _topic(self, topic_id: uuid.UUID) -> TopicImage:
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None:
+            raise CorruptRecord(f"a record of topic {topic_id}, which does not exist")
+        return topic
+
+    def records(self) -> Iterator[MetadataRecord]:
+        """The fewest records that give this image."""
+        if self.next_producer_id:
+            yield ProducerIdsRecord(broker_id=NO_BROKER, next_producer_id=self.next_producer_id)
+        if self.unclean_starts:
+            yield StartedUnclean(self.unclean_starts)
+        if self.kafka is not None:
+            yield self.kafka
+        if self.directories:
+            yield DirectoriesKnown(self.directories)
+        for topic in self.topics.values():
+            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            for index, partition in enumerate(topic.partitions):
+                yield PartitionRecord(
+                    partition_id=index,
+                    topic_id=topic.topic_id,
+                    replicas=list(partition.replicas),
+                    isr=list(partition.isr),
+                    leader=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    partition_epoch=0,
+                )
+            if topic.elsewhere or topic.kafka_epochs:
+                yield TopicTakenOver(topic.topic_id, topic.elsewhere, topic.kafka_epochs)
+        for (kind, name), configs in self.configs.items():
+            yield from config_records(kind, name, {}, configs)
+        yield AppendsCounted(self.appends)
+
+
+class TopicState(NamedTuple):
+    """A topic as it was after some append, not to change any more."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Sequence[PartitionImage]
+    configs: Mapping[str, str]
+    elsewhere: tuple[int, ...]
+    kafka_epochs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, topic: TopicImage, image: MetadataImage) -> TopicState:
+        """A topic of an image as it is now."""
+        return cls(
+            topic.name,
+            topic.topic_id,
+            tuple(topic.partitions),
+            dict(image.topic_configs(topic.name)),
+            topic.elsewhere,
+            topic.kafka_epochs,
+        )
+
+
+class MetadataDelta(NamedTuple):
+    """What the records of an append changed.
+
+    Attributes:
+        deleted: ids of topics that are gone.
+        topics: those that are new or changed, as they are after the append.
+        groups: settings of the groups whose settings changed, by group id.
+    """
+
+    deleted: Sequence[uuid.UUID]
+    topics: Sequence[TopicState]
+    groups: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, records: Iterable[MetadataRecord], image: MetadataImage) -> MetadataDelta:
+        """What these records changed; ``image`` is what it is after them."""
+        deleted: list[uuid.UUID] = []
+        changed: dict[uuid.UUID, None] = {}
+        groups: dict[str, Mapping[str, str]] = {}
+        for record in records:
+            match record:
+                case PartitionRecord() | TopicRecord() | TopicTakenOver():
+                    changed[record.topic_id] = None
+                case RemoveTopicRecord():
+                    deleted.append(record.topic_id)
+                case ConfigRecord(resource_type=kind, resource_name=name):
+                    if kind == TOPIC_CONFIG and name in image.topics:
+                        changed[image.topics[name].topic_id] = None
+                    elif kind == GROUP_CONFIG:
+                        groups[name] = dict(image.configs.get((kind, name), _NONE))
+        return cls(
+            deleted,
+            [
+                TopicState.of(image.topics_by_id[topic_id], image)
+                for topic_id in changed
+                if topic_id in image.topics_by_id
+            ],
+            groups,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no node has to do anything about it."""
+        return not (self.deleted or self.topics or self.groups)

@@ -1,0 +1,108 @@
+"""A run of requests that writes every kind of record of the metadata file which requests can cause.
+
+`RECORDED` is the file that the last release leaves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from aiokq import wire
+from tests.unit.broker.harness import Broker
+
+TOPIC, GROUP = 2, 32
+SET, DELETE, APPEND = 0, 1, 2
+FILE = "/data/aiokq-metadata.log"
+
+RECORDED: Final = Path(__file__).with_name("metadata_file.txt")
+
+
+async def _alter(broker: Broker, kind: int, name: str, *changes: tuple[str, int, str | None]):
+    response = await broker.ask(
+        wire.IncrementalAlterConfigsRequest(
+            resources=[
+                wire.IncrementalAlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        wire.IncrementalAlterConfigsAlterableConfig(
+                            name=setting, config_operation=operation, value=value
+                        )
+                        for setting, operation, value in changes
+                    ],
+                )
+            ]
+        ),
+        1,
+    )
+    assert [one.error_code for one in response.responses] == [0]
+
+
+async def _grow(broker: Broker, topic: str, count: int) -> None:
+    response = await broker.ask(
+        wire.CreatePartitionsRequest(
+            topics=[wire.CreatePartitionsTopic(name=topic, count=count, assignments=None)],
+            timeout_ms=1000,
+        ),
+        3,
+    )
+    assert [one.error_code for one in response.results] == [0]
+
+
+async def change_everything(broker: Broker) -> None:
+    """Make changes of each kind, the last of them a deletion."""
+    await broker.create("orders", 3, retention_ms=1000, cleanup_policy="compact")
+    await broker.create("plain", 1)
+    await _grow(broker, "orders", 5)
+    await _alter(
+        broker,
+        TOPIC,
+        "orders",
+        ("retention.ms", DELETE, None),
+        ("cleanup.policy", APPEND, "delete"),
+        ("max.message.bytes", SET, " 70000 "),
+    )
+    await broker.ask(
+        wire.AlterConfigsRequest(
+            resources=[
+                wire.AlterConfigsResource(
+                    resource_type=TOPIC,
+                    resource_name="orders",
+                    configs=[
+                        wire.AlterConfigsAlterableConfig(name="cleanup.policy", value="delete")
+                    ],
+                )
+            ]
+        ),
+        2,
+    )
+    await _alter(broker, GROUP, "g", ("consumer.session.timeout.ms", SET, "60000"))
+    await _alter(
+        broker,
+        GROUP,
+        "g",
+        ("consumer.session.timeout.ms", DELETE, None),
+        ("consumer.heartbeat.interval.ms", SET, "6000"),
+    )
+    await _alter(broker, GROUP, "g", ("consumer.heartbeat.interval.ms", DELETE, None))
+    await broker.ask(wire.InitProducerIdRequest(transactional_id=None), 4)
+    await broker.create("again", 2)
+    deleted = await broker.ask(
+        wire.DeleteTopicsRequest(topics=[wire.DeleteTopicState(name="again")]), 6
+    )
+    assert [one.error_code for one in deleted.responses] == [0]
+
+
+async def recorded_run() -> bytes:
+    """The file after all of these changes, a kill, and a reset."""
+    broker = Broker()
+    async with broker:
+        await change_everything(broker)
+    broker = Broker(broker.files)
+    await broker.node.open()
+    await broker.create("third", 1)
+    broker.files.crash()
+    async with Broker(broker.files) as again:
+        await again.node.reset()
+        return again.files.read_bytes(FILE)

@@ -1,0 +1,194 @@
+"""The order of changes: decided one at a time, durable, published, answered."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from aiokq.broker.metadata.metadata_log import MetadataLog
+from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.core.errors import Closed, KafkaStorage, TopicExists, UnknownTopicOrPartition
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import until
+from tests.unit.broker.metadata.world import changes_on
+
+PATH = "/metadata"
+
+
+class HeldPublisher:
+    """Publishes when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended = 0
+        self.gate = asyncio.Event()
+        self.failure: KafkaStorage | None = None
+
+    async def publish(self, delta):
+        self.begun += [topic.name for topic in delta.topics]
+        await self.gate.wait()
+        self.ended += 1
+        return self.failure
+
+
+class World:
+    def __init__(self) -> None:
+        self.files = MemoryFiles()
+        self.log = MetadataLog.open(self.files, PATH)
+        self.publisher = HeldPublisher()
+        self.changes = changes_on(self.log, self.publisher)
+
+    def create(self, name: str) -> asyncio.Future:
+        return asyncio.ensure_future(self.changes.create_topic(TopicSpec(name)))
+
+    def topic(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, topic_id=self.log.image.topics[name].topic_id)
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_a_change_is_durable_before_it_is_published_and_answered_after(world: World):
+    """Answered before, the client's next request would not find its topic."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    assert "t" in MetadataLog.open(world.files, PATH).image.topics
+    assert not created.done()
+    world.publisher.gate.set()
+    assert (await created).name == "t"
+
+
+async def test_changes_are_published_in_the_order_of_their_records(world: World):
+    """Settings of a topic cannot be changed before it is there."""
+    created = [world.create(name) for name in "abc"]
+    await until(lambda: len(world.log.image.topics) == 3)
+    assert world.publisher.begun == ["a"]
+    world.publisher.gate.set()
+    await asyncio.gather(*created)
+    assert world.publisher.begun == ["a", "b", "c"]
+
+
+async def test_decisions_do_not_wait_for_what_is_published(world: World):
+    """A producer would wait for its id until thousands of logs are open."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    assert await world.changes.allocate_producer_ids() == range(1000)
+    with pytest.raises(TopicExists):
+        await world.changes.create_topic(TopicSpec("t"))
+    world.publisher.gate.set()
+    await created
+
+
+async def test_a_change_that_changes_nothing_is_answered_when_those_before_it_are(world: World):
+    """Whoever asks for what somebody else has just asked for expects to find it."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    size = len(world.files.read_bytes(PATH))
+    same = asyncio.ensure_future(
+        world.changes.alter_topic_configs(world.topic("t"), lambda configs: configs)
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not same.done()
+    world.publisher.gate.set()
+    await asyncio.gather(created, same)
+    assert len(world.files.read_bytes(PATH)) == size
+    assert world.publisher.begun == ["t"]
+
+
+async def test_what_cannot_be_recorded_is_not_published(world: World):
+    """Nobody may see a topic that is gone after a restart."""
+    world.files.fail("sync", errno.EIO)
+    with pytest.raises(KafkaStorage):
+        await world.changes.create_topic(TopicSpec("t"))
+    assert world.publisher.begun == []
+    assert not world.log.image.topics
+    world.publisher.gate.set()
+    await world.changes.create_topic(TopicSpec("t"))
+
+
+async def test_what_cannot_be_published_is_told_and_stays(world: World):
+    """As in Kafka, what is committed is not taken back."""
+    world.publisher.failure = KafkaStorage("no descriptors")
+    world.publisher.gate.set()
+    with pytest.raises(KafkaStorage, match="no descriptors"):
+        await world.changes.create_topic(TopicSpec("t"))
+    assert "t" in world.log.image.topics
+
+
+async def test_a_publisher_with_a_bug_holds_up_nothing(world: World, monkeypatch):
+    """Those behind it would wait until the broker is restarted."""
+
+    async def broken(delta):
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.publisher, "publish", broken)
+        with pytest.raises(RuntimeError):
+            await world.changes.create_topic(TopicSpec("t"))
+    world.publisher.gate.set()
+    await world.changes.create_topic(TopicSpec("u"))
+
+
+async def test_a_change_goes_on_when_whoever_asked_has_left(world: World):
+    """Half a change is what nobody asked for."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    created.cancel()
+    later = world.create("u")
+    await until(lambda: "u" in world.log.image.topics)
+    world.publisher.gate.set()
+    await later
+    with pytest.raises(asyncio.CancelledError):
+        await created
+    assert world.publisher.begun == ["t", "u"]
+
+
+async def test_a_stop_waits_for_what_is_recorded_and_refuses_the_rest(world: World):
+    """Logs would be opened while others are closed."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    closing = asyncio.ensure_future(world.changes.close())
+    await until(lambda: world.changes.is_closed)
+    with pytest.raises(Closed):
+        await world.changes.create_topic(TopicSpec("late"))
+    assert not closing.done()
+    world.publisher.gate.set()
+    await asyncio.gather(created, closing)
+
+
+async def test_while_a_snapshot_is_taken_nothing_changes(world: World):
+    """Its metadata would have topics of which it has no records."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    world.publisher.gate.set()
+    async with world.changes.unchanged():
+        assert world.publisher.ended == 1
+        later = world.create("u")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert "u" not in world.log.image.topics
+    await asyncio.gather(created, later)
+
+
+async def test_a_topic_that_somebody_deleted_meanwhile_is_unknown(world: World):
+    """By its id: one of the same name may be there already."""
+    world.publisher.gate.set()
+    await world.changes.create_topic(TopicSpec("t"))
+    old = world.topic("t")
+    await world.changes.delete_topic(old)
+    await world.changes.create_topic(TopicSpec("t"))
+    for work in (
+        world.changes.delete_topic(old),
+        world.changes.create_partitions(old, 5),
+        world.changes.alter_topic_configs(old, lambda _: {}),
+    ):
+        with pytest.raises(UnknownTopicOrPartition):
+            await work
+    assert isinstance(world.topic("t").topic_id, uuid.UUID)

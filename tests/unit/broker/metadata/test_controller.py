@@ -1,0 +1,157 @@
+"""Decisions: an error for the client, or Kafka's records. No disk, no loop."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+import pytest
+
+from aiokq.broker.metadata.controller import Controller
+from aiokq.broker.metadata.image import MetadataImage
+from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.settings import broker_settings
+from aiokq.core.errors import (
+    InvalidConfiguration,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidTopic,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
+from aiokq.wire.cluster_metadata_records import (
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+NODE = 3
+
+
+@pytest.fixture
+def image() -> MetadataImage:
+    return MetadataImage()
+
+
+@pytest.fixture
+def controller() -> Controller:
+    numbers = itertools.count(1)
+    return Controller(broker_settings({}), NODE, lambda: uuid.UUID(int=next(numbers)))
+
+
+def created(controller: Controller, image: MetadataImage, spec: TopicSpec) -> uuid.UUID:
+    decision = controller.create_topic(image, spec)
+    image.replay_append(decision.records)
+    return decision.answer.topic_id
+
+
+def test_a_topic_is_kafkas_records(controller: Controller, image: MetadataImage):
+    """Topic, settings, partitions: the order in which Kafka's controller writes them."""
+    spec = TopicSpec("t", 2, configs={"retention.ms": "5"})
+    answer, records = controller.create_topic(image, spec)
+    assert records == [
+        TopicRecord(name="t", topic_id=answer.topic_id),
+        ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"),
+        *(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=answer.topic_id,
+                replicas=[NODE],
+                isr=[NODE],
+                leader=NODE,
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+            for index in range(2)
+        ),
+    ]
+
+
+def test_a_decision_changes_nothing(controller: Controller, image: MetadataImage):
+    """What could not be written must not hold."""
+    topic_id = created(controller, image, TopicSpec("t", 1))
+    before = list(image.records())
+    controller.create_topic(image, TopicSpec("u"))
+    controller.delete_topic(image, topic_id)
+    controller.delete_all_topics(image)
+    controller.create_partitions(image, topic_id, 4)
+    controller.alter_topic_configs(image, topic_id, lambda _: {"retention.ms": "5"})
+    controller.alter_group_configs(image, "g", lambda _: {"consumer.session.timeout.ms": "50000"})
+    controller.allocate_producer_ids(image)
+    controller.count_unclean_start(image)
+    assert list(image.records()) == before
+
+
+def test_looking_only_gives_no_records(controller: Controller, image: MetadataImage):
+    """validate_only is how tools find out whether a change would be taken."""
+    topic_id = created(controller, image, TopicSpec("t", 1))
+    decisions = [
+        controller.create_topic(image, TopicSpec("u"), validate_only=True),
+        controller.create_partitions(image, topic_id, 4, validate_only=True),
+        controller.alter_topic_configs(
+            image, topic_id, lambda _: {"retention.ms": "5"}, validate_only=True
+        ),
+        controller.alter_group_configs(
+            image, "g", lambda _: {"consumer.session.timeout.ms": "50000"}, validate_only=True
+        ),
+    ]
+    assert [list(decision.records) for decision in decisions] == [[], [], [], []]
+
+
+def test_names_are_refused_as_in_kafka(controller: Controller, image: MetadataImage):
+    """Also those that metrics cannot tell from an existing one."""
+    created(controller, image, TopicSpec("a.b"))
+    with pytest.raises(TopicExists):
+        controller.create_topic(image, TopicSpec("a.b"))
+    with pytest.raises(InvalidTopic, match=r"collides with existing topic: a\.b"):
+        controller.create_topic(image, TopicSpec("a_b"))
+    with pytest.raises(InvalidTopic):
+        controller.create_topic(image, TopicSpec("a b"))
+
+
+def test_only_new_partitions_have_records(controller: Controller, image: MetadataImage):
+    """Those that are there keep their leaders and epochs."""
+    topic_id = created(controller, image, TopicSpec("t", 2))
+    records = controller.create_partitions(image, topic_id, 4).records
+    assert [record.partition_id for record in records] == [2, 3]
+    with pytest.raises(InvalidPartitions):
+        controller.create_partitions(image, topic_id, 2)
+    with pytest.raises(InvalidReplicaAssignment):
+        controller.create_partitions(image, topic_id, 3, [[9]])
+    with pytest.raises(UnknownTopicOrPartition):
+        controller.create_partitions(image, uuid.UUID(int=99), 4)
+
+
+def test_only_settings_that_change_have_records(controller: Controller, image: MetadataImage):
+    """As Kafka's controller writes them; equal ones would only make the log longer."""
+    spec = TopicSpec("t", configs={"retention.ms": "5", "cleanup.policy": "compact"})
+    topic_id = created(controller, image, spec)
+    wanted = {"retention.ms": "5", "max.message.bytes": "9"}
+    decision = controller.alter_topic_configs(image, topic_id, lambda _: wanted)
+    assert [(record.name, record.value) for record in decision.records] == [
+        ("max.message.bytes", "9"),
+        ("cleanup.policy", None),
+    ]
+    assert decision.answer == wanted
+    with pytest.raises(InvalidConfiguration):
+        controller.alter_topic_configs(image, topic_id, lambda _: {"no.such": "1"})
+
+
+def test_a_deletion_is_one_record_for_each_topic(controller: Controller, image: MetadataImage):
+    """Its partitions and settings go with it."""
+    ids = [created(controller, image, TopicSpec(name)) for name in "ab"]
+    assert controller.delete_topic(image, ids[0]).records == [RemoveTopicRecord(topic_id=ids[0])]
+    answer, records = controller.delete_all_topics(image)
+    assert answer == 2
+    assert records == [RemoveTopicRecord(topic_id=topic_id) for topic_id in ids]
+
+
+def test_blocks_of_producer_ids_follow_each_other(controller: Controller, image: MetadataImage):
+    """An id that is given out twice makes two producers one."""
+    block, records = controller.allocate_producer_ids(image)
+    assert block == range(1000)
+    assert records == [ProducerIdsRecord(broker_id=NODE, next_producer_id=1000)]
+    image.replay_append(records)
+    assert controller.allocate_producer_ids(image).answer == range(1000, 2000)

@@ -1,0 +1,159 @@
+"""What a node does when its metadata changes, and what becomes of what it cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from aiokq import wire
+from aiokq.core.errors import KafkaStorage
+from tests.unit.broker.harness import Broker, batch, offsets, until
+
+
+def new_log(name: str):
+    """Whether a file is the first segment of a partition."""
+    return lambda path: path == f"/data/{name}/00000000000000000000.log"
+
+
+async def create(broker: Broker, topic: str, partitions: int = 1) -> wire.CreatableTopicResult:
+    request = wire.CreateTopicsRequest(
+        topics=[wire.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)]
+    )
+    [result] = (await broker.ask(request, 7)).topics
+    return result
+
+
+async def grow(broker: Broker, topic: str, count: int) -> wire.CreatePartitionsTopicResult:
+    request = wire.CreatePartitionsRequest(
+        topics=[wire.CreatePartitionsTopic(name=topic, count=count, assignments=None)],
+        timeout_ms=1000,
+    )
+    [result] = (await broker.ask(request, 3)).results
+    return result
+
+
+async def leaders(broker: Broker, topic: str) -> list[tuple[int, int]]:
+    """Error and leader of each partition, as clients are told."""
+    request = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name=topic)])
+    [found] = (await broker.ask(request, 9)).topics
+    return [(one.error_code, one.leader_id) for one in found.partitions]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again is tried at once."""
+    monkeypatch.setattr("aiokq.core.background.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("aiokq.core.background.LONGEST_PAUSE", 0.001)
+
+
+async def test_a_partition_without_descriptors_is_offline_and_opened_later(impatient: None):
+    """The topic was removed again, after others could have seen it; in Kafka it stays."""
+    async with Broker() as broker:
+        broker.files.fail("open", errno.EMFILE, matches=new_log("t-1"), times=None)
+        result = await create(broker, "t", 3)
+        assert result.error_code == 56
+        assert "Too many open files" in result.error_message
+        assert await leaders(broker, "t") == [(0, 0), (5, -1), (0, 0)]
+        refused = await broker.produce("t", batch(), partition=1)
+        assert refused.error_code == 56
+        assert "Too many open files" in refused.error_message
+        assert (await broker.produce("t", batch(2), partition=2)).base_offset == 0
+        assert (await create(broker, "t", 3)).error_code == 36
+
+        heard = []
+        broker.node.topics.listeners.append(heard.append)
+        broker.files.heal()
+        partition = broker.node.topics.partition("t", 1)
+        await until(lambda: partition.is_online)
+        assert heard == [broker.node.topics.get("t")]
+        assert await leaders(broker, "t") == [(0, 0)] * 3
+        assert (await broker.produce("t", batch(), partition=1)).base_offset == 0
+        assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0]
+
+
+async def test_coordinators_lead_a_partition_that_is_opened_later(impatient: None):
+    """Told only at the creation, they would wait for it until the next start."""
+    elected = []
+
+    class Listener:
+        def elected(self, partition):
+            elected.append(str(partition.name))
+
+        def resigned(self, partition): ...
+
+    async with Broker() as broker:
+        broker.node.leadership_listeners.append(Listener())
+        broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"), times=None)
+        await create(broker, "t", 2)
+        assert elected == ["t-1"]
+        broker.files.heal()
+        await until(lambda: len(elected) == 2)
+        assert elected == ["t-1", "t-0"]
+
+
+async def test_an_added_partition_that_cannot_be_opened_is_offline(impatient: None):
+    """Those before it are served; the count is what was asked for."""
+    async with Broker() as broker:
+        await broker.create("t", 1)
+        broker.files.fail("open", errno.EMFILE, matches=new_log("t-1"), times=None)
+        assert (await grow(broker, "t", 3)).error_code == 56
+        assert await leaders(broker, "t") == [(0, 0), (5, -1), (0, 0)]
+        assert (await grow(broker, "t", 3)).error_code == 37
+        broker.files.heal()
+        await until(lambda: broker.node.topics.partition("t", 1).is_online)
+
+
+async def test_a_topic_is_deleted_while_a_log_of_it_waits_to_be_opened(impatient: None):
+    """Opened after the deletion it would be a log of no topic, and there after a restart."""
+    async with Broker() as broker:
+        broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"), times=None)
+        await create(broker, "t", 2)
+        partition = broker.node.topics.partition("t", 0)
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+        broker.files.heal()
+        await broker.create("t", 1)
+        assert broker.node.topics.partition("t", 0) is not partition
+        await asyncio.sleep(0.01)  # longer than the pause before it is tried again
+        assert not partition.is_online
+        assert [str(log.topic_partition) for log in broker.node.storage.directories.logs()] == [
+            "t-0"
+        ]
+    async with Broker(broker.files) as again:
+        assert await leaders(again, "t") == [(0, 0)]
+
+
+async def test_what_a_stop_leaves_unopened_the_next_start_opens():
+    """The metadata says that it is there."""
+    async with Broker() as broker:
+        broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"), times=None)
+        await create(broker, "t", 2)
+        await broker.produce("t", batch(3), partition=1)
+    broker.files.heal()
+    async with Broker(broker.files) as again:
+        assert await leaders(again, "t") == [(0, 0), (0, 0)]
+        assert (await again.produce("t", batch(), partition=0)).base_offset == 0
+        assert offsets((await again.fetch_one("t", 1, 0)).records) == [0, 1, 2]
+
+
+async def test_settings_that_change_meanwhile_are_those_of_the_log(impatient: None):
+    """The partition had no log to be reconfigured when they were changed."""
+    async with Broker() as broker:
+        broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"), times=None)
+        await create(broker, "t")
+        topic = broker.node.topics.get("t")
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: {"retention.ms": "5"})
+        broker.files.heal()
+        await until(lambda: topic.partitions[0].is_online)
+        assert topic.partitions[0].log.config.retention_ms == 5
+
+
+async def test_topics_are_gone_for_requests_before_their_logs_are():
+    """What cannot be renamed is told, and keeps nothing of the topic."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        broker.files.fail("rename", errno.EIO, matches=lambda path: "t-0" in path)
+        with pytest.raises(KafkaStorage):
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+        assert broker.node.topics.get("t") is None

@@ -1,0 +1,41 @@
+"""Changes of metadata without a node: a log on a disk in memory, and a publisher of a test's."""
+
+from __future__ import annotations
+
+import random
+
+from aiokq.broker.log.meta_properties import random_id
+from aiokq.broker.metadata.changes import MetadataChanges
+from aiokq.broker.metadata.controller import Controller
+from aiokq.broker.metadata.group_configs import GroupConfigs
+from aiokq.broker.metadata.image import MetadataDelta, MetadataImage
+from aiokq.broker.metadata.metadata_log import MetadataLog
+from aiokq.broker.settings import broker_settings
+from aiokq.core.errors import KafkaStorage
+from aiokq.core.offload import InlineOffload
+
+
+class PublishedGroups:
+    """Publishes settings of groups, and notes what it was given."""
+
+    def __init__(self, settings=None) -> None:
+        self.group_configs = GroupConfigs(settings or broker_settings({}))
+        self.published: list[MetadataDelta] = []
+
+    def load(self, image: MetadataImage) -> None:
+        for group_id, configs in image.group_configs().items():
+            self.group_configs.configure(group_id, configs)
+
+    async def publish(self, delta: MetadataDelta) -> KafkaStorage | None:
+        self.published.append(delta)
+        for group_id, configs in delta.groups.items():
+            self.group_configs.configure(group_id, configs)
+        return None
+
+
+def changes_on(log: MetadataLog, publisher=None, settings=None) -> MetadataChanges:
+    """Changes that are recorded in a log."""
+    settings = settings or broker_settings({})
+    rng = random.Random(1)
+    controller = Controller(settings, 0, lambda: random_id(rng))
+    return MetadataChanges(controller, log, publisher or PublishedGroups(), InlineOffload())
