@@ -112,6 +112,7 @@ lint: $(CACHE)/stamps/build ## Check format, style, types and layers
 	@$(BIN)/lint-imports
 	@$(PY) tools/generate_settings.py --check
 	@$(PY) tools/generate_error_codes.py --check
+	@$(PY) tools/generate_messages.py --exports --check
 	@$(PY) tools/generate_docs.py --check
 
 .PHONY: format

@@ -1,8 +1,8 @@
 """install_wheel.py DIR: build the sdist, the wheel from it, and install that into a venv at DIR.
 
-These are what users get: they must build, install and hold the compiled core. Building the wheel
-from the sdist shows that the sdist is complete, and leaves out what an older build left in the
-source tree.
+These are what users get: they must build, install, and contain the compiled core and the stubs for
+type checkers. Building the wheel from the sdist shows that the sdist is complete, and keeps files
+that an older build left in the source tree out of the wheel.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +33,10 @@ def main() -> int:
     if not _run(*pip, "wheel", *options, str(sdist)):
         return 1
     (wheel,) = dist.glob("aiokq-*.whl")
+    typing = {str(path.relative_to(ROOT)) for path in (ROOT / "aiokq").rglob("*.pyi")}
+    if missing := (typing | {"aiokq/py.typed"}) - set(zipfile.ZipFile(wheel).namelist()):
+        print(f"{wheel.name} lacks {', '.join(sorted(missing))}", file=sys.stderr)
+        return 1
     if not _run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)):
         return 1
     return 0 if _run(python, "-I", "-c", CHECK, cwd="/") else 1

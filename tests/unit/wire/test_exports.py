@@ -28,6 +28,8 @@ def test_the_generated_lists_are_current() -> None:
     assert listed == generate_messages.exported()
     names = sorted(name for names in listed.values() for name in names)
     assert [name for name in wire.__all__ if isinstance_struct(name)] == names
+    for path, text in generate_messages.exports().items():
+        assert path.read_text() == text
 
 
 def isinstance_struct(name: str) -> bool:
