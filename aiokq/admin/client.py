@@ -33,9 +33,9 @@ from aiokq.admin.records import RecordsDeleted
 from aiokq.admin.results import Results
 from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
 from aiokq.admin.values import AdminValues
-from aiokq.cluster.binding import refuse_pickling
+from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.given import combined
+from aiokq.cluster.loop_binding import refuse_pickling
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
 from aiokq.core import arguments, limits
 from aiokq.core.errors import Closed
@@ -92,7 +92,7 @@ class Admin(GroupCalls, PlacementCalls):
         _environment: Environment | None = None,
         **overrides: Unpack[AdminOverrides],
     ) -> None:
-        self._settings = _values or combined(
+        self._settings = _values or standalone_settings(
             AdminValues, settings, overrides, bootstrap_servers, beside
         )
         self._owns_engine = _engine is None
@@ -210,7 +210,9 @@ class Admin(GroupCalls, PlacementCalls):
         items = (
             [new_topics]
             if isinstance(new_topics, NewTopic | str)
-            else arguments.several(new_topics, "new_topics", "['orders', NewTopic('clicks', 3)]")
+            else arguments.list_argument(
+                new_topics, "new_topics", "['orders', NewTopic('clicks', 3)]"
+            )
         )
         wanted = [
             NewTopic(item, num_partitions, replication_factor, configs=configs)
@@ -240,7 +242,7 @@ class Admin(GroupCalls, PlacementCalls):
         items = (
             [topics]
             if isinstance(topics, str | UUID)
-            else arguments.several(topics, "topics", "['orders', 'clicks']")
+            else arguments.list_argument(topics, "topics", "['orders', 'clicks']")
         )
         results = await topic_calls.delete_topics(engine, items, timeout=timeout)
         return results.raise_for_errors() if raise_errors else results
@@ -275,7 +277,7 @@ class Admin(GroupCalls, PlacementCalls):
         engine = self._check(timeout)
         names = None
         if topics is not None:
-            names = arguments.texts(topics, "topics", "['orders', 'clicks']")
+            names = arguments.str_list_argument(topics, "topics", "['orders', 'clicks']")
         results = await topic_calls.describe_topics(engine, names, timeout=timeout)
         return results.raise_for_errors() if raise_errors else results
 
@@ -298,7 +300,7 @@ class Admin(GroupCalls, PlacementCalls):
         engine = self._check(timeout)
         results = await partition_calls.create_partitions(
             engine,
-            arguments.mapping(topic_partitions, "topic_partitions", "{'orders': 12}"),
+            arguments.mapping_argument(topic_partitions, "topic_partitions", "{'orders': 12}"),
             validate_only=validate_only,
             timeout=timeout,
         )
@@ -329,12 +331,12 @@ class Admin(GroupCalls, PlacementCalls):
             engine,
             [config_resources]
             if isinstance(config_resources, ConfigResource | str)
-            else arguments.several(
+            else arguments.list_argument(
                 config_resources, "config_resources", "['orders', ConfigResource.broker(1)]"
             ),
             names=None
             if names is None
-            else arguments.texts(names, "names", "['retention.ms', 'cleanup.policy']"),
+            else arguments.str_list_argument(names, "names", "['retention.ms', 'cleanup.policy']"),
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
             timeout=timeout,
@@ -378,7 +380,7 @@ class Admin(GroupCalls, PlacementCalls):
         """
         return await configs.list_config_resources(
             self._check(timeout),
-            arguments.several(types, "types", "[ConfigResourceType.TOPIC]"),
+            arguments.list_argument(types, "types", "[ConfigResourceType.TOPIC]"),
             timeout=timeout,
         )
 
@@ -411,7 +413,7 @@ class Admin(GroupCalls, PlacementCalls):
         """
         engine = self._check(timeout)
         if node_ids is not None:
-            given = arguments.several(node_ids, "node_ids", "[0, 1]")
+            given = arguments.list_argument(node_ids, "node_ids", "[0, 1]")
             node_ids = [limits.count(node, "node_ids", 0) for node in given]
         else:
             found = await cluster_calls.describe_cluster(
@@ -437,7 +439,7 @@ class Admin(GroupCalls, PlacementCalls):
             isolation_level: with "read_committed", "latest" is the last stable offset.
         """
         engine = self._check(timeout)
-        given = arguments.mapping(partitions, "partitions", "{('orders', 0): 'latest'}")
+        given = arguments.mapping_argument(partitions, "partitions", "{('orders', 0): 'latest'}")
         results = await offset_calls.list_offsets(
             engine,
             {TopicPartition.of(tp): spec for tp, spec in given.items()},
@@ -459,7 +461,7 @@ class Admin(GroupCalls, PlacementCalls):
             before: per partition the first offset to keep; "latest" deletes all that is readable.
         """
         engine = self._check(timeout)
-        given = arguments.mapping(before, "before", "{('orders', 0): 1000}")
+        given = arguments.mapping_argument(before, "before", "{('orders', 0): 1000}")
         results = await record_calls.delete_records(
             engine,
             {TopicPartition.of(tp): offset for tp, offset in given.items()},

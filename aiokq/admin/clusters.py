@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiokq.admin.retrying import repeated
-from aiokq.cluster.answers import metadata_received, metadata_request
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.metadata_messages import metadata_received, metadata_request
 from aiokq.cluster.targets import ANY
 from aiokq.core.errors import UnsupportedVersion, raise_for
 from aiokq.core.frozen import frozen

@@ -23,7 +23,7 @@ from aiokq.admin.results import Results
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import Target
-from aiokq.core.arguments import mapping, text
+from aiokq.core.arguments import mapping_argument, str_argument
 from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
 from aiokq.wire.alter_configs import (
     AlterConfigsAlterableConfig,
@@ -50,15 +50,15 @@ async def alter_configs(
     timeout: float | None = None,
 ) -> Results[ConfigResource, ConfigsAltered]:
     """See `Admin.alter_configs`."""
-    mapping(changes, "changes", "{'orders': {'retention.ms': 1000}}")
+    mapping_argument(changes, "changes", "{'orders': {'retention.ms': 1000}}")
     wanted: dict[ConfigResource, Changes] = {
         as_resource(resource): {
-            text(name, f"changes of {resource!r}"): value
+            str_argument(name, f"changes of {resource!r}"): value
             if isinstance(value, ConfigChange)
             else ConfigChange.delete()
             if value is None
             else ConfigChange.set(value)
-            for name, value in mapping(
+            for name, value in mapping_argument(
                 values, f"changes of {resource!r}", "{'retention.ms': 1000}"
             ).items()
         }

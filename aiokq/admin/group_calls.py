@@ -27,7 +27,7 @@ from aiokq.admin.group_types import (
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import IsolationLevel
-from aiokq.core.arguments import mapping, several, text, texts
+from aiokq.core.arguments import list_argument, mapping_argument, str_argument, str_list_argument
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["GroupCalls"]
@@ -84,7 +84,7 @@ class GroupCalls(ABC):
         """
         results = await groups.describe_groups(
             self._check(timeout),
-            texts(group_ids, "group_ids", "['billing', 'audit']"),
+            str_list_argument(group_ids, "group_ids", "['billing', 'audit']"),
             include_authorized_operations=include_authorized_operations,
             timeout=timeout,
         )
@@ -104,7 +104,7 @@ class GroupCalls(ABC):
         """
         results = await groups.delete_groups(
             self._check(timeout),
-            texts(group_ids, "group_ids", "['billing', 'audit']"),
+            str_list_argument(group_ids, "group_ids", "['billing', 'audit']"),
             timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
@@ -137,9 +137,11 @@ class GroupCalls(ABC):
         """
         results = await members.remove_members(
             self._check(timeout),
-            text(group_id, "group_id"),
-            None if member_ids is None else texts(member_ids, "member_ids", "['id-1', 'id-2']"),
-            group_instance_ids=texts(
+            str_argument(group_id, "group_id"),
+            None
+            if member_ids is None
+            else str_list_argument(member_ids, "member_ids", "['id-1', 'id-2']"),
+            group_instance_ids=str_list_argument(
                 group_instance_ids, "group_instance_ids", "['host-1', 'host-2']"
             ),
             reason=reason,
@@ -189,10 +191,10 @@ class GroupCalls(ABC):
         Returns:
             By partition; the error is GroupNotEmpty, UnknownTopicOrPartition ...
         """
-        mapping(offsets, "offsets", "{('orders', 0): 1000}")
+        mapping_argument(offsets, "offsets", "{('orders', 0): 1000}")
         results = await group_offsets.alter_group_offsets(
             self._check(timeout),
-            text(group_id, "group_id"),
+            str_argument(group_id, "group_id"),
             {
                 TopicPartition.of(tp): OffsetAndMetadata(offset)
                 if isinstance(offset, int)
@@ -219,8 +221,11 @@ class GroupCalls(ABC):
         """
         results = await group_offsets.delete_group_offsets(
             self._check(timeout),
-            text(group_id, "group_id"),
-            [TopicPartition.of(tp) for tp in several(partitions, "partitions", "[('orders', 0)]")],
+            str_argument(group_id, "group_id"),
+            [
+                TopicPartition.of(tp)
+                for tp in list_argument(partitions, "partitions", "[('orders', 0)]")
+            ],
             timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
@@ -255,7 +260,7 @@ class GroupCalls(ABC):
         """
         results = await group_reset.reset_group_offsets(
             self._check(timeout),
-            text(group_id, "group_id"),
+            str_argument(group_id, "group_id"),
             to,
             partitions,
             dry_run=dry_run,
@@ -303,7 +308,11 @@ class GroupCalls(ABC):
             RequestTimeout: it could not be done in time.
         """
         results = await group_rewind.rewind_group(
-            self._check(timeout), text(group_id, "group_id"), to, partitions, timeout=timeout
+            self._check(timeout),
+            str_argument(group_id, "group_id"),
+            to,
+            partitions,
+            timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -356,7 +365,7 @@ class GroupCalls(ABC):
         """
         results = await lags.group_lag(
             self._check(timeout),
-            texts(group_ids, "group_ids", "['billing', 'audit']"),
+            str_list_argument(group_ids, "group_ids", "['billing', 'audit']"),
             isolation_level=isolation_level,
             timeout=timeout,
         )

@@ -14,7 +14,7 @@ from aiokq.admin.log_offsets import log_offsets
 from aiokq.admin.results import Results
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.core.arguments import mapping, text
+from aiokq.core.arguments import mapping_argument, str_argument
 from aiokq.core.errors import KafkaError, OffsetOutOfRange
 from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -58,10 +58,10 @@ async def import_group_offsets(
     """See `Admin.import_group_offsets`."""
     engine.bind()
     wanted: dict[GroupPartition, int] = {}
-    mapping(groups, "groups", "{'billing': {('orders', 0): 1000}}")
+    mapping_argument(groups, "groups", "{'billing': {('orders', 0): 1000}}")
     for group_id, offsets in groups.items():
-        text(group_id, "groups")
-        mapping(offsets, f"groups: offsets of {group_id!r}", "{('orders', 0): 1000}")
+        str_argument(group_id, "groups")
+        mapping_argument(offsets, f"groups: offsets of {group_id!r}", "{('orders', 0): 1000}")
         for tp, offset in offsets.items():
             check_offset(offset, f"{group_id}: {tp}")
             wanted[group_id, TopicPartition.of(tp)] = offset

@@ -11,7 +11,7 @@ from aiokq.admin.group_types import GroupListing, GroupState, GroupType
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.core.arguments import texts
+from aiokq.core.arguments import str_list_argument
 from aiokq.core.errors import (
     ConnectionLost,
     KafkaError,
@@ -89,10 +89,12 @@ async def list_groups(
     """See `Admin.list_groups`."""
     engine.bind()
     wanted_states = [
-        GroupState.wanted(state) for state in texts(states, "states", "['Stable', 'Empty']")
+        GroupState.wanted(state)
+        for state in str_list_argument(states, "states", "['Stable', 'Empty']")
     ]
     wanted_types = [
-        GroupType.wanted(kind) for kind in texts(types, "types", "['Classic', 'Consumer']")
+        GroupType.wanted(kind)
+        for kind in str_list_argument(types, "types", "['Classic', 'Consumer']")
     ]
     total = engine.settings.default_api_timeout if timeout is None else timeout
     deadline = engine.now() + total

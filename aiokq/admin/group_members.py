@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aiokq.admin.coordinated import may_have_been_done, per_item_of
+from aiokq.admin.coordinator_calls import may_have_been_done, per_item_of
 from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_types import GroupDescription, GroupType, MemberRemoved
 from aiokq.admin.groups import describe_groups
 from aiokq.admin.results import Results
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.core.arguments import text
+from aiokq.core.arguments import str_argument
 from aiokq.core.errors import (
     ConfigError,
     ConnectionLost,
@@ -58,7 +58,7 @@ async def remove_members(
     if given_ids is not None and not given_ids and not given_instances:
         raise ConfigError("no members: give member_ids or group_instance_ids; None means all")
     if reason is not None:
-        text(reason, "reason")
+        str_argument(reason, "reason")
     deadline = Deadline(engine, timeout)
     described = await describe_groups(
         engine, [group_id], include_authorized_operations=False, timeout=deadline.total

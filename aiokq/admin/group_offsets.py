@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aiokq.admin.coordinated import per_group, per_item_of
+from aiokq.admin.coordinator_calls import per_group, per_item_of
 from aiokq.admin.group_types import GroupOffsetAltered, GroupOffsetDeleted, GroupOffsets
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
@@ -21,7 +21,7 @@ from aiokq.cluster.group_offsets import (
 )
 from aiokq.cluster.metadata import frozen_map
 from aiokq.core import limits
-from aiokq.core.arguments import several, text, texts
+from aiokq.core.arguments import list_argument, str_argument, str_list_argument
 from aiokq.core.errors import (
     ConfigError,
     FencedMemberEpoch,
@@ -131,15 +131,17 @@ def _wanted(groups: GroupsLike) -> dict[str, list[TopicPartition] | None]:
         return {groups: None}
     if isinstance(groups, Mapping):
         return {
-            text(group_id, "group_ids"): None
+            str_argument(group_id, "group_ids"): None
             if tps is None
             else [
                 TopicPartition.of(tp)
-                for tp in several(tps, f"group_ids: partitions of {group_id!r}", "[('orders', 0)]")
+                for tp in list_argument(
+                    tps, f"group_ids: partitions of {group_id!r}", "[('orders', 0)]"
+                )
             ]
             for group_id, tps in groups.items()
         }
-    return dict.fromkeys(texts(groups, "group_ids", "['billing', 'audit']"))
+    return dict.fromkeys(str_list_argument(groups, "group_ids", "['billing', 'audit']"))
 
 
 def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:

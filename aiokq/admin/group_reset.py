@@ -21,7 +21,7 @@ from aiokq.admin.log_offsets import log_offsets, partitions_of
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core import limits
-from aiokq.core.arguments import several
+from aiokq.core.arguments import list_argument
 from aiokq.core.errors import ConfigError, GroupIdNotFound, KafkaError, NoOffsetForPartition
 from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -186,7 +186,7 @@ def _checked(
             ResetTo.of(where)
     if partitions is None:
         return None
-    given = several(partitions, "partitions", "['orders', ('clicks', 0)]")
+    given = list_argument(partitions, "partitions", "['orders', ('clicks', 0)]")
     return [each if isinstance(each, str) else TopicPartition.of(each) for each in given]
 
 

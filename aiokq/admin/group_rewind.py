@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiokq.admin.deadline import Deadline
-from aiokq.admin.group_hold import REASON, GroupHold, HoldLost
 from aiokq.admin.group_members import take_out
 from aiokq.admin.group_offsets import (
     alter_group_offsets,
@@ -25,6 +24,7 @@ from aiokq.admin.group_offsets import (
 from aiokq.admin.group_reset import ResetToLike, offsets_of, planned_resets, reset_targets
 from aiokq.admin.group_types import GroupDescription, GroupOffsetReset, GroupState, GroupType
 from aiokq.admin.groups import describe_groups
+from aiokq.admin.placeholder_member import REASON, PlaceholderMember, PlaceholderRemoved
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
@@ -129,21 +129,21 @@ async def _held(
     )
     offsets = listed.raise_for_errors()[group_id].offsets
     topics = {tp.topic for tp in (*offsets, *commits)}
-    async with GroupHold(engine, group, topics, deadline) as hold:
+    async with PlaceholderMember(engine, group, topics, deadline) as placeholder:
         try:
-            await hold.take()
-        except HoldLost as error:
+            await placeholder.take()
+        except PlaceholderRemoved as error:
             again = group_not_empty(group_id)
             again.__cause__ = error
             return dict.fromkeys(commits, again)
         altered = await alter_group_offsets(
-            engine, group_id, commits, member=hold.member, timeout=deadline.left()
+            engine, group_id, commits, member=placeholder.member, timeout=deadline.left()
         )
         done = [tp for tp, result in altered.items() if result.error is None]
         if not done:
             return altered.errors
         try:
-            if not await hold.until_back(min(PATIENCE, deadline.left())):
+            if not await placeholder.until_back(min(PATIENCE, deadline.left())):
                 if deadline.left() <= 0:
                     return {**altered.errors, **_uncertain(done, deadline)}
                 logger.warning(
@@ -151,7 +151,7 @@ async def _held(
                     group_id,
                     len(group.members),
                 )
-        except HoldLost:
+        except PlaceholderRemoved:
             overtaken = await _overtaken(
                 engine, group_id, {tp: commits[tp] for tp in done}, deadline
             )

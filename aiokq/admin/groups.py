@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aiokq.admin.coordinated import may_have_been_done, per_group
+from aiokq.admin.coordinator_calls import may_have_been_done, per_group
 from aiokq.admin.group_types import (
     GroupDeleted,
     GroupDescription,

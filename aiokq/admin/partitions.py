@@ -9,7 +9,7 @@ from aiokq.admin.retrying import per_item, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
 from aiokq.core import limits
-from aiokq.core.arguments import several, text
+from aiokq.core.arguments import list_argument, str_argument
 from aiokq.core.errors import KafkaError, error_for
 from aiokq.core.frozen import frozen
 from aiokq.wire.create_partitions import (
@@ -39,8 +39,8 @@ class NewPartitions:
 
     def __post_init__(self) -> None:
         limits.count(self.total_count, "total_count")
-        for nodes in several(self.assignments or (), "assignments", "[[1, 2], [2, 3]]"):
-            for node in several(nodes, "assignments of a partition", "[1, 2]"):
+        for nodes in list_argument(self.assignments or (), "assignments", "[[1, 2], [2, 3]]"):
+            for node in list_argument(nodes, "assignments of a partition", "[1, 2]"):
                 limits.count(node, "assignments", 0)
 
 
@@ -62,7 +62,7 @@ async def create_partitions(
 ) -> Results[str, PartitionsCreated]:
     """See `Admin.create_partitions`."""
     wanted = {
-        text(name, "topic_partitions"): value
+        str_argument(name, "topic_partitions"): value
         if isinstance(value, NewPartitions)
         else NewPartitions(value)
         for name, value in topics.items()

@@ -11,7 +11,7 @@ from aiokq.admin.retrying import per_item, repeated, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
 from aiokq.core import limits
-from aiokq.core.arguments import several
+from aiokq.core.arguments import list_argument
 from aiokq.core.errors import (
     ConfigError,
     ElectionNotNeeded,
@@ -166,7 +166,7 @@ async def alter_partition_reassignments(
         if brokers is None
         else [
             limits.count(node, "reassignments", 0)
-            for node in several(brokers, f"reassignments of {tp}", "[1, 2]")
+            for node in list_argument(brokers, f"reassignments of {tp}", "[1, 2]")
         ]
         for tp, brokers in reassignments.items()
     }

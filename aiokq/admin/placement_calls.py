@@ -15,7 +15,7 @@ from aiokq.admin.placement import (
 )
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.core.arguments import mapping, several
+from aiokq.core.arguments import list_argument, mapping_argument
 from aiokq.core.types import TopicPartition
 
 __all__ = ["PlacementCalls"]
@@ -57,7 +57,7 @@ class PlacementCalls(ABC):
         """
         wanted = None
         if partitions is not None:
-            given = several(partitions, "partitions", "[('orders', 0)]")
+            given = list_argument(partitions, "partitions", "[('orders', 0)]")
             wanted = [TopicPartition.of(tp) for tp in given]
         results = await placement.elect_leaders(
             self._check(timeout), wanted, election_type=election_type, timeout=timeout
@@ -87,7 +87,7 @@ class PlacementCalls(ABC):
             By partition; the error is InvalidReplicaAssignment, NoReassignmentInProgress,
             InvalidReplicationFactor, UnknownTopicOrPartition ...
         """
-        given = mapping(reassignments, "reassignments", "{('orders', 0): [1, 2]}")
+        given = mapping_argument(reassignments, "reassignments", "{('orders', 0): [1, 2]}")
         results = await placement.alter_partition_reassignments(
             self._check(timeout),
             {TopicPartition.of(tp): brokers for tp, brokers in given.items()},
@@ -109,7 +109,7 @@ class PlacementCalls(ABC):
         """
         wanted = None
         if partitions is not None:
-            given = several(partitions, "partitions", "[('orders', 0)]")
+            given = list_argument(partitions, "partitions", "[('orders', 0)]")
             wanted = [TopicPartition.of(tp) for tp in given]
         return await placement.list_partition_reassignments(
             self._check(timeout), wanted, timeout=timeout

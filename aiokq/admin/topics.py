@@ -10,13 +10,13 @@ from uuid import UUID
 
 from aiokq.admin.results import Results
 from aiokq.admin.retrying import per_item, repeated, timeout_ms
-from aiokq.cluster.answers import metadata_received, metadata_request
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
+from aiokq.cluster.metadata_messages import metadata_received, metadata_request
+from aiokq.cluster.reducer_inputs import MetadataReceived
 from aiokq.cluster.targets import ANY, CONTROLLER
 from aiokq.core import limits
-from aiokq.core.arguments import mapping, several, text
+from aiokq.core.arguments import list_argument, mapping_argument, str_argument
 from aiokq.core.config_text import config_text
 from aiokq.core.errors import (
     ConfigError,
@@ -95,14 +95,14 @@ class NewTopic:
             limits.count(self.num_partitions, "num_partitions")
         if self.replication_factor != BROKERS_DEFAULT:
             limits.whole(self.replication_factor, "replication_factor", 1, limits.INT16_MAX)
-        assignments = mapping(self.assignments or {}, "assignments", "{0: [1, 2]}")
+        assignments = mapping_argument(self.assignments or {}, "assignments", "{0: [1, 2]}")
         for partition, nodes in assignments.items():
             limits.partition(partition, "partition of assignments")
-            for node in several(nodes, f"assignments of {partition}", "[1, 2]"):
+            for node in list_argument(nodes, f"assignments of {partition}", "[1, 2]"):
                 limits.count(node, "node of assignments", 0)
-        configs = mapping(self.configs or {}, "configs", "{'cleanup.policy': 'compact'}")
+        configs = mapping_argument(self.configs or {}, "configs", "{'cleanup.policy': 'compact'}")
         for key, value in configs.items():
-            text(key, "configs")
+            str_argument(key, "configs")
             config_text(value)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers import APIS, Handler
 from aiokq.broker.handlers.call import Call
-from aiokq.connection.context import CloseConnection, RequestContext
+from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.core.errors import UnsupportedVersion
 from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
 from aiokq.wire.catalog import api as request_class

@@ -55,7 +55,7 @@ MODULES: Final = (
     "aiokq.broker.log.cleaner.statistics",
     "aiokq.broker.log.cleaner.throttle",
     "aiokq.broker.log.cleaner.cleaner",
-    "aiokq.core.nearest",
+    "aiokq.core.nearest_name",
     "shutil",
     "lz4.frame",
     "zstandard",

@@ -38,7 +38,7 @@ from aiokq.cli.session import Session, Terminated
 from aiokq.cli.spark import spark
 from aiokq.cli.topics import topics
 from aiokq.core.errors import KafkaError
-from aiokq.core.nearest import nearest
+from aiokq.core.nearest_name import nearest_name
 
 if TYPE_CHECKING:
     from typer import Context
@@ -250,7 +250,7 @@ def _meant(context: Context, option: str) -> str:
         return f": {instead}"
     parameters = context.command.params
     names = [name for each in parameters for name in (*each.opts, *each.secondary_opts)]
-    near = nearest(option, names)
+    near = nearest_name(option, names)
     return "" if near is None else f": did you mean {near}?"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.cli.checks import Check, Status
 from aiokq.cli.failures import reason
 from aiokq.cluster.addresses import BootstrapAddress
-from aiokq.cluster.connecting import connection_options
+from aiokq.cluster.connection_settings import connection_options
 from aiokq.cluster.values import ClusterValues
 from aiokq.connection.handshake import open_connection
 from aiokq.connection.network import system_environment

@@ -24,14 +24,14 @@ from typing import (
 )
 
 from aiokq.client.health import ClusterHealth, cluster_health
-from aiokq.cluster.binding import refuse_pickling
+from aiokq.cluster.constructor_settings import child_settings, standalone_settings
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.given import combined, merged
+from aiokq.cluster.loop_binding import refuse_pickling
 from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, offset_spec
+from aiokq.cluster.partition_reader import DEFAULT_FETCH_BYTES
 from aiokq.cluster.partition_records import PartitionRecords
-from aiokq.cluster.reading import DEFAULT_FETCH_BYTES
 from aiokq.cluster.targets import Coordinator, Leader, Role, Target
 from aiokq.cluster.values import ClusterValues
 from aiokq.core import limits
@@ -99,7 +99,9 @@ class Cluster:
         _environment: Environment | None = None,
         **overrides: Unpack[ClusterOverrides],
     ) -> None:
-        self._settings = combined(ClusterValues, settings, overrides, bootstrap_servers, beside)
+        self._settings = standalone_settings(
+            ClusterValues, settings, overrides, bootstrap_servers, beside
+        )
         self._engine = ClusterEngine(self._settings, _environment)
         self._consumers: weakref.WeakSet[_Child] = weakref.WeakSet()
         self._producers: weakref.WeakSet[_Child] = weakref.WeakSet()
@@ -257,7 +259,7 @@ class Cluster:
         from aiokq.producer.values import ProducerValues
 
         self._engine.check_declaring()
-        values = merged(ProducerValues, self._settings, settings, dict(overrides))
+        values = child_settings(ProducerValues, self._settings, settings, dict(overrides))
         producer = Producer(_values=values, _engine=self._engine)
         self._producers.add(producer)
         return producer
@@ -285,7 +287,7 @@ class Cluster:
         from aiokq.consumer.values import ConsumerValues
 
         self._engine.check_declaring()
-        values = merged(ConsumerValues, self._settings, settings, dict(overrides))
+        values = child_settings(ConsumerValues, self._settings, settings, dict(overrides))
         consumer = Consumer(
             *topics,
             _values=values,
@@ -310,7 +312,7 @@ class Cluster:
         from aiokq.admin.values import AdminValues
 
         self._engine.check_declaring()
-        values = merged(AdminValues, self._settings, settings, dict(overrides))
+        values = child_settings(AdminValues, self._settings, settings, dict(overrides))
         admin = Admin(_values=values, _engine=self._engine)
         self._admins.add(admin)
         return admin

@@ -248,7 +248,7 @@ class RegistryWatch:
             elif self._names[:2] == TOPICS:
                 engine.watch(self._names[2:3])
                 self._watched = frozenset(self._names[2:3])
-        engine.view.observers.add(self)
+        engine.store.observers.add(self)
         self.node = await self._registry.read(self._names, self._timeout)
         self._changes.clear()
 
@@ -345,7 +345,7 @@ class RegistryWatch:
         if self._closed:
             return
         self._closed = True
-        self._engine.view.observers.discard(self)
+        self._engine.store.observers.discard(self)
         if self._watched:
             self._engine.unwatch(self._watched)
         if self._watches_all:

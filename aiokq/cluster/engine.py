@@ -13,31 +13,31 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.coordinators import Coordinators
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.inputs import (
+from aiokq.cluster.loop_binding import LoopBinding
+from aiokq.cluster.loop_stalls import LoopStallWatch
+from aiokq.cluster.metadata import ClusterMetadata, TopicInfo
+from aiokq.cluster.metadata_applier import MetadataApplier
+from aiokq.cluster.metadata_refresh import MetadataAsk, MetadataRefresher
+from aiokq.cluster.metadata_source import MetadataSource, ask_node, check_bootstrap_servers
+from aiokq.cluster.node_factory import NodeFactory
+from aiokq.cluster.nodes import Nodes
+from aiokq.cluster.recovery import RecoveryMonitor
+from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState
+from aiokq.cluster.reducer_inputs import (
     EndpointsLearned,
     LeaderHint,
     MetadataReceived,
     PartitionErrored,
     PartitionServed,
 )
-from aiokq.cluster.interest import Interest
-from aiokq.cluster.learning import Learning
-from aiokq.cluster.metadata import ClusterMetadata, TopicInfo
-from aiokq.cluster.metadata_source import MetadataSource, ask_node, check_bootstrap_servers
-from aiokq.cluster.nodes import Nodes
-from aiokq.cluster.peers import Peers
-from aiokq.cluster.recovery import RecoveryMonitor
-from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState
-from aiokq.cluster.refresh import MetadataAsk, MetadataRefresher
 from aiokq.cluster.router import Router
-from aiokq.cluster.stalls import StallWatch
+from aiokq.cluster.state_store import ClusterStateStore
 from aiokq.cluster.targets import ANY, CoordinatorKind, Target
 from aiokq.cluster.topic_lookup import TopicLookup
 from aiokq.cluster.values import ClusterValues
-from aiokq.cluster.view import ClusterView
+from aiokq.cluster.watched_topics import WatchedTopics
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.network import system_environment
 from aiokq.connection.node import Node
@@ -51,7 +51,7 @@ from aiokq.wire import Request, Response
 from aiokq.wire.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from aiokq.cluster.reading import PartitionReader
+    from aiokq.cluster.partition_reader import PartitionReader
 
 __all__ = ["ClusterEngine"]
 
@@ -92,10 +92,10 @@ class ClusterEngine:
             f"cluster {settings.client_id}", on_failure=self._on_internal_failure
         )
         self._binding = LoopBinding("this Cluster")
-        self.view = ClusterView(
+        self.store = ClusterStateStore(
             changed=self._changed, dropped=self._event_dropped, binding=self._binding
         )
-        self.changes = self.view.changes
+        self.changes = self.store.changes
         self.outages = Outages(self.environment.clock.monotonic, logger)
         self._started = False
         self._closed: asyncio.Future[None] | None = None
@@ -103,24 +103,24 @@ class ClusterEngine:
         self.ending = False
         """Whether the Cluster that clients share is being closed, and they with it."""
         clock = self.environment.clock
-        self._stalls = StallWatch(
-            settings, self.counters, clock, self.view, self.environment.watchdog
+        self._stalls = LoopStallWatch(
+            settings, self.counters, clock, self.store, self.environment.watchdog
         )
         random = self.environment.random
-        self._peers = Peers(
+        self._node_factory = NodeFactory(
             settings,
             self.environment,
             self.supervisor,
             self.counters,
-            self.view,
+            self.store,
             outages=self.outages,
             lost=self._node_lost,
         )
-        self.nodes = Nodes(self._peers.make, random=random)
-        self.interest = Interest()
-        self._learning = Learning(
-            self.view,
-            self.interest,
+        self.nodes = Nodes(self._node_factory.make, random=random)
+        self.watched_topics = WatchedTopics()
+        self._applier = MetadataApplier(
+            self.store,
+            self.watched_topics,
             self.counters,
             max_idle=settings.metadata_max_age_ms / 1000,
             now=self.now,
@@ -128,17 +128,17 @@ class ClusterEngine:
         self._source = MetadataSource(self, last_success=lambda: self.refresher.last_success)
         self.refresher = MetadataRefresher(
             settings,
-            self.interest,
+            self.watched_topics,
             ask=self._source.ask,
-            apply=self._learning.take,
+            apply=self._applier.take,
             metadata=lambda: self.metadata,
             outages=self.outages,
             random=random,
         )
         self.recovery = RecoveryMonitor(
             settings,
-            state=lambda: self.view.state,
-            apply=self.view.apply,
+            state=lambda: self.store.state,
+            apply=self.store.apply,
             refresh=self.refresh,
             ask_node=self._ask_node,
             spawn=self.spawn,
@@ -147,7 +147,7 @@ class ClusterEngine:
         self.coordinators = Coordinators(
             settings,
             find=self._find_coordinator,
-            learned=lambda brokers: self.view.apply(EndpointsLearned(brokers)),
+            learned=lambda brokers: self.store.apply(EndpointsLearned(brokers)),
             trouble=lambda: self.last_error,
             spawn=self.spawn,
             random=random,
@@ -158,7 +158,7 @@ class ClusterEngine:
     @cached_property
     def reader(self) -> PartitionReader:
         """Reads without a consumer. Most producers never load it."""
-        from aiokq.cluster.reading import PartitionReader
+        from aiokq.cluster.partition_reader import PartitionReader
 
         return PartitionReader(self)
 
@@ -290,19 +290,19 @@ class ClusterEngine:
     def _fail_waiters(self, error: KafkaError) -> None:
         self.refresher.fail_waiters(error)
         self.coordinators.fail_waiters(error)
-        self.view.end(error)
+        self.store.end(error)
 
     # -- what is known ----------------------------------------------------------------------
 
     @property
     def metadata(self) -> ClusterMetadata:
         """The snapshot; immutable, replaced by newer ones."""
-        return self.view.state.metadata
+        return self.store.state.metadata
 
     @property
     def state(self) -> ClusterState:
         """The snapshot, and which brokers and partitions are failing."""
-        return self.view.state
+        return self.store.state
 
     @property
     def last_error(self) -> KafkaError | None:
@@ -316,7 +316,7 @@ class ClusterEngine:
             limit: how many may wait to be taken; then the oldest is dropped and counted.
         """
         self.check_declaring()
-        return self.view.events(limit)
+        return self.store.events(limit)
 
     def now(self) -> float:
         """The loop's time, in seconds. Context: any thread, once started."""
@@ -355,7 +355,7 @@ class ClusterEngine:
         self.bind()
         info = self.metadata.topics.get(name)
         if info is not None and not info.error_code:
-            self.interest.used(name, self.now())
+            self.watched_topics.used(name, self.now())
             return info
         return await self.topics.wait(
             name,
@@ -365,24 +365,24 @@ class ClusterEngine:
 
     def watch(self, topics: Iterable[str]) -> None:
         """Keep these topics current until `unwatch`; counted per call."""
-        added = self.interest.watch(topics)
+        added = self.watched_topics.watch(topics)
         new = [name for name in added if name not in self.metadata.topics]
         if new and self.started:
             self.refresher.soon(new)
 
     def unwatch(self, topics: Iterable[str]) -> None:
         """The opposite of one `watch`."""
-        self.interest.unwatch(topics)
+        self.watched_topics.unwatch(topics)
 
     def watch_all(self) -> None:
         """Keep all topics of the cluster current until `unwatch_all`; counted."""
-        if self.interest.watch_all() and self.started:
+        if self.watched_topics.watch_all() and self.started:
             # Nobody waits for it: the loop repeats it until it succeeds.
             self.refresher.refresh()
 
     def unwatch_all(self) -> None:
         """The opposite of one `watch_all`."""
-        self.interest.unwatch_all()
+        self.watched_topics.unwatch_all()
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
         """Wait for metadata newer than this call; requests are coalesced and repeated.
@@ -419,18 +419,18 @@ class ClusterEngine:
         if isinstance(error, ConnectionLost):
             name = CONNECTION_LOST
         epoch = -1 if leader_epoch is None else leader_epoch
-        self.view.apply(PartitionErrored(tp, name, epoch, hint))
-        if tp not in self.view.state.failed and self.metadata.partition(tp) is None:
+        self.store.apply(PartitionErrored(tp, name, epoch, hint))
+        if tp not in self.store.state.failed and self.metadata.partition(tp) is None:
             self.refresher.soon([tp.topic])
 
     def partition_ok(self, tp: TopicPartition) -> None:
         """A request about the partition succeeded. Cheap if it had not failed."""
-        if tp in self.view.state.failed:
-            self.view.apply(PartitionServed(tp))
+        if tp in self.store.state.failed:
+            self.store.apply(PartitionServed(tp))
 
     def failed(self, tp: TopicPartition) -> bool:
         """Whether the partition is in recovery."""
-        return tp in self.view.state.failed
+        return tp in self.store.state.failed
 
     # -- nodes and requests -----------------------------------------------------------------
 
@@ -455,7 +455,7 @@ class ClusterEngine:
         Raises:
             ConnectionLost: no broker is known yet.
         """
-        nodes = self.nodes.by_preference(self.metadata.brokers.values(), self.view.state.down)
+        nodes = self.nodes.by_preference(self.metadata.brokers.values(), self.store.state.down)
         if not nodes:
             raise ConnectionLost("no broker is known yet", may_have_been_written=False)
         return nodes[0]

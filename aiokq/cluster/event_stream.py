@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.events import Event, EventKey
+from aiokq.cluster.loop_binding import LoopBinding
 from aiokq.core import limits
 from aiokq.core.errors import Closed
-from aiokq.core.signal import Signal
+from aiokq.core.observable_map import ObservableMap
 
 __all__ = ["EventStream"]
 
@@ -28,7 +28,7 @@ class EventStream:
 
     def __init__(
         self,
-        changes: Signal[EventKey, Event],
+        changes: ObservableMap[EventKey, Event],
         *,
         limit: int = 10_000,
         on_drop: Callable[[], None] | None = None,

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cluster.addresses import BootstrapAddress
-from aiokq.cluster.answers import metadata_received, metadata_request
-from aiokq.cluster.inputs import MetadataReceived
-from aiokq.cluster.race import Attempt, NoAnswer, first_answer
-from aiokq.cluster.refresh import MetadataAsk
+from aiokq.cluster.first_answer import Attempt, NoAnswer, first_answer
+from aiokq.cluster.metadata_messages import metadata_received, metadata_request
+from aiokq.cluster.metadata_refresh import MetadataAsk
+from aiokq.cluster.reducer_inputs import MetadataReceived
 from aiokq.connection.node import Node, Purpose
 from aiokq.core.error_base import KafkaError, copy_error
 from aiokq.core.errors import AuthenticationFailed, BootstrapFailed, ConfigError, ConnectionLost

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from aiokq.cluster.inputs import Input, LeaderVerified, MetadataReceived, NodeReached
 from aiokq.cluster.reducer import ClusterState
+from aiokq.cluster.reducer_inputs import Input, LeaderVerified, MetadataReceived, NodeReached
 from aiokq.cluster.values import ClusterValues
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import Closed, KafkaError

@@ -29,7 +29,16 @@ from aiokq.cluster.events import (
     TopicRecreated,
     TopicRemoved,
 )
-from aiokq.cluster.inputs import (
+from aiokq.cluster.metadata import (
+    ZERO_ID,
+    BrokerInfo,
+    ClusterMetadata,
+    PartitionInfo,
+    TopicInfo,
+    frozen_map,
+    thawed,
+)
+from aiokq.cluster.reducer_inputs import (
     ConnectionLostTo,
     EndpointsLearned,
     Input,
@@ -39,15 +48,6 @@ from aiokq.cluster.inputs import (
     PartitionErrored,
     PartitionServed,
     TopicsForgotten,
-)
-from aiokq.cluster.metadata import (
-    ZERO_ID,
-    BrokerInfo,
-    ClusterMetadata,
-    PartitionInfo,
-    TopicInfo,
-    frozen_map,
-    thawed,
 )
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition

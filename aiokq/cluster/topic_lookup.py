@@ -7,8 +7,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cluster.metadata import TopicInfo
+from aiokq.cluster.metadata_refresh import RETRIED_CODES, MetadataAsk
 from aiokq.cluster.metadata_source import ask_node
-from aiokq.cluster.refresh import RETRIED_CODES, MetadataAsk
 from aiokq.core.errors import (
     BrokerError,
     KafkaError,
@@ -16,7 +16,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from aiokq.core.nearest import nearest
+from aiokq.core.nearest_name import nearest_name
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -65,7 +65,7 @@ class TopicLookup:
                     answered = True
                     # What is known of a topic that nobody uses is forgotten with the next answer
                     # about another one.
-                    engine.interest.used(name, engine.now())
+                    engine.watched_topics.used(name, engine.now())
                     info = engine.metadata.topics.get(name)
                     if info is not None and not info.error_code:
                         return info
@@ -84,7 +84,7 @@ class TopicLookup:
         """
         return self._engine.refresher.missing_for(name)
 
-    async def nearest(self, name: str) -> str | None:
+    async def nearest_name(self, name: str) -> str | None:
         """The existing topic whose name is a small slip away, if there is one.
 
         The names of all topics are asked for, at most once a minute. None also where they do not
@@ -142,7 +142,7 @@ class TopicLookup:
             if first:
                 await asyncio.sleep(0)
             some = names[first : first + NAMES_PER_TURN]
-            near = nearest(name, some if near is None else (near, *some))
+            near = nearest_name(name, some if near is None else (near, *some))
         return near
 
     def _suggested(self, name: str) -> str | None:

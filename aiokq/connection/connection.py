@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.connection.framing import SIZE_BYTES, FrameReader
+from aiokq.connection.lazy_timer import LazyTimer
 from aiokq.connection.protocol import ClientProtocol
 from aiokq.connection.throttling import throttle_seconds
-from aiokq.connection.timer import LazyTimer
 from aiokq.connection.transport import FrameTransport
 from aiokq.connection.versions import common_versions
 from aiokq.core.errors import (
@@ -28,8 +28,8 @@ from aiokq.wire.api_versions import ApiVersionsRequest
 from aiokq.wire.versions import newest_version
 
 if TYPE_CHECKING:
+    from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.options import ConnectionOptions
-    from aiokq.connection.pool import FramePool
     from aiokq.connection.protocol import PendingRequest
     from aiokq.core.clock import Clock
     from aiokq.core.counters import ClientCounters

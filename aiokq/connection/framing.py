@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, Protocol
 
-from aiokq.connection.pool import FramePool
+from aiokq.connection.frame_pool import FramePool
 from aiokq.core.errors import ProtocolError
 
 __all__ = [

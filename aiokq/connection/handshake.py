@@ -23,8 +23,8 @@ from aiokq.core.errors import (
 from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
+    from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.options import ConnectionOptions
-    from aiokq.connection.pool import FramePool
     from aiokq.connection.sasl.mechanism import SaslMechanism
     from aiokq.core.counters import ClientCounters
     from aiokq.core.environment import Address, Environment

@@ -27,7 +27,7 @@ from aiokq.core.supervisor import Supervisor
 if TYPE_CHECKING:
     import ssl as ssl_module
 
-    from aiokq.core.reserve import Reserve
+    from aiokq.core.descriptor_reserve import DescriptorReserve
 
 __all__ = ["TcpListener", "bind"]
 
@@ -81,7 +81,7 @@ class TcpListener:
         sockets: Sequence[socket.socket],
         acceptor: Acceptor,
         *,
-        reserve: Reserve,
+        reserve: DescriptorReserve,
         ssl: ssl_module.SSLContext | None = None,
     ) -> None:
         self.port: int = sockets[0].getsockname()[1]

@@ -74,7 +74,7 @@ class TcpNetwork:
         """
         # Clients never listen, and each module that they load costs them time at their start.
         from aiokq.connection.listener import TcpListener, bind
-        from aiokq.core.reserve import PROCESS
+        from aiokq.core.descriptor_reserve import PROCESS
 
         listener = TcpListener(await bind(host, port), acceptor, reserve=PROCESS, ssl=ssl)
         try:

@@ -14,9 +14,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from aiokq.connection.backoff import Backoff
+from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.handshake import ClosedOnApiVersions, open_connection, too_old
-from aiokq.connection.pool import FramePool
-from aiokq.connection.slot import DedicatedConnection, Slot
+from aiokq.connection.lazy_connection import DedicatedConnection, LazyConnection
 from aiokq.core.errors import (
     AuthenticationFailed,
     Closed,
@@ -26,7 +26,7 @@ from aiokq.core.errors import (
     copy_error,
 )
 from aiokq.core.frozen import frozen
-from aiokq.core.signal import Signal
+from aiokq.core.observable_map import ObservableMap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -116,7 +116,7 @@ class Node:
         environment: Environment,
         supervisor: Supervisor,
         counters: ClientCounters,
-        state: Signal[int, NodeState] | None = None,
+        state: ObservableMap[int, NodeState] | None = None,
         on_throttle: Callable[[Node, float], None] | None = None,
         pool: FramePool | None = None,
         outages: Outages | None = None,
@@ -126,7 +126,7 @@ class Node:
         self.host = host
         self.port = port
         self.supervisor = supervisor
-        self.state: Signal[int, NodeState] = Signal() if state is None else state
+        self.state: ObservableMap[int, NodeState] = ObservableMap() if state is None else state
         self.last_error: KafkaError | None = None
         self.throttle_until = 0.0
         self._options = options
@@ -147,7 +147,7 @@ class Node:
         self._closed_on_api_versions = 0
         self._spoken: set[Address] = set() if spoken is None else spoken
         self._last_address: Address | None = None
-        self._shared = {purpose: Slot(self, purpose.value) for purpose in Purpose}
+        self._shared = {purpose: LazyConnection(self, purpose.value) for purpose in Purpose}
         self._dedicated: dict[DedicatedConnection, None] = {}
         self._open: dict[Connection, None] = {}
         self._attempts: set[asyncio.Timeout] = set()

@@ -14,16 +14,21 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from aiokq.connection.accepted import AcceptedConnection
-from aiokq.connection.admission import Admission
-from aiokq.connection.context import CloseConnection, RequestContext, RequestHandler, Session
+from aiokq.connection.accepted_connection import AcceptedConnection
+from aiokq.connection.connection_quotas import ConnectionQuotas
+from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
-from aiokq.connection.limits import FrameBudget, ServerLimits
-from aiokq.connection.pool import FramePool
+from aiokq.connection.request_context import (
+    CloseConnection,
+    RequestContext,
+    RequestHandler,
+    Session,
+)
+from aiokq.connection.server_limits import FrameBudget, ServerLimits
 from aiokq.core.background import BackgroundTask, BackgroundWork
 from aiokq.core.errors import Closed, ProtocolError
-from aiokq.core.repetition import Repetitions
 from aiokq.core.supervisor import Supervisor
+from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
     import ssl as ssl_module
@@ -81,8 +86,10 @@ class Server:
         self.counters = counters
         self.limits = limits or ServerLimits()
         self.budget = FrameBudget(self.limits.queued_max_request_bytes)
-        self._admission = Admission(self.limits, counters, now=clock.monotonic, listener=listener)
-        self.idle = self._admission.idle
+        self._quotas = ConnectionQuotas(
+            self.limits, counters, now=clock.monotonic, listener=listener
+        )
+        self.idle = self._quotas.idle
         self.supervisor = Supervisor(f"server {listener}")
         self._network = network
         self._host = host
@@ -95,7 +102,7 @@ class Server:
         self._background = BackgroundWork(counters, clock.monotonic)
         # Those whose check failed: when it is tried again.
         self._failing: dict[AcceptedConnection, tuple[float, BackgroundTask]] = {}
-        self._complaints = Repetitions(clock.monotonic)
+        self._complaints = WarningBackoff(clock.monotonic)
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
         # All readers of the loop share one buffer; see FrameReader for why not on Windows.
@@ -163,7 +170,7 @@ class Server:
     ) -> FrameTransport | None:
         """Take a connection in; None if it is refused."""
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
-        if self._closing or not self._admission.admit(str(peer), host, make_room):
+        if self._closing or not self._quotas.admit(str(peer), host, make_room):
             return None
         self._next_id += 1
         context = RequestContext(self._next_id, str(peer), host, self._name)
@@ -174,15 +181,15 @@ class Server:
     @property
     def leaving(self) -> int:
         """Connections that `make_room` aborted and whose sockets are open. In any thread."""
-        return self._admission.leaving
+        return self._quotas.leaving
 
     def idle_since(self, behind: int) -> float | None:
         """Since when the connection is idle before which `behind` others are. In any thread."""
-        return self._admission.idle_since(behind)
+        return self._quotas.idle_since(behind)
 
     def make_room(self) -> bool:
         """Close the connection that has been idle longest; False if there is none."""
-        return self._admission.make_room()
+        return self._quotas.make_room()
 
     # -- for its connections
 
@@ -190,7 +197,7 @@ class Server:
         """A connection that was accepted is gone."""
         del self._connections[connection]
         self._failing.pop(connection, None)
-        self._admission.leave(connection, connection.context.peer_host)
+        self._quotas.leave(connection, connection.context.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -231,7 +238,7 @@ class Server:
             now = loop.time()
             for connection in list(self._connections):
                 self._check(connection, now)
-            self._admission.report()
+            self._quotas.report()
 
     def _check(self, connection: AcceptedConnection, now: float) -> None:
         retry_at, task = self._failing.get(connection, (now, None))

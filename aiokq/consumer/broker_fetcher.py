@@ -18,8 +18,8 @@ from aiokq.wire.fetch import FetchRequest, FetchResponse
 if TYPE_CHECKING:
     from aiokq.connection.backoff import Backoff
     from aiokq.connection.connection import Connection
+    from aiokq.connection.lazy_connection import DedicatedConnection
     from aiokq.connection.node import Node
-    from aiokq.connection.slot import DedicatedConnection
     from aiokq.consumer.positions import PartitionState
     from aiokq.consumer.values import ConsumerValues
     from aiokq.core.outages import Outages

@@ -52,7 +52,7 @@ class Catalog:
         """What is known of a topic now; see `Consumer.partitions_for_topic`."""
         engine = self._engine
         info = engine.metadata.topics.get(checked_topic(topic))
-        engine.interest.used(topic, engine.now())
+        engine.watched_topics.used(topic, engine.now())
         if info is None:
             # Not watched: a name that never comes to exist would be asked for once a second.
             engine.refresher.soon([topic])

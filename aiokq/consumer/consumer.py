@@ -15,9 +15,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
-from aiokq.cluster.binding import LoopBinding, refuse_pickling
+from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.given import combined
+from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling
 from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.catalog import Catalog
 from aiokq.consumer.group_side import GroupSide
@@ -115,7 +115,7 @@ class Consumer:
         _environment: Environment | None = None,
         **overrides: Unpack[ConsumerOverrides],
     ) -> None:
-        self._settings = _values or combined(ConsumerValues, settings, overrides)
+        self._settings = _values or standalone_settings(ConsumerValues, settings, overrides)
         self._subscription = Subscription()
         if topics:
             self._subscription.subscribe(topics, None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.metadata import NO_LEADER
-from aiokq.cluster.reading import leader_hint
+from aiokq.cluster.partition_reader import leader_hint
 from aiokq.connection.backoff import Backoff
 from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
 from aiokq.consumer.buffers import Buffers, Chunk, Frame, extent

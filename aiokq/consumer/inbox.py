@@ -28,8 +28,8 @@ from aiokq.fastpath import crc32c
 from aiokq.records.codecs import RecordCodecs
 
 if TYPE_CHECKING:
-    from aiokq.cluster.binding import LoopBinding
     from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.loop_binding import LoopBinding
     from aiokq.consumer.acks import Acks
     from aiokq.consumer.subscription import Subscription
     from aiokq.consumer.values import ConsumerValues

@@ -256,7 +256,7 @@ class Member:
         self._drop(partitions)
         self._commits.gone(amid)
         if partitions:
-            self._engine.view.announce(
+            self._engine.store.announce(
                 Lost(self._group_id, self._member_id, partitions, self._mine, error)
             )
         await self._handlers.lost(partitions, self._handler_time())
@@ -317,7 +317,7 @@ class Member:
         partitions: frozenset[TopicPartition],
     ) -> None:
         if partitions:
-            self._engine.view.announce(
+            self._engine.store.announce(
                 event(self._group_id, self._member_id, partitions, self._mine)
             )
 

@@ -11,7 +11,7 @@ from aiokq.core import limits
 from aiokq.core.errors import Closed, ConfigError, KafkaError
 
 if TYPE_CHECKING:
-    from aiokq.cluster.binding import LoopBinding
+    from aiokq.cluster.loop_binding import LoopBinding
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState
     from aiokq.core.types import TopicPartition

@@ -163,7 +163,7 @@ class TopicSearch:
     async def _warn(self, topic: str) -> None:
         engine = self._engine
         if topic not in engine.metadata.topics:
-            near = await engine.topics.nearest(topic)
+            near = await engine.topics.nearest_name(topic)
             suggestion = f" nearest={near}" if near is not None else ""
             logger.warning("topic does not exist: topic=%s%s", topic, suggestion)
             return

@@ -9,13 +9,13 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-__all__ = ["mapping", "several", "text", "texts"]
+__all__ = ["mapping_argument", "list_argument", "str_argument", "str_list_argument"]
 
 M = TypeVar("M", bound=Mapping[Any, Any])
 T = TypeVar("T")
 
 
-def mapping(value: M, argument: str, example: str) -> M:
+def mapping_argument(value: M, argument: str, example: str) -> M:
     """The mapping.
 
     Args:
@@ -30,7 +30,7 @@ def mapping(value: M, argument: str, example: str) -> M:
     return value
 
 
-def several(value: Iterable[T], argument: str, example: str) -> list[T]:
+def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
     """The items of an iterable; text and bytes are none here.
 
     Args:
@@ -54,7 +54,7 @@ def several(value: Iterable[T], argument: str, example: str) -> list[T]:
     return list(items)
 
 
-def text(value: str, argument: str) -> str:
+def str_argument(value: str, argument: str) -> str:
     """The text, such as a name or an id.
 
     Raises:
@@ -65,7 +65,7 @@ def text(value: str, argument: str) -> str:
     return value
 
 
-def texts(value: str | Iterable[str], argument: str, example: str) -> list[str]:
+def str_list_argument(value: str | Iterable[str], argument: str, example: str) -> list[str]:
     """Each of the texts once, in the order given; one text stands for itself.
 
     Raises:
@@ -73,4 +73,8 @@ def texts(value: str | Iterable[str], argument: str, example: str) -> list[str]:
     """
     if isinstance(value, str):
         return [value]
-    return list(dict.fromkeys(text(each, argument) for each in several(value, argument, example)))
+    return list(
+        dict.fromkeys(
+            str_argument(each, argument) for each in list_argument(value, argument, example)
+        )
+    )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import KafkaError
-from aiokq.core.repetition import Repetitions
+from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
     from aiokq.core.counters import BrokerCounters
@@ -55,7 +55,7 @@ class BackgroundWork:
         self._counters = counters
         self._fatal = fatal
         self._fails_on_bugs = os.environ.get(FAIL_ON_BUGS) == "1"
-        self._repetitions = Repetitions(now)
+        self._warnings = WarningBackoff(now)
 
     def task(self, name: str) -> BackgroundTask:
         """One piece of work that is tried again by itself, as the loading of one partition.
@@ -68,7 +68,7 @@ class BackgroundWork:
     def _failed(self, task: str, error: Exception) -> None:
         bug = not isinstance(error, _EXPECTED)
         self._counters.background_failures[task] += 1
-        level, times = self._repetitions.note((task, type(error)))
+        level, times = self._warnings.note((task, type(error)))
         logger.log(
             logging.ERROR if bug and level >= logging.WARNING else level,
             "background task failed, it is tried again: task=%r error=%s times=%d",

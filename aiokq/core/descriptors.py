@@ -1,5 +1,5 @@
 """Owns how many descriptors this process has left; what is closed when there are few is for
-`reserve.py`.
+`descriptor_reserve.py`.
 
 The system is asked, as an embedded broker shares its process with code that opens files and
 sockets too. Tests: tests/unit/core/test_descriptors.py.

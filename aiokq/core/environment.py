@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from aiokq.core.descriptor_reserve import DescriptorHolder
 from aiokq.core.frozen import frozen
-from aiokq.core.reserve import Holder
 
 if TYPE_CHECKING:
     import random
@@ -35,7 +35,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Acceptor(Holder, Protocol):
+class Acceptor(DescriptorHolder, Protocol):
     """Decides about the connections of a listener. Called on the loop; must not block."""
 
     def accept(

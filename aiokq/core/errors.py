@@ -131,9 +131,9 @@ class ConfigError(KafkaError, ValueError):
             complaint: the text of the error, to which a suggestion is added if a known name is
                 only a small slip away from `name`.
         """
-        from aiokq.core.nearest import nearest  # only on the way to an error
+        from aiokq.core.nearest_name import nearest_name  # only on the way to an error
 
-        near = nearest(name, known)
+        near = nearest_name(name, known)
         return cls(f"{complaint}: did you mean {near}?" if near else complaint)
 
 

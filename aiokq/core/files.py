@@ -12,9 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.frozen import frozen
 from aiokq.core.locks import FileLock
-from aiokq.core.reserve import PROCESS
 from aiokq.core.types import Buffer
 
 Path: TypeAlias = "str | os.PathLike[str]"

@@ -29,9 +29,9 @@ from pydantic import (
 )
 
 from aiokq.core.errors import ConfigError, ConfigWarning
-from aiokq.core.nearest import nearest
+from aiokq.core.nearest_name import nearest_name
 from aiokq.core.properties import parse_properties
-from aiokq.core.texts import check_text, check_utf8
+from aiokq.core.utf8 import check_text, check_utf8
 from aiokq.core.values import Rules, split_list
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
@@ -159,7 +159,7 @@ class Settings(Rules, BaseModel):
             name = variable[len(prefix) :].lower()
             if name in cls.model_fields:
                 found[name] = text
-            elif near := nearest(name, cls.model_fields):
+            elif near := nearest_name(name, cls.model_fields):
                 warnings.warn(
                     f"{variable} is ignored: did you mean {prefix}{near.upper()}?",
                     ConfigWarning,
@@ -259,7 +259,7 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     for start, what in NOT_YET.items():
         if java_name.startswith(start):
             return f"{name} is not supported yet: {what}"
-    near = nearest(name, known)
+    near = nearest_name(name, known)
     hint = f": did you mean {near}?" if near else ""
     return f"there is no setting {name!r}{hint}"
 

@@ -14,7 +14,7 @@ from aiokq.core.errors import Closed, RequestTimeout
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.connection.slot import DedicatedConnection
+    from aiokq.connection.lazy_connection import DedicatedConnection
     from aiokq.group.actions import Ask
     from aiokq.wire.struct import Response
 

@@ -130,7 +130,7 @@ class MissingTopics:
             while lookup.missing_for(topic) is None:
                 # Not there for another reason, or no broker answers: others say so.
                 await self._engine.refresher.refresh([topic], urgent=False)
-            near = await lookup.nearest(topic)
+            near = await lookup.nearest_name(topic)
         except KafkaError as error:  # who waits for the topic is told
             logger.debug("topic not watched: topic=%s error=%s", topic, error)
             return

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.cluster.inputs import LeaderHint
+    from aiokq.cluster.reducer_inputs import LeaderHint
     from aiokq.fastpath.produce import Accumulator, Batch, Delivery
     from aiokq.producer.batch_builder import BuiltRecord
     from aiokq.producer.values import ProducerValues

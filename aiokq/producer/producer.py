@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar
 
-from aiokq.cluster.binding import LoopBinding, refuse_pickling
+from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import DeliveriesFailed
-from aiokq.cluster.given import combined
+from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling
 from aiokq.core import limits
 from aiokq.core.errors import (
     BufferFull,
@@ -85,7 +85,7 @@ class Producer:
         _environment: Environment | None = None,
         **overrides: Unpack[ProducerOverrides],
     ) -> None:
-        self._settings = _values or combined(
+        self._settings = _values or standalone_settings(
             ProducerValues, settings, overrides, bootstrap_servers, beside
         )
         self._owns_engine = _engine is None

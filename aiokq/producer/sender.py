@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from aiokq.cluster.inputs import LeaderHint
 from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
+from aiokq.cluster.reducer_inputs import LeaderHint
 from aiokq.connection.node import Purpose
 from aiokq.core.errors import (
     ConnectionLost,

@@ -29,7 +29,7 @@ from aiokq.producer.missing_topics import MissingTopics
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.metadata import TopicInfo
-    from aiokq.core.signal import Subscription
+    from aiokq.core.observable_map import Subscription
     from aiokq.fastpath.produce import Accumulator, Batch, Slot
     from aiokq.producer.queue import PartitionQueue
 

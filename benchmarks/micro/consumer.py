@@ -13,8 +13,8 @@ import time
 import uuid
 
 from aiokq import wire
-from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.loop_binding import LoopBinding
 from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.broker_fetcher import BrokerFetcher
 from aiokq.consumer.inbox import Inbox

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar, cast
 from aiokq import wire
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
-from aiokq.connection.context import RequestContext
+from aiokq.connection.request_context import RequestContext
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment
 from aiokq.core.ephemeral_files import EphemeralFiles

@@ -17,10 +17,10 @@ import pytest
 
 from aiokq.connection.listener import TcpListener, bind
 from aiokq.connection.network import TcpNetwork
+from aiokq.core.descriptor_reserve import DescriptorReserve
 from aiokq.core.descriptors import Descriptors
 from aiokq.core.environment import Address
 from aiokq.core.errors import Closed
-from aiokq.core.reserve import Reserve
 from tests.fault.support import LoopFactory, both_loops, client_tls, run, server_tls
 
 
@@ -87,7 +87,7 @@ async def listening(
     sock.errors = list(errors)
     sock.bind(("127.0.0.1", 0))
     hall = Hall()
-    listener = TcpListener([sock], hall, reserve=Reserve(Descriptors()), ssl=tls)
+    listener = TcpListener([sock], hall, reserve=DescriptorReserve(Descriptors()), ssl=tls)
     await listener.start()
     try:
         yield listener, hall, sock

@@ -19,14 +19,14 @@ import pytest
 
 from aiokq import wire
 from aiokq.connection import listener
-from aiokq.connection.accepted import AcceptedConnection
+from aiokq.connection.accepted_connection import AcceptedConnection
 from aiokq.connection.network import system_environment
 from aiokq.connection.server import RequestContext, Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
+from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.descriptors import Descriptors
 from aiokq.core.errors import Closed
 from aiokq.core.files import File, FileRange
-from aiokq.core.reserve import PROCESS
 from tests.fault.proxy import FaultProxy
 from tests.fault.support import LoopFactory, both_loops, client_tls, open_sockets, run, server_tls
 

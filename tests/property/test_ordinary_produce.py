@@ -13,7 +13,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.handlers import h00_ordinary
-from aiokq.connection.context import CloseConnection
+from aiokq.connection.request_context import CloseConnection
 from aiokq.core.errors import KafkaStorage, ProtocolError
 from aiokq.fastpath import crc32c
 from tests.unit.broker.harness import NOW_MS, Broker, batch

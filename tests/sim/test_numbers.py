@@ -41,8 +41,8 @@ from aiokq import (
 from aiokq.client.registry import Registry
 from aiokq.core.errors import ConfigError
 from aiokq.core.limits import INT16_MAX, INT32_MAX, INT64_MAX, MAX_SECONDS
+from aiokq.core.observable_map import ObservableMap
 from aiokq.core.settings import Settings
-from aiokq.core.signal import Signal
 from aiokq.producer import producer as producer_module
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.wire import ApiVersionsRequest
@@ -419,7 +419,7 @@ TABLE: dict[str, tuple[Kind, Call]] = {
         TIMESTAMP,
         lambda w, v: w.producer.create_batch().append(b"v", timestamp_ms=v),
     ),
-    "EventStream.__init__(limit)": (COUNT, lambda w, v: EventStream(Signal(), limit=v)),
+    "EventStream.__init__(limit)": (COUNT, lambda w, v: EventStream(ObservableMap(), limit=v)),
     "TopicPartition.of(value)": (PARTITION, lambda w, v: TopicPartition.of(("t", v))),
     "ConfigChange.set(value)": (CONFIG, lambda w, v: ConfigChange.set(v)),
     "NewPartitions.__init__(total_count)": (COUNT, lambda w, v: NewPartitions(v)),

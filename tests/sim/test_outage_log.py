@@ -20,7 +20,7 @@ from tests.sim.producer_world import CLIENT, Close
 from tests.sim.test_whole_system import BROKER, SERVERS
 
 MINUTE = 60.0
-SERVER_FILES = ("server.py", "accepted.py")
+SERVER_FILES = ("server.py", "accepted_connection.py")
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:

@@ -17,7 +17,7 @@ from aiokq.core.errors import (
     TopicAuthorization,
     UnknownTopicOrPartition,
 )
-from aiokq.core.nearest import nearest
+from aiokq.core.nearest_name import nearest_name
 from aiokq.core.types import TopicPartition
 from tests.sim.producer_world import producer, simulate
 
@@ -105,7 +105,7 @@ def test_suggestions_hold_up_nothing_else(
 
     def counting(name: str, known: Sequence[str]) -> str | None:
         compared.append(len(known))
-        return nearest(name, known)
+        return nearest_name(name, known)
 
     monkeypatch.setattr(topic_lookup, "nearest", counting)
 

@@ -235,7 +235,7 @@ START_PATH = (
     "aiokq.core.files",
     "aiokq.core.offload",
     "aiokq.core.properties",
-    "aiokq.core.signal",
+    "aiokq.core.observable_map",
     "aiokq.core.supervisor",
     "aiokq.core.types",
     "aiokq.core.watchdog",

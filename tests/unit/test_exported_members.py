@@ -151,7 +151,14 @@ def test_a_producer_loads_what_it_produces_with():
     ours = {module for module in loaded if module.startswith("aiokq.")}
     # The core has as many as it has parts, compiled or not.
     ours = {module for module in ours if not module.startswith(("aiokq._", "aiokq.fastpath."))}
-    for unused in ("admin", "assign", "cluster.reading", "connection.sasl", "consumer", "group"):
+    for unused in (
+        "admin",
+        "assign",
+        "cluster.partition_reader",
+        "connection.sasl",
+        "consumer",
+        "group",
+    ):
         assert not [module for module in ours if module.startswith(f"aiokq.{unused}")]
     assert not ours & {"aiokq.records.codecs", "aiokq.records.legacy", "aiokq.wire.fetch"}
     assert "aiokq.connection.listener" not in ours

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from aiokq.connection.context import RequestContext
+    from aiokq.connection.request_context import RequestContext
 
 __all__ = ["Call"]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, TURN_BYTES, refusal
 from aiokq.broker.log.appending import OrdinaryAppend
 from aiokq.broker.replica.admission import AS_IT_CAME, admit
-from aiokq.connection.context import CloseConnection
+from aiokq.connection.request_context import CloseConnection
 from aiokq.core.errors import BrokerError
 from aiokq.fastpath.broker import read_produced
 from aiokq.records.header import BatchHeader

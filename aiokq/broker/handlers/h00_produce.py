@@ -21,7 +21,7 @@ from aiokq.broker.log.validation import (
     produced_headers,
 )
 from aiokq.broker.replica.admission import Preparation, admit
-from aiokq.connection.context import CloseConnection
+from aiokq.connection.request_context import CloseConnection
 from aiokq.core.errors import (
     BrokerError,
     InvalidRecord,

@@ -29,9 +29,9 @@ from aiokq.broker.log.text_files import (
     read_partition_metadata,
     write_partition_metadata,
 )
+from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.files import Files, Lock
-from aiokq.core.reserve import PROCESS
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import Checksum
 

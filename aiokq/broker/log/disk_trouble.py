@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Final
 
 from aiokq.core.errors import CorruptRecord, KafkaStorage
-from aiokq.core.repetition import Repetitions
 from aiokq.core.types import TopicPartition
+from aiokq.core.warning_backoff import WarningBackoff
 
 __all__ = ["DiskTrouble", "is_full", "remedy", "unusable"]
 
@@ -42,12 +42,12 @@ class DiskTrouble:
         listener: called once, with it, in the thread that met it.
     """
 
-    __slots__ = ("_lock", "_now", "_path", "_repetitions", "failure", "listener")
+    __slots__ = ("_lock", "_now", "_path", "_warnings", "failure", "listener")
 
     def __init__(self, now: Callable[[], float], path: str = "") -> None:
         self._now = now
         self._path = path
-        self._repetitions = Repetitions(now)
+        self._warnings = WarningBackoff(now)
         self._lock = threading.Lock()
         self.failure: KafkaStorage | None = None
         self.listener: Callable[[KafkaStorage], None] | None = None
@@ -73,7 +73,7 @@ class DiskTrouble:
             or not self._fail(partition, what, error, path)
         ):
             with self._lock:
-                level, times = self._repetitions.note((what, reason))
+                level, times = self._warnings.note((what, reason))
             logger.log(
                 logging.ERROR
                 if level >= logging.WARNING and self.failure is None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from aiokq.connection.context import RequestContext
+    from aiokq.connection.request_context import RequestContext
 
 __all__ = ["FetchPurgatory"]
 

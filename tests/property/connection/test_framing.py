@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokq.connection.framing import FrameReader
-from aiokq.connection.limits import FrameBudget
+from aiokq.connection.server_limits import FrameBudget
 from aiokq.core.errors import ProtocolError
 
 sizes = st.one_of(st.integers(0, 40), st.integers(65_000, 66_000), st.integers(130_000, 140_000))

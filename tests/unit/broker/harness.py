@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from aiokq import wire
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
-from aiokq.connection.context import RequestContext
+from aiokq.connection.request_context import RequestContext
 from aiokq.core.environment import Environment
 from aiokq.core.files import FileRange
 from aiokq.core.offload import InlineOffload

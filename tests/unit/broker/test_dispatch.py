@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aiokq import wire
 from aiokq.broker.handlers import APIS, advertised_versions
-from aiokq.connection.context import CloseConnection
+from aiokq.connection.request_context import CloseConnection
 from aiokq.core.errors import ProtocolError
 from tests.unit.broker.harness import Broker, batch
 

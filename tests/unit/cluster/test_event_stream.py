@@ -17,17 +17,17 @@ from aiokq.cluster.events import (
     Revoked,
 )
 from aiokq.core.errors import Closed
-from aiokq.core.signal import Signal
+from aiokq.core.observable_map import ObservableMap
 from aiokq.core.types import TopicPartition
 
 
-def emit(signal: Signal[EventKey, Event], event: Event) -> None:
+def emit(signal: ObservableMap[EventKey, Event], event: Event) -> None:
     signal.emit(event.key, event)
 
 
 async def test_the_latest_state_comes_first():
     """A late subscriber learns what holds, not what happened before it came."""
-    signal: Signal[EventKey, Event] = Signal()
+    signal: ObservableMap[EventKey, Event] = ObservableMap()
     emit(signal, BrokerUp(1, "a", 1))
     emit(signal, BrokerUp(2, "b", 1))
     emit(signal, BrokerDown(1, "gone"))
@@ -44,7 +44,7 @@ async def test_the_latest_state_comes_first():
 async def test_partitions_given_taken_and_given_again_are_news_each_time():
     """Equal events under keys of their own were taken for repetitions: the last one was lost."""
     one, two = TopicPartition("t", 1), TopicPartition("t", 2)
-    signal: Signal[EventKey, Event] = Signal()
+    signal: ObservableMap[EventKey, Event] = ObservableMap()
     stream = EventStream(signal)
     given = Assigned("g", "m", frozenset({one}), frozenset({one}))
     taken = Revoked("g", "m", frozenset({one}), frozenset())
@@ -65,7 +65,7 @@ async def test_partitions_given_taken_and_given_again_are_news_each_time():
 
 async def test_a_slow_reader_loses_the_oldest_counted():
     """A reader that hangs must not hold the memory of the client."""
-    signal: Signal[EventKey, Event] = Signal()
+    signal: ObservableMap[EventKey, Event] = ObservableMap()
     dropped: list[None] = []
     stream = EventStream(signal, limit=2, on_drop=lambda: dropped.append(None))
     for node in range(5):
@@ -78,7 +78,7 @@ async def test_a_slow_reader_loses_the_oldest_counted():
 
 async def test_it_ends_after_what_it_holds():
     """Closing the cluster must not swallow the event that says why."""
-    signal: Signal[EventKey, Event] = Signal()
+    signal: ObservableMap[EventKey, Event] = ObservableMap()
     async with EventStream(signal) as stream:
         emit(signal, BrokerUp(1, "a", 1))
     emit(signal, BrokerUp(2, "a", 1))
@@ -90,7 +90,7 @@ async def test_it_ends_after_what_it_holds():
 
 async def test_closing_wakes_all_readers():
     """Several tasks share a stream; none may hang."""
-    stream = EventStream(Signal())
+    stream = EventStream(ObservableMap())
     readers = [asyncio.create_task(anext(stream, None)) for _ in range(3)]
     await asyncio.sleep(0)
     stream.close()
@@ -99,7 +99,7 @@ async def test_closing_wakes_all_readers():
 
 async def test_a_cancelled_reader_loses_nothing():
     """Woken and cancelled in the same moment: the event is the next reader's."""
-    signal: Signal[EventKey, Event] = Signal()
+    signal: ObservableMap[EventKey, Event] = ObservableMap()
     stream = EventStream(signal)
     first = asyncio.create_task(anext(stream))
     second = asyncio.create_task(anext(stream))

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from aiokq import wire
-from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import LoopStalled
+from aiokq.cluster.loop_binding import LoopBinding
 from aiokq.cluster.values import ClusterValues
 from aiokq.core.errors import Closed, ConnectionLost, WrongLoop
 from aiokq.core.types import TopicPartition

@@ -7,8 +7,8 @@ import random
 
 from aiokq import wire
 from aiokq.cluster.events import BrokerDown, BrokerUp, LeaderChanged, PartitionRecovered
-from aiokq.cluster.inputs import LeaderHint
 from aiokq.cluster.recovery import RecoveryMonitor
+from aiokq.cluster.reducer_inputs import LeaderHint
 from aiokq.core.errors import Closed, ConnectionLost, NotLeaderOrFollower
 from aiokq.core.types import TopicPartition
 from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simulate

@@ -17,7 +17,9 @@ from aiokq.cluster.events import (
     TopicRecreated,
     TopicRemoved,
 )
-from aiokq.cluster.inputs import (
+from aiokq.cluster.metadata import ZERO_ID, BrokerInfo, PartitionInfo, TopicInfo, frozen_map
+from aiokq.cluster.reducer import ClusterState, reduce
+from aiokq.cluster.reducer_inputs import (
     ConnectionLostTo,
     EndpointsLearned,
     Input,
@@ -29,8 +31,6 @@ from aiokq.cluster.inputs import (
     PartitionServed,
     TopicsForgotten,
 )
-from aiokq.cluster.metadata import ZERO_ID, BrokerInfo, PartitionInfo, TopicInfo, frozen_map
-from aiokq.cluster.reducer import ClusterState, reduce
 from aiokq.core.types import TopicPartition
 
 BROKERS = tuple(BrokerInfo(n, f"b{n}", 9092) for n in (1, 2, 3))

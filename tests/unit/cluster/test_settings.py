@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import aiokq
-from aiokq.cluster.connecting import connection_options, tls_context
+from aiokq.cluster.connection_settings import connection_options, tls_context
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.values import ClusterValues
 from aiokq.core.errors import ConfigError

@@ -10,7 +10,7 @@ from aiokq import wire
 from aiokq.connection.node import Node, NodeState
 from aiokq.connection.options import ConnectionOptions
 from aiokq.core.counters import ClientCounters
-from aiokq.core.signal import Signal
+from aiokq.core.observable_map import ObservableMap
 from aiokq.core.supervisor import Supervisor
 from tests.peers.scripted import ScriptedCluster
 from tests.sim.harness.simulation import Simulation
@@ -29,7 +29,7 @@ class World:
         self.environment = simulation.environment(CLIENT)
         self.supervisor = Supervisor("test")
         self.counters = ClientCounters()
-        self.state: Signal[int, NodeState] = Signal()
+        self.state: ObservableMap[int, NodeState] = ObservableMap()
         self.states: list[NodeState] = []
         self.state.subscribe(lambda node_id, state: self.states.append(state))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
-from aiokq.connection.limits import FrameBudget
-from aiokq.connection.pool import FramePool
+from aiokq.connection.server_limits import FrameBudget
 from aiokq.core.errors import ProtocolError
 
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aiokq import wire
-from aiokq.connection.accepted import WAITING_BYTES, AcceptedConnection
+from aiokq.connection.accepted_connection import WAITING_BYTES, AcceptedConnection
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
 from aiokq.connection.server import CloseConnection, RequestContext, Server, ServerLimits
 from aiokq.core.background import FAIL_ON_BUGS

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import FrameReader
-from aiokq.connection.pool import FramePool
 from aiokq.connection.transport import FrameTransport
 from aiokq.core.errors import Closed, ConnectionLost, KafkaError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.loop_binding import LoopBinding
 from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.inbox import Inbox
 from aiokq.consumer.positions import Start

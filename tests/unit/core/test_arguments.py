@@ -8,33 +8,36 @@ from typing import Any
 
 import pytest
 
-from aiokq.core.arguments import mapping, several, text, texts
+from aiokq.core.arguments import list_argument, mapping_argument, str_argument, str_list_argument
 
 
 def test_what_is_right_is_given_back() -> None:
     """A mapping of any kind; the items of any iterable, once each where they are names."""
     given = MappingProxyType({"a": 1})
-    assert mapping(given, "x", "{}") is given
-    assert several((n for n in (1, 2)), "x", "[1]") == [1, 2]
-    assert text("a", "x") == "a"
-    assert texts("ab", "x", "['a']") == ["ab"]
-    assert texts(["b", "a", "b"], "x", "['a']") == ["b", "a"]
+    assert mapping_argument(given, "x", "{}") is given
+    assert list_argument((n for n in (1, 2)), "x", "[1]") == [1, 2]
+    assert str_argument("a", "x") == "a"
+    assert str_list_argument("ab", "x", "['a']") == ["ab"]
+    assert str_list_argument(["b", "a", "b"], "x", "['a']") == ["b", "a"]
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: mapping([1], "before", "{1: 2}"), "before takes a mapping, as in {1: 2}, not [1]"),
         (
-            lambda: several(5, "ids", "[1]"),
+            lambda: mapping_argument([1], "before", "{1: 2}"),
+            "before takes a mapping, as in {1: 2}, not [1]",
+        ),
+        (
+            lambda: list_argument(5, "ids", "[1]"),
             "ids takes a list or another iterable, as in [1], not 5",
         ),
         (
-            lambda: several("a", "ids", "[1]"),
+            lambda: list_argument("a", "ids", "[1]"),
             "ids takes a list or another iterable, as in [1], not 'a'",
         ),
-        (lambda: text(5, "group_id"), "group_id takes text (str), not 5"),
-        (lambda: texts([5], "names", "['a']"), "names takes text (str), not 5"),
+        (lambda: str_argument(5, "group_id"), "group_id takes text (str), not 5"),
+        (lambda: str_list_argument([5], "names", "['a']"), "names takes text (str), not 5"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(
@@ -50,7 +53,7 @@ def test_what_is_wrong_is_named_with_what_would_be_right(
 def test_a_value_of_any_size_makes_a_short_message() -> None:
     """It ends in a log."""
     with pytest.raises(TypeError) as caught:
-        mapping([0] * 1_000_000, "before", "{}")  # type: ignore[type-var]
+        mapping_argument([0] * 1_000_000, "before", "{}")  # type: ignore[type-var]
     assert len(str(caught.value)) < 200
 
 
@@ -62,4 +65,4 @@ def test_what_an_iterable_raises_is_its_own() -> None:
         raise TypeError("of the generator")
 
     with pytest.raises(TypeError, match=r"^of the generator$"):
-        several(broken(), "ids", "[1]")
+        list_argument(broken(), "ids", "[1]")

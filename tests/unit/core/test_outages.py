@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aiokq.cluster.race import NoAnswer
+from aiokq.cluster.first_answer import NoAnswer
 from aiokq.core.errors import (
     AuthenticationFailed,
     ConnectionLost,

@@ -9,7 +9,7 @@ import pytest
 
 from aiokq.broker.log.cold import ColdRead, Load
 from aiokq.broker.log.cold_reads import MOST_TRIES
-from aiokq.connection.context import RequestContext
+from aiokq.connection.request_context import RequestContext
 from aiokq.records.header import iter_headers
 from aiokq.records.legacy import decode_message_set
 from tests.unit.broker.harness import Broker, batch, offsets, until, watch_offload

@@ -14,7 +14,7 @@ import pytest
 from aiokq import wire
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.handlers import h00_ordinary, h00_produce
-from aiokq.connection.context import CloseConnection, RequestContext
+from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 from tests.unit.broker.log.test_flusher import slow

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from aiokq.connection.context import CloseConnection
+from aiokq.connection.request_context import CloseConnection
 from aiokq.fastpath import crc32c
 from aiokq.records import compression
 from aiokq.records.header import iter_headers, read_header

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aiokq.broker.replica.purgatory import FetchPurgatory
-from aiokq.connection.context import RequestContext
+from aiokq.connection.request_context import RequestContext
 from aiokq.core.types import TopicPartition
 
 A = TopicPartition("a", 0)

@@ -496,17 +496,17 @@ def test_the_nearest_name_is_asked_for_once_a_minute_and_never_waited_for_long()
             return sum(r.topics is None for r in cluster.requests(wire.MetadataRequest))
 
         before = lists()
-        found = await asyncio.gather(*(engine.topics.nearest("ordres") for _ in range(10)))
+        found = await asyncio.gather(*(engine.topics.nearest_name("ordres") for _ in range(10)))
         assert found == ["orders"] * 10
-        assert await engine.topics.nearest("customers") is None
-        assert await engine.topics.nearest("orders") is None  # it exists
+        assert await engine.topics.nearest_name("customers") is None
+        assert await engine.topics.nearest_name("orders") is None  # it exists
         assert lists() == before + 1
         assert set(engine.metadata.topics) == set()  # nobody asked for these topics
         await asyncio.sleep(61)
         for node in cluster.brokers.values():
             node.mood = Mood.SILENT
         started = engine.now()
-        assert await engine.topics.nearest("ordres") == "orders"  # the older list will do
+        assert await engine.topics.nearest_name("ordres") == "orders"  # the older list will do
         assert engine.now() - started == pytest.approx(1, abs=0.1)
         await engine.close()
 

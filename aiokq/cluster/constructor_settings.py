@@ -12,12 +12,12 @@ from aiokq.core.errors import ConfigError
 if TYPE_CHECKING:
     from aiokq.cluster.settings import ClusterSettings
 
-__all__ = ["combined", "merged"]
+__all__ = ["standalone_settings", "child_settings"]
 
 V = TypeVar("V", bound=ClusterValues)
 
 
-def combined(
+def standalone_settings(
     kind: type[V],
     settings: ClusterSettings | None,
     overrides: Mapping[str, object],
@@ -52,7 +52,7 @@ def combined(
     return kind.of(base.with_overrides(**values) if values else base)
 
 
-def merged(
+def child_settings(
     kind: type[V],
     cluster: ClusterValues,
     settings: ClusterSettings | None,
@@ -65,7 +65,7 @@ def merged(
         overrides: single settings, by name.
 
     Raises:
-        ConfigError: as `combined`, and for a setting of the cluster.
+        ConfigError: as `standalone_settings`, and for a setting of the cluster.
     """
     own: dict[str, object] = {}
     if settings is not None:

@@ -12,15 +12,15 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from aiokq.connection.context import CloseConnection, RequestContext
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, SIZE_BYTES, FrameReader
+from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
 from aiokq.connection.transport import FrameTransport
 from aiokq.core.errors import Closed, ConnectionLost, KafkaError, ProtocolError
 from aiokq.wire import API_NAMES
 
 if TYPE_CHECKING:
-    from aiokq.connection.pool import FramePool
+    from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.server import Server
 
 __all__ = ["AcceptedConnection"]

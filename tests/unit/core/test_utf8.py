@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.core.texts import check_text, check_utf8
+from aiokq.core.utf8 import check_text, check_utf8
 
 
 @pytest.mark.parametrize("text", ["", "größe", "\0", "\U0001f600", "x" * 32_767])

@@ -1,6 +1,6 @@
 """Owns observable state: the latest value per key, told synchronously to who wants to know.
 
-Rules, each with its test in tests/unit/core/test_signal.py and tests/property/core:
+Rules, each with its test in tests/unit/core/test_observable_map.py and tests/property/core:
 subscribers get the latest value of every key first; a value equal to the latest is
 suppressed; what is emitted while subscribers are being called waits until they all were
 (run to completion); a subscriber neither awaits nor raises: what it raises is logged and
@@ -24,24 +24,26 @@ logger = logging.getLogger("aiokq.core")
 
 
 class Subscription(Generic[K, V]):
-    """One subscriber; made by Signal.subscribe()."""
+    """One subscriber; made by ObservableMap.subscribe()."""
 
-    __slots__ = ("_callback", "_seen", "_signal")
+    __slots__ = ("_callback", "_seen", "_source")
 
-    def __init__(self, signal: Signal[K, V], callback: Callable[[K, V], object], seen: int) -> None:
-        self._signal: Signal[K, V] | None = signal
+    def __init__(
+        self, source: ObservableMap[K, V], callback: Callable[[K, V], object], seen: int
+    ) -> None:
+        self._source: ObservableMap[K, V] | None = source
         self._callback = callback
         self._seen = seen
 
     @property
     def closed(self) -> bool:
-        return self._signal is None
+        return self._source is None
 
     def close(self) -> None:
         """Not called again, not even for what is queued. Harmless twice and in a callback."""
-        if self._signal is not None:
-            self._signal._subscriptions.pop(self, None)
-            self._signal = None
+        if self._source is not None:
+            self._source._subscriptions.pop(self, None)
+            self._source = None
 
     def _deliver(self, key: K, value: V) -> None:
         try:
@@ -50,7 +52,7 @@ class Subscription(Generic[K, V]):
             logger.exception("signal subscriber failed: callback=%r key=%r", self._callback, key)
 
 
-class Signal(Generic[K, V]):
+class ObservableMap(Generic[K, V]):
     """Emits on the loop that owns the state, after the state was changed.
 
     Values are compared with `==`; use immutable ones.
@@ -183,12 +185,12 @@ class _Waiter(Subscription[K, V]):
 
     def __init__(
         self,
-        signal: Signal[K, V],
+        source: ObservableMap[K, V],
         callback: Callable[[K, V], object],
         seen: int,
         found: asyncio.Future[tuple[K, V]],
     ) -> None:
-        super().__init__(signal, callback, seen)
+        super().__init__(source, callback, seen)
         self._found = found
 
     def fail(self, error: BaseException) -> None:

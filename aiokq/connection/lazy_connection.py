@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from aiokq.connection.node import Node
     from aiokq.wire import Request, Response
 
-__all__ = ["DedicatedConnection", "Slot"]
+__all__ = ["DedicatedConnection", "LazyConnection"]
 
 R = TypeVar("R", bound="Response")
 
 
-class Slot:
+class LazyConnection:
     """A connection to a node that is opened when somebody asks for it, and again when it is gone.
 
     Args:
@@ -140,7 +140,7 @@ class Slot:
         return Closed(f"connections to node {self.node.name} are closed")
 
 
-class DedicatedConnection(Slot):
+class DedicatedConnection(LazyConnection):
     """A connection of one owner, such as a consumer's fetches or a group member.
 
     It shares the node's backoff and state, and nothing else: what blocks on it blocks its owner.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aiokq.cluster.interest import Interest
+from aiokq.cluster.watched_topics import WatchedTopics
 
 
 def test_watching_is_counted():
     """Two producers use a topic; one of them is closed."""
-    interest = Interest()
+    interest = WatchedTopics()
     assert interest.watch(["a", "b", "a"]) == {"a", "b"}
     assert interest.watch(["a"]) == set()
     interest.unwatch(["a", "a", "b"])
@@ -18,7 +18,7 @@ def test_watching_is_counted():
 
 def test_watching_everything_is_counted_too():
     """Two consumers subscribe by pattern."""
-    interest = Interest()
+    interest = WatchedTopics()
     assert interest.watch_all()
     assert not interest.watch_all()
     interest.unwatch_all()
@@ -30,7 +30,7 @@ def test_watching_everything_is_counted_too():
 
 def test_idle_topics_are_neither_watched_nor_used():
     """A topic that was sent to once must not stay in memory for ever."""
-    interest = Interest()
+    interest = WatchedTopics()
     interest.watch(["watched"])
     interest.used("recent", 100.0)
     interest.used("old", 1.0)

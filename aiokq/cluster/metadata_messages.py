@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.metadata import BrokerInfo, PartitionInfo, TopicInfo, frozen_map
+from aiokq.cluster.reducer_inputs import MetadataReceived
 from aiokq.core.errors import raise_for
 from aiokq.wire.metadata import (
     MetadataRequest,

@@ -1,18 +1,18 @@
 """The known name that a misspelt one most likely means; owns what counts as a small slip.
 
-Tests: tests/unit/core/test_nearest.py.
+Tests: tests/unit/core/test_nearest_name.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["nearest"]
+__all__ = ["nearest_name"]
 
 _SEPARATORS = str.maketrans("", "", "._- ")
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """The known name with the smallest edit distance to `name`, if that distance is small.
 
     Case and separators (`.`, `_`, `-`) do not count. Allowed are one edit in names of 3 to 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aiokq.connection.timer import LazyTimer
+from aiokq.connection.lazy_timer import LazyTimer
 from tests.sim.harness.simulation import Simulation, run
 
 

@@ -2,7 +2,7 @@
 
 Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``; ``Selector.lowestPriorityChannel`` for
 the connection that has been idle longest. Kafka does not make room when descriptors run out.
-Tests: ``tests/unit/connection/test_admission.py``.
+Tests: ``tests/unit/connection/test_connection_quotas.py``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from aiokq.core.errors import Closed
 from aiokq.core.log_lines import log_line
 
 if TYPE_CHECKING:
-    from aiokq.connection.accepted import AcceptedConnection
-    from aiokq.connection.limits import ServerLimits
+    from aiokq.connection.accepted_connection import AcceptedConnection
+    from aiokq.connection.server_limits import ServerLimits
     from aiokq.core.counters import BrokerCounters
 
-__all__ = ["Admission"]
+__all__ = ["ConnectionQuotas"]
 
 logger = logging.getLogger("aiokq.connection")
 
@@ -36,7 +36,7 @@ request that is not received yet. The next call examines the next ones, so that 
 long."""
 
 
-class Admission:
+class ConnectionQuotas:
     """The connections of one server, counted, and those of them that are idle.
 
     Args:

@@ -1,18 +1,18 @@
-"""StallWatch: how a stalled event loop is told; the watching itself is core's."""
+"""LoopStallWatch: how a stalled event loop is told; the watching itself is core's."""
 
 from __future__ import annotations
 
 from aiokq.cluster.events import LoopStalled
+from aiokq.cluster.state_store import ClusterStateStore
 from aiokq.cluster.values import ClusterValues
-from aiokq.cluster.view import ClusterView
 from aiokq.core.clock import Clock
 from aiokq.core.counters import ClientCounters
 from aiokq.core.watchdog import Watchdog
 
-__all__ = ["StallWatch"]
+__all__ = ["LoopStallWatch"]
 
 
-class StallWatch:
+class LoopStallWatch:
     """The watch of one cluster, unless ``loop_stall_ms`` forbids one: counts and announces.
 
     Args:
@@ -24,13 +24,13 @@ class StallWatch:
         settings: ClusterValues,
         counters: ClientCounters,
         clock: Clock,
-        view: ClusterView,
+        store: ClusterStateStore,
         watchdog: type[Watchdog] | None,
     ) -> None:
         self._threshold = settings.loop_stall_ms / 1000
         self._counters = counters
         self._clock = clock
-        self._view = view
+        self._store = store
         self._make = watchdog
         self._watchdog: Watchdog | None = None
 
@@ -50,4 +50,4 @@ class StallWatch:
     def stalled(self, seconds: float, stack: str) -> None:
         """The loop ran nothing for so long; `stack` is what it was doing."""
         self._counters.loop_stalls += 1
-        self._view.announce(LoopStalled(round(seconds * 1000), stack, self._clock.timestamp_ms()))
+        self._store.announce(LoopStalled(round(seconds * 1000), stack, self._clock.timestamp_ms()))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from itertools import pairwise
 
-from aiokq.core.repetition import Repetitions
+from aiokq.core.warning_backoff import WarningBackoff
 
 
 def test_the_same_is_a_warning_ever_more_seldom() -> None:
     """Ten failures a second for ten minutes: some dozen lines, the first at once."""
     now = 0.0
-    repetitions = Repetitions(lambda: now)
+    repetitions = WarningBackoff(lambda: now)
     warned = []
     for tick in range(6_000):
         now = tick / 10
@@ -26,7 +26,7 @@ def test_the_same_is_a_warning_ever_more_seldom() -> None:
 
 def test_something_else_is_a_warning_at_once() -> None:
     """The reason changed: that is news, also if it changes back and forth it is not."""
-    repetitions = Repetitions(lambda: 5.0)
+    repetitions = WarningBackoff(lambda: 5.0)
     kinds = ["refused", "timeout", "refused", "timeout"]
     levels = [repetitions.note(kind)[0] for kind in kinds]
     assert levels == [logging.WARNING, logging.WARNING, logging.DEBUG, logging.DEBUG]
@@ -35,7 +35,7 @@ def test_something_else_is_a_warning_at_once() -> None:
 def test_after_a_recovery_or_a_long_silence_it_is_new() -> None:
     """Another outage is not a repetition of the last one."""
     now = 0.0
-    repetitions = Repetitions(lambda: now)
+    repetitions = WarningBackoff(lambda: now)
     repetitions.note("refused")
     assert repetitions.note("refused") == (logging.DEBUG, 2)
     repetitions.over()

@@ -1,4 +1,4 @@
-"""aiokq.core.reserve: which connection of a process goes when descriptors are missing."""
+"""aiokq.core.descriptor_reserve: which connection is closed when descriptors are missing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from aiokq.core.descriptor_reserve import DescriptorReserve
 from aiokq.core.descriptors import Descriptors
-from aiokq.core.reserve import Reserve
 
 
 class Count(Descriptors):
@@ -27,7 +27,7 @@ class Count(Descriptors):
         return self.short
 
 
-class Holder:
+class DescriptorHolder:
     """Connections by the time since which they are idle; one that goes keeps its descriptor."""
 
     def __init__(self, *idle: float, busy: int = 0) -> None:
@@ -65,7 +65,9 @@ def loop_in_thread() -> Iterator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
-def on(loop: asyncio.AbstractEventLoop, reserve: Reserve, holder: Holder) -> None:
+def on(
+    loop: asyncio.AbstractEventLoop, reserve: DescriptorReserve, holder: DescriptorHolder
+) -> None:
     async def add() -> None:
         reserve.add(holder)
 
@@ -80,8 +82,12 @@ def turn(loop: asyncio.AbstractEventLoop) -> None:
 
 async def test_the_connection_goes_that_is_idle_longest_whoever_has_it() -> None:
     """A server without idle connections gets room from another one."""
-    reserve = Reserve(Count(0))
-    first, second, third = Holder(2.0, 3.0), Holder(1.0, 4.0), Holder()
+    reserve = DescriptorReserve(Count(0))
+    first, second, third = (
+        DescriptorHolder(2.0, 3.0),
+        DescriptorHolder(1.0, 4.0),
+        DescriptorHolder(),
+    )
     for holder in (first, second, third):
         reserve.add(holder)
     assert [reserve.make_room() for _ in range(5)] == [True] * 4 + [False]
@@ -91,8 +97,8 @@ async def test_the_connection_goes_that_is_idle_longest_whoever_has_it() -> None
 async def test_as_many_are_closed_as_are_missing_however_many_servers_look() -> None:
     """The descriptor of a connection that was aborted is free one turn of the loop later."""
     count = Count(3)
-    reserve = Reserve(count)
-    holders = [Holder(1.0, 2.0, 3.0) for _ in range(3)]
+    reserve = DescriptorReserve(count)
+    holders = [DescriptorHolder(1.0, 2.0, 3.0) for _ in range(3)]
     for holder in holders:
         reserve.add(holder)
     for _ in range(4):
@@ -106,8 +112,8 @@ async def test_as_many_are_closed_as_are_missing_however_many_servers_look() -> 
 
 async def test_a_server_that_finds_all_its_connections_at_work_is_passed_over() -> None:
     """On this loop at once."""
-    reserve = Reserve(Count(0))
-    at_work, other = Holder(1.0, busy=9), Holder(2.0)
+    reserve = DescriptorReserve(Count(0))
+    at_work, other = DescriptorHolder(1.0, busy=9), DescriptorHolder(2.0)
     reserve.add(at_work)
     reserve.add(other)
     assert reserve.make_room()
@@ -117,8 +123,8 @@ async def test_a_server_that_finds_all_its_connections_at_work_is_passed_over() 
 def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
     """Those that it was asked for count, as they are closed soon, and are not asked for twice."""
     count = Count(3)
-    reserve = Reserve(count)
-    holder = Holder(1.0, 2.0)
+    reserve = DescriptorReserve(count)
+    holder = DescriptorHolder(1.0, 2.0)
     with loop_in_thread() as loop:
         on(loop, reserve, holder)
         held = threading.Event()
@@ -135,8 +141,8 @@ def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
 
 def test_where_another_loop_finds_its_connection_at_work_the_next_server_is_asked() -> None:
     """And nobody twice: all may be at work."""
-    reserve = Reserve(Count(0))
-    first, second = Holder(1.0, busy=1), Holder(2.0)
+    reserve = DescriptorReserve(Count(0))
+    first, second = DescriptorHolder(1.0, busy=1), DescriptorHolder(2.0)
     with loop_in_thread() as one, loop_in_thread() as two:
         on(one, reserve, first)
         on(two, reserve, second)
@@ -155,8 +161,8 @@ def test_where_another_loop_finds_its_connection_at_work_the_next_server_is_aske
 
 def test_a_server_whose_loop_was_closed_before_it_keeps_no_other_from_being_asked() -> None:
     """It gave no notice; nor is it kept alive."""
-    reserve = Reserve(Count(0))
-    stale, alive = Holder(1.0), Holder(2.0)
+    reserve = DescriptorReserve(Count(0))
+    stale, alive = DescriptorHolder(1.0), DescriptorHolder(2.0)
     with loop_in_thread() as gone:
         on(gone, reserve, stale)
     with loop_in_thread() as loop:
@@ -172,8 +178,8 @@ def test_a_server_whose_loop_was_closed_before_it_keeps_no_other_from_being_aske
 
 async def test_who_is_removed_or_belongs_to_the_parent_process_is_left_alone() -> None:
     """A forked child may have been forked while a thread had the lock."""
-    reserve = Reserve(Count(1))
-    first, second = Holder(1.0), Holder(2.0)
+    reserve = DescriptorReserve(Count(1))
+    first, second = DescriptorHolder(1.0), DescriptorHolder(2.0)
     reserve.add(first)
     reserve.add(second)
     reserve.remove(first)
@@ -201,12 +207,14 @@ def hasty() -> Iterator[None]:
 def test_no_server_is_lost_when_several_threads_add_theirs() -> None:
     """Each runs a loop of its own."""
     for _ in range(20):
-        reserve = Reserve(Count(0))
-        holders = [Holder(1.0) for _ in range(8)]
+        reserve = DescriptorReserve(Count(0))
+        holders = [DescriptorHolder(1.0) for _ in range(8)]
         barrier = threading.Barrier(8)
 
         async def add(
-            holder: Holder, reserve: Reserve = reserve, barrier: threading.Barrier = barrier
+            holder: DescriptorHolder,
+            reserve: DescriptorReserve = reserve,
+            barrier: threading.Barrier = barrier,
         ) -> None:
             barrier.wait(10)
             reserve.add(holder)
@@ -224,12 +232,14 @@ def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() 
     """They look at the same time."""
     with loop_in_thread() as loop:
         for _ in range(20):
-            reserve = Reserve(Count(3))
-            holder = Holder(*range(100))
+            reserve = DescriptorReserve(Count(3))
+            holder = DescriptorHolder(*range(100))
             on(loop, reserve, holder)
             barrier = threading.Barrier(4)
 
-            def take(reserve: Reserve = reserve, barrier: threading.Barrier = barrier) -> None:
+            def take(
+                reserve: DescriptorReserve = reserve, barrier: threading.Barrier = barrier
+            ) -> None:
                 barrier.wait(10)
                 reserve.taken()
 
@@ -247,8 +257,8 @@ def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() 
 
 def test_a_loop_that_does_not_run_is_not_asked_and_gives_nothing_back() -> None:
     """It was counted on: no other connection was closed, and every descriptor went to files."""
-    stopped, other = Holder(1.0, 2.0), Holder(5.0, 6.0)
-    reserve = Reserve(Count(1))
+    stopped, other = DescriptorHolder(1.0, 2.0), DescriptorHolder(5.0, 6.0)
+    reserve = DescriptorReserve(Count(1))
     loop = asyncio.new_event_loop()
     try:
 
@@ -271,12 +281,12 @@ def test_a_loop_that_does_not_run_is_not_asked_and_gives_nothing_back() -> None:
 def test_a_holder_that_fails_is_not_waited_for() -> None:
     """What was asked of it was counted as on its way for good."""
 
-    class Broken(Holder):
+    class Broken(DescriptorHolder):
         def make_room(self) -> bool:
             raise ZeroDivisionError
 
-    broken, other = Broken(1.0), Holder(5.0)
-    reserve = Reserve(Count(1))
+    broken, other = Broken(1.0), DescriptorHolder(5.0)
+    reserve = DescriptorReserve(Count(1))
     told: list[object] = []
     with loop_in_thread() as loop:
         loop.call_soon_threadsafe(loop.set_exception_handler, lambda _, what: told.append(what))
@@ -294,7 +304,7 @@ def test_a_holder_that_fails_is_not_waited_for() -> None:
 class Files:
     """A cache of so many files."""
 
-    def __init__(self, reserve: Reserve, files: int) -> None:
+    def __init__(self, reserve: DescriptorReserve, files: int) -> None:
         self.files = files
         reserve.add_cache(self)
 
@@ -308,8 +318,8 @@ class Files:
 async def test_files_that_can_be_opened_again_go_before_connections() -> None:
     """To open one takes microseconds; a client that is cut off connects anew."""
     count = Count(0)
-    reserve = Reserve(count)
-    first, second, holder = Files(reserve, 2), Files(reserve, 2), Holder(1.0, 2.0)
+    reserve = DescriptorReserve(count)
+    first, second, holder = Files(reserve, 2), Files(reserve, 2), DescriptorHolder(1.0, 2.0)
     reserve.add(holder)
     for _ in range(5):
         assert reserve.make_room()
@@ -318,7 +328,7 @@ async def test_files_that_can_be_opened_again_go_before_connections() -> None:
 
 def test_files_are_given_up_where_there_are_no_connections() -> None:
     """Logs are opened before the broker listens."""
-    reserve = Reserve(Count(2))
+    reserve = DescriptorReserve(Count(2))
     files = Files(reserve, 5)
     reserve.taken()
     assert files.files == 3
@@ -326,7 +336,7 @@ def test_files_are_given_up_where_there_are_no_connections() -> None:
 
 def test_a_cache_is_not_kept_alive_and_is_its_parents_in_a_child() -> None:
     """Embedded brokers come and go in a process."""
-    reserve = Reserve(Count(1))
+    reserve = DescriptorReserve(Count(1))
     files = Files(reserve, 1)
     seen = weakref.ref(files)
     del files

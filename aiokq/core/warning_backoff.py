@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Repetitions"]
+__all__ = ["WarningBackoff"]
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
@@ -23,7 +23,7 @@ class _Run:
         self.latest = now
 
 
-class Repetitions:
+class WarningBackoff:
     """Tells warnings that say something new from those that an outage repeats every second.
 
     Args:

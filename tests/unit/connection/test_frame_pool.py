@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import FrameReader
-from aiokq.connection.pool import FramePool
 
 MIB = 1024 * 1024
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aiokq.broker.settings import SETTINGS
 from aiokq.consumer.settings import ConsumerSettings
-from aiokq.core.nearest import nearest
+from aiokq.core.nearest_name import nearest_name
 
 pytestmark = pytest.mark.build_independent
 
@@ -25,28 +25,28 @@ pytestmark = pytest.mark.build_independent
     ],
 )
 def test_a_small_slip_is_recognised(typed: str, meant: str) -> None:
-    assert nearest(typed, SETTINGS) == meant
+    assert nearest_name(typed, SETTINGS) == meant
 
 
 @pytest.mark.parametrize("typed", ["nope", "process.roles", "x", "", "zookeeper.connect"])
 def test_a_name_that_is_like_none_gets_no_suggestion(typed: str) -> None:
-    assert nearest(typed, SETTINGS) is None
+    assert nearest_name(typed, SETTINGS) is None
 
 
 def test_a_forgotten_unit_is_a_small_slip() -> None:
     names = list(ConsumerSettings.model_fields)
-    assert nearest("session_timeout", names) == "session_timeout_ms"
-    assert nearest("consumer_timeout_ms", names) is None
+    assert nearest_name("session_timeout", names) == "session_timeout_ms"
+    assert nearest_name("consumer_timeout_ms", names) is None
 
 
 def test_the_nearest_of_several_is_chosen_and_the_first_of_equals() -> None:
-    assert nearest("orders", ["orders-v2", "order", "other"]) == "order"
-    assert nearest("bat", ["cat", "hat"]) == "cat"
+    assert nearest_name("orders", ["orders-v2", "order", "other"]) == "order"
+    assert nearest_name("bat", ["cat", "hat"]) == "cat"
 
 
 def test_swapped_neighbours_are_one_edit() -> None:
-    assert nearest("abdc", ["abcd"]) == "abcd"
-    assert nearest("badc", ["abcd"]) is None
+    assert nearest_name("abdc", ["abcd"]) == "abcd"
+    assert nearest_name("badc", ["abcd"]) is None
 
 
 @given(st.text("abc_", min_size=0, max_size=12), st.lists(st.text("abc_", max_size=12)))
@@ -77,7 +77,7 @@ def test_it_agrees_with_a_plain_computation_of_the_distance(name: str, known: li
         if distance(letters(name), letters(each))
         <= min(allowed(len(letters(name))), allowed(len(letters(each))))
     ]
-    found = nearest(name, known)
+    found = nearest_name(name, known)
     assert found == (known[min(near)[1]] if near else None)
 
 
@@ -101,4 +101,4 @@ def test_near_is_what_few_edits_make(a: str, b: str) -> None:
     """Only cells near the diagonal are computed, and of what differs only."""
     shorter = min(len(a), len(b))
     allowed = 1 if shorter < 6 else 2 if shorter < 12 else 3
-    assert (nearest(a, [b]) is not None) == (_distance(a, b) <= allowed)
+    assert (nearest_name(a, [b]) is not None) == (_distance(a, b) <= allowed)

@@ -1,4 +1,4 @@
-"""ClusterView: the one place where the state changes, and where what changed is told."""
+"""ClusterStateStore: the one place where the state changes, and where what changed is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.event_stream import EventStream
 from aiokq.cluster.events import (
     BrokerDown,
@@ -19,18 +18,19 @@ from aiokq.cluster.events import (
     TopicRecreated,
     TopicRemoved,
 )
-from aiokq.cluster.inputs import Input, MetadataReceived
+from aiokq.cluster.loop_binding import LoopBinding
 from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.cluster.reducer import ClusterState, reduce
-from aiokq.core.signal import Signal
+from aiokq.cluster.reducer_inputs import Input, MetadataReceived
+from aiokq.core.observable_map import ObservableMap
 from aiokq.core.types import TopicPartition
 
-__all__ = ["ClusterView", "Observer"]
+__all__ = ["ClusterStateStore", "MetadataObserver"]
 
 logger = logging.getLogger("aiokq.cluster")
 
 
-class Observer(Protocol):
+class MetadataObserver(Protocol):
     """Who compares snapshots, for what no event tells (in-sync replicas, for one)."""
 
     def metadata_changed(self, metadata: ClusterMetadata) -> None:
@@ -42,7 +42,7 @@ class Observer(Protocol):
         ...
 
 
-class ClusterView:
+class ClusterStateStore:
     """The state of a cluster, and its events in the order they happened.
 
     Args:
@@ -65,8 +65,8 @@ class ClusterView:
         binding: LoopBinding | None = None,
     ) -> None:
         self.state = ClusterState()
-        self.changes: Signal[EventKey, Event] = Signal()
-        self.observers: weakref.WeakSet[Observer] = weakref.WeakSet()
+        self.changes: ObservableMap[EventKey, Event] = ObservableMap()
+        self.observers: weakref.WeakSet[MetadataObserver] = weakref.WeakSet()
         self._changed = changed
         self._dropped = dropped
         self._binding = binding
@@ -81,7 +81,7 @@ class ClusterView:
         self._changed(before, self.state)
         for event in events:
             logger.log(
-                logging.DEBUG if _told_elsewhere(event, change) else logging.INFO, "%s", event
+                logging.DEBUG if _belongs_to_outage(event, change) else logging.INFO, "%s", event
             )
             if isinstance(event, TopicRemoved | TopicRecreated):
                 self.forget({event.topic})
@@ -118,7 +118,7 @@ class ClusterView:
             observer.close()
 
 
-def _told_elsewhere(event: Event, change: Input) -> bool:
+def _belongs_to_outage(event: Event, change: Input) -> bool:
     """Whether it belongs to an outage, of which `Outages` writes one line and not one a partition.
 
     Brokers that the metadata lists anew, or no longer, are news.

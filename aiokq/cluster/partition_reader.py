@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from aiokq.cluster.inputs import LeaderHint
 from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
 from aiokq.cluster.offsets import (
     IsolationLevel,
@@ -21,8 +20,9 @@ from aiokq.cluster.offsets import (
     offset_spec,
 )
 from aiokq.cluster.partition_records import PartitionRecords
+from aiokq.cluster.reducer_inputs import LeaderHint
+from aiokq.connection.lazy_connection import DedicatedConnection
 from aiokq.connection.node import Node
-from aiokq.connection.slot import DedicatedConnection
 from aiokq.core.error_base import KafkaError
 from aiokq.core.errors import (
     Closed,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from aiokq.cluster.concurrently import concurrently
-from aiokq.cluster.race import Attempt, NoAnswer, first_answer
+from aiokq.cluster.first_answer import Attempt, NoAnswer, first_answer
 from aiokq.core.errors import AuthenticationFailed, Closed, ConnectionLost, KafkaError
 from aiokq.core.supervisor import Supervisor
 from tests.unit.cluster.scripted import ScriptedCluster, simulate

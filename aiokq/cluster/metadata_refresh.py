@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiokq.cluster.inputs import MetadataReceived
-from aiokq.cluster.interest import Interest
 from aiokq.cluster.metadata import ClusterMetadata
+from aiokq.cluster.reducer_inputs import MetadataReceived
 from aiokq.cluster.values import ClusterValues
+from aiokq.cluster.watched_topics import WatchedTopics
 from aiokq.connection.backoff import Backoff
 from aiokq.core.codes import BY_CODE
 from aiokq.core.error_base import KafkaError, copy_error
@@ -64,14 +64,14 @@ class MetadataRefresher:
         ask: makes one request; raises KafkaError when nobody answered.
         apply: takes the answer in.
         metadata: the current snapshot.
-        interest: which topics are watched.
+        watched_topics: which topics are watched.
         outages: logs that nobody answers, and that somebody does again.
     """
 
     def __init__(
         self,
         settings: ClusterValues,
-        interest: Interest,
+        watched_topics: WatchedTopics,
         *,
         ask: Callable[[MetadataAsk], Awaitable[MetadataReceived]],
         apply: Callable[[MetadataReceived], None],
@@ -80,7 +80,7 @@ class MetadataRefresher:
         random: random.Random,
     ) -> None:
         self._settings = settings
-        self._interest = interest
+        self._watched_topics = watched_topics
         self._ask = ask
         self._apply = apply
         self._metadata = metadata
@@ -138,8 +138,8 @@ class MetadataRefresher:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(future, self._round + 1)
         if topics is None:
-            waiter.everything = self._interest.everything
-            waiter.topics = set() if waiter.everything else set(self._interest.topics)
+            waiter.everything = self._watched_topics.everything
+            waiter.topics = set() if waiter.everything else set(self._watched_topics.topics)
         else:
             waiter.topics = topics
         self._waiters.append(waiter)
@@ -177,7 +177,7 @@ class MetadataRefresher:
         self._awaited[topic] -= 1
         if self._awaited[topic] <= 0:
             del self._awaited[topic]
-            if topic not in self._interest.topics:
+            if topic not in self._watched_topics.topics:
                 self._due.pop(topic, None)
                 self._pace.pop(topic, None)
                 self._missing.pop(topic, None)
@@ -251,8 +251,8 @@ class MetadataRefresher:
         self._brokers_due = False
         if now >= self._age_due:
             self._age_due = now + self._settings.metadata_max_age_ms / 1000
-            self._everything_due |= self._interest.everything
-            self._due.update(dict.fromkeys(self._interest.topics, now))
+            self._everything_due |= self._watched_topics.everything
+            self._due.update(dict.fromkeys(self._watched_topics.topics, now))
         due = {topic for topic, when in self._due.items() if when <= now}
         creating = due & self._create
         if creating:
@@ -288,7 +288,7 @@ class MetadataRefresher:
         troubled = bool(info is not None and info.leaderless) or (
             code != 0 and row is not None and (row.retriable or code in RETRIED_CODES)
         )
-        wanted = topic in self._awaited or topic in self._interest.topics
+        wanted = topic in self._awaited or topic in self._watched_topics.topics
         if wanted and code in RETRIED_CODES:
             self._missing[topic] = (self._missing.get(topic, (now, now))[0], now)
         else:

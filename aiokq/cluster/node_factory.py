@@ -1,4 +1,4 @@
-"""Peers: makes the nodes of a cluster, and tells the view what becomes of them.
+"""NodeFactory: makes the nodes of a cluster, and tells the view what becomes of them.
 
 Which nodes there are is nodes.py's matter; what their ups and downs mean, the reducer's.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aiokq.cluster.connecting import connection_options
+from aiokq.cluster.connection_settings import connection_options
 from aiokq.cluster.events import Throttled
-from aiokq.cluster.inputs import ConnectionLostTo, NodeReached
+from aiokq.cluster.reducer_inputs import ConnectionLostTo, NodeReached
+from aiokq.cluster.state_store import ClusterStateStore
 from aiokq.cluster.values import ClusterValues
-from aiokq.cluster.view import ClusterView
+from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.node import Node, NodeState, NodeUp
-from aiokq.connection.pool import FramePool
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Address, Environment
+from aiokq.core.observable_map import ObservableMap
 from aiokq.core.outages import Outages
-from aiokq.core.signal import Signal
 from aiokq.core.supervisor import Supervisor
 
-__all__ = ["Peers"]
+__all__ = ["NodeFactory"]
 
 
-class Peers:
+class NodeFactory:
     """What all nodes of one cluster share: options, memory for frames, addresses, who is told.
 
     Args:
@@ -39,7 +39,7 @@ class Peers:
         environment: Environment,
         supervisor: Supervisor,
         counters: ClientCounters,
-        view: ClusterView,
+        store: ClusterStateStore,
         *,
         outages: Outages,
         lost: Callable[[int], None],
@@ -47,19 +47,19 @@ class Peers:
         self._environment = environment
         self._supervisor = supervisor
         self._counters = counters
-        self._view = view
+        self._store = store
         self._outages = outages
         self._lost = lost
         self._options = connection_options(settings)
         self._pool = FramePool()
         self._spoken: set[Address] = set()
-        self._states: Signal[int, NodeState] = Signal()
+        self._states: ObservableMap[int, NodeState] = ObservableMap()
         self._states.subscribe(self._state_changed)
 
     def make(self, node_id: int, host: str, port: int) -> Node:
         """A node at an address; a negative id for one of the bootstrap addresses."""
         # Where brokers are known, bootstrap addresses are asked because no broker answers.
-        follows = node_id < 0 and bool(self._view.state.metadata.brokers)
+        follows = node_id < 0 and bool(self._store.state.metadata.brokers)
         return Node(
             node_id,
             host,
@@ -79,11 +79,11 @@ class Peers:
         if node_id < 0:
             return  # a bootstrap address; which broker that is was not known
         if isinstance(state, NodeUp):
-            self._view.apply(NodeReached(node_id))
+            self._store.apply(NodeReached(node_id))
         else:
-            self._view.apply(ConnectionLostTo(node_id, str(state.reason)))
+            self._store.apply(ConnectionLostTo(node_id, str(state.reason)))
             self._lost(node_id)
 
     def _throttled(self, node: Node, seconds: float) -> None:
         timestamp_ms = self._environment.clock.timestamp_ms()
-        self._view.announce(Throttled(node.node_id, round(seconds * 1000), timestamp_ms))
+        self._store.announce(Throttled(node.node_id, round(seconds * 1000), timestamp_ms))

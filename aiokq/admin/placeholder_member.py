@@ -1,4 +1,4 @@
-"""GroupHold: a seat in a classic group, so that it is not empty until its members are back.
+"""PlaceholderMember: a seat in a classic group, so that it is not empty until its members are back.
 
 Owns taking the group over and giving it back (docs/adr/0007-rewind.md); what is done meanwhile is
 the caller's. Who holds a group leads it, and assigns nothing to anybody.
@@ -42,7 +42,7 @@ from aiokq.wire.leave_group import LeaveGroupRequest
 from aiokq.wire.struct import Request, Response
 from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-__all__ = ["REASON", "GroupHold", "HoldLost"]
+__all__ = ["REASON", "PlaceholderMember", "PlaceholderRemoved"]
 
 R = TypeVar("R", bound=Response)
 
@@ -71,11 +71,11 @@ GONE: Final = (UnknownMemberId, FencedInstanceId)
 LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
 
 
-class HoldLost(Exception):
+class PlaceholderRemoved(Exception):
     """Whoever held the group is not in it: its coordinator forgot it, or somebody removed it."""
 
 
-class GroupHold:
+class PlaceholderMember:
     """One seat in one group; a context manager that leaves it.
 
     Attributes:
@@ -111,7 +111,7 @@ class GroupHold:
         self.member = GroupMetadata(group.group_id)
         self.others_back = False
 
-    async def __aenter__(self) -> GroupHold:
+    async def __aenter__(self) -> PlaceholderMember:
         return self
 
     async def __aexit__(
@@ -137,7 +137,7 @@ class GroupHold:
         one: no member is assigned anything between this one's join and its own generation.
 
         Raises:
-            HoldLost: it was removed, or the coordinator moved, before the group was held.
+            PlaceholderRemoved: it was removed, or the coordinator moved, before the group was held.
             RequestTimeout: it was not done in time.
             KafkaError: the group cannot be joined, or a member of it cannot be taken out.
         """
@@ -153,7 +153,7 @@ class GroupHold:
             if not (isinstance(error, LOST) or error.retriable):
                 raise
             self._link.relocate()
-            raise HoldLost(str(error)) from error
+            raise PlaceholderRemoved(str(error)) from error
 
     async def _introduce(self) -> None:
         """Get a member id: by it this one is found among those who join."""
@@ -251,7 +251,7 @@ class GroupHold:
         if len(others) == len(group.members):
             return None
         if group.type is not GroupType.CLASSIC:
-            raise HoldLost("the group changed its protocol")
+            raise PlaceholderRemoved("the group changed its protocol")
         return replace(group, members=others)
 
     # -- holding it, giving it back
@@ -260,7 +260,7 @@ class GroupHold:
         """Wait until another member is in the group; False if none is after so long.
 
         Raises:
-            HoldLost: it is not known that nobody committed anything from outside.
+            PlaceholderRemoved: it is not known that nobody committed anything from outside.
         """
         end = self._engine.now() + seconds
         while not self.others_back and self._engine.now() < end:
@@ -272,7 +272,7 @@ class GroupHold:
                 else:
                     self._check(beaten.error_code, "Heartbeat")
             except LOST as error:
-                raise HoldLost(str(error)) from error
+                raise PlaceholderRemoved(str(error)) from error
             except KafkaError as error:
                 if not error.retriable:
                     raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiokq.connection.limits import FrameBudget
+from aiokq.connection.server_limits import FrameBudget
 
 
 def test_below_the_limit_everybody_reads() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokq.core.signal import Signal, Subscription
+from aiokq.core.observable_map import ObservableMap, Subscription
 
 KEYS = st.sampled_from("abc")
 VALUES = st.integers(0, 2)
@@ -21,7 +21,7 @@ STEP = st.one_of(
 @given(st.lists(STEP, max_size=40))
 def test_every_subscriber_sees_the_replay_then_each_change_once_in_order(steps):
     """Lost, doubled or reordered events leave a listener with a wrong picture for good."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     latest: dict[str, int] = {}
     seen: list[list[tuple[str, int]]] = []
     expected: list[list[tuple[str, int]]] = []
@@ -58,7 +58,7 @@ def test_every_subscriber_sees_the_replay_then_each_change_once_in_order(steps):
 )
 def test_all_subscribers_see_one_order_however_one_of_them_reacts(reactions, start, reactor):
     """Run to completion: nested emits neither overtake nor recurse."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen: list[list[tuple[str, int]]] = [[], [], []]
     budget = 50
     depth = 0

@@ -8,12 +8,12 @@ import logging
 import pytest
 
 from aiokq.core.errors import Closed
-from aiokq.core.signal import Signal
+from aiokq.core.observable_map import ObservableMap
 
 
 def test_emit_tells_subscribers_at_once_and_after_the_state():
     """A subscriber that reads the signal must see the value it was called with."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen = []
     signal.subscribe(lambda key, value: seen.append((key, value, signal.get(key))))
     assert signal.emit("a", 1)
@@ -22,7 +22,7 @@ def test_emit_tells_subscribers_at_once_and_after_the_state():
 
 def test_an_equal_value_is_suppressed_until_it_is_forgotten():
     """Recovery loops emit the same state again and again; listeners want changes."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen = []
     signal.subscribe(lambda key, value: seen.append(value))
     assert [signal.emit("a", v) for v in (1, 1, 2, 1)] == [True, False, True, True]
@@ -34,7 +34,7 @@ def test_an_equal_value_is_suppressed_until_it_is_forgotten():
 
 def test_a_late_subscriber_gets_the_latest_value_of_each_key_first():
     """Whoever subscribes after the failure must still learn of it."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     for key, value in (("a", 1), ("b", 2), ("a", 3)):
         signal.emit(key, value)
     seen = []
@@ -49,7 +49,7 @@ def test_a_late_subscriber_gets_the_latest_value_of_each_key_first():
 
 def test_what_is_emitted_in_dispatch_waits_until_every_subscriber_had_the_first():
     """Else the second subscriber would see the effect before the cause."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
     def first(key: str, value: int) -> None:
@@ -70,7 +70,7 @@ def test_what_is_emitted_in_dispatch_waits_until_every_subscriber_had_the_first(
 
 def test_a_subscriber_of_a_running_dispatch_gets_each_event_once():
     """It has the queued events as replay already; telling it again would double them."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     late = []
 
     def first(key: str, value: int) -> None:
@@ -87,7 +87,7 @@ def test_a_subscriber_of_a_running_dispatch_gets_each_event_once():
 
 def test_what_a_replay_causes_is_told_after_the_replay():
     """Run to completion holds for the replay too."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     signal.emit("a", 1)
     signal.emit("b", 1)
     seen = []
@@ -103,7 +103,7 @@ def test_what_a_replay_causes_is_told_after_the_replay():
 
 def test_a_subscription_closed_during_dispatch_is_not_called_any_more():
     """Its owner is half torn down; a call would hit what is gone."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen = []
     signal.subscribe(lambda *_: second.close())
     second = signal.subscribe(lambda *event: seen.append(event), replay=False)
@@ -115,7 +115,7 @@ def test_a_subscription_closed_during_dispatch_is_not_called_any_more():
 
 def test_a_subscription_can_close_itself():
     """One-shot listeners do."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
     def once(key: str, value: int) -> None:
@@ -130,7 +130,7 @@ def test_a_subscription_can_close_itself():
 
 def test_a_raising_subscriber_is_logged_and_does_not_stop_the_others(caplog):
     """One broken listener must not keep the producer from hearing of a leader change."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
     def broken(key: str, value: int) -> None:
@@ -146,7 +146,7 @@ def test_a_raising_subscriber_is_logged_and_does_not_stop_the_others(caplog):
 
 def test_an_interrupt_in_a_subscriber_leaves_the_signal_usable():
     """Ctrl-C can land anywhere; the next emit must not be queued for ever."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
     def interrupted(key: str, value: int) -> None:
@@ -163,14 +163,14 @@ def test_an_interrupt_in_a_subscriber_leaves_the_signal_usable():
 
 async def test_wait_for_looks_at_the_latest_state_first():
     """What has happened already will not be emitted again."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     signal.emit("a", 1)
     assert await signal.wait_for(lambda key, value: value == 1) == ("a", 1)
 
 
 async def test_wait_for_wakes_on_a_later_event():
     """It replaces polling."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     waiter = asyncio.create_task(signal.wait_for(lambda key, value: value > 1))
     await asyncio.sleep(0)
     signal.emit("a", 1)
@@ -182,7 +182,7 @@ async def test_wait_for_wakes_on_a_later_event():
 
 async def test_a_cancelled_wait_for_leaves_nothing_behind():
     """A thousand timed-out waits must not be a thousand subscribers."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await signal.wait_for(lambda key, value: True)
@@ -191,7 +191,7 @@ async def test_a_cancelled_wait_for_leaves_nothing_behind():
 
 async def test_a_raising_predicate_raises_in_the_waiter():
     """It is the waiter's bug, and nobody else's."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     waiter = asyncio.create_task(signal.wait_for(lambda key, value: 1 // value > 0))
     await asyncio.sleep(0)
     signal.emit("a", 0)
@@ -201,7 +201,7 @@ async def test_a_raising_predicate_raises_in_the_waiter():
 
 async def test_closing_ends_every_wait_with_an_error_of_its_own():
     """Nobody will emit any more; a waiter without a timeout would wait for ever."""
-    signal: Signal[str, int] = Signal()
+    signal: ObservableMap[str, int] = ObservableMap()
     waiters = [asyncio.create_task(signal.wait_for(lambda *_: False)) for _ in range(2)]
     await asyncio.sleep(0)
     error = Closed("the cluster is closed")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-__all__ = ["Interest"]
+__all__ = ["WatchedTopics"]
 
 
-class Interest:
+class WatchedTopics:
     """Reference counts per topic, and for all topics; when each topic was last used.
 
     A topic that is not watched may stay in the snapshot for a while after its last use.

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from aiokq import wire
-from aiokq.connection.context import RequestContext
-from aiokq.connection.limits import ServerLimits
+from aiokq.connection.request_context import RequestContext
+from aiokq.connection.server_limits import ServerLimits
 from aiokq.core.environment import Address
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.connection.test_server import Bench, Client, Handler, bench, frame
@@ -250,7 +250,7 @@ def test_a_thousand_new_connections_are_one_line_a_minute(
 
 def test_a_hundred_thousand_idle_connections_cost_no_more_than_ten() -> None:
     """The first is taken; connections with unread responses are examined a few at a time."""
-    from aiokq.connection.admission import LOOKED_AT, Admission
+    from aiokq.connection.connection_quotas import LOOKED_AT, ConnectionQuotas
     from aiokq.core.counters import BrokerCounters
 
     class Transport:
@@ -274,7 +274,7 @@ def test_a_hundred_thousand_idle_connections_cost_no_more_than_ten() -> None:
         def __init__(self, unsent: int) -> None:
             self.transport = Transport(unsent)
 
-    admission = Admission(ServerLimits(), BrokerCounters(), now=lambda: 0.0, listener="L")
+    admission = ConnectionQuotas(ServerLimits(), BrokerCounters(), now=lambda: 0.0, listener="L")
     stuck = [Connection(1) for _ in range(1000)]
     free = [Connection(0) for _ in range(100_000)]
     for connection in (*stuck, *free):

@@ -5,7 +5,7 @@ descriptor of one that has, which may run on another loop. A connection that is 
 descriptor for another turn of its loop, so those on their way are counted: else each server, and
 each file that is opened meanwhile, would have one more closed for the same want.
 
-Tests: tests/unit/core/test_reserve.py, tests/fault/test_descriptors.py.
+Tests: tests/unit/core/test_descriptor_reserve.py, tests/fault/test_descriptors.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final, Protocol
 from aiokq.core import forks
 from aiokq.core.descriptors import Descriptors
 
-__all__ = ["PROCESS", "Holder", "Reserve"]
+__all__ = ["PROCESS", "DescriptorHolder", "DescriptorReserve"]
 
 
-class Holder(Protocol):
+class DescriptorHolder(Protocol):
     """What has connections that may be closed, all on one loop."""
 
     @property
@@ -49,7 +49,7 @@ class Holder(Protocol):
         ...
 
 
-class Cache(Protocol):
+class DescriptorCache(Protocol):
     """What holds descriptors that it can have again at any time, such as those of files."""
 
     def give_up(self) -> bool:
@@ -61,7 +61,7 @@ class Cache(Protocol):
         ...
 
 
-class Reserve:
+class DescriptorReserve:
     """The descriptors that are kept for files, and the holders of those that are not.
 
     In a forked child there is no holder and no cache: they are its parent's.
@@ -81,23 +81,23 @@ class Reserve:
         """Begin without holders."""
         self._guard = threading.RLock()  # not Lock: a holder may be collected while it is held
         # Replaced, never changed, as any thread reads them.
-        self._caches: tuple[weakref.ref[Cache], ...] = ()
+        self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()
         self._members: tuple[_Member, ...] = ()
         self._wanted = 0  # connections that a thread is about to choose
 
-    def add(self, holder: Holder) -> None:
+    def add(self, holder: DescriptorHolder) -> None:
         """Choose among its connections, too, until `remove`. On its loop; nothing is kept alive."""
         member = _Member(holder, asyncio.get_running_loop())
         with self._guard:
             self._members = (*(each for each in self._members if each.holder()), member)
 
-    def add_cache(self, cache: Cache) -> None:
+    def add_cache(self, cache: DescriptorCache) -> None:
         """Have it give up what it holds before a connection is closed; nothing is kept alive."""
         with self._guard:
             caches = (each for each in self._caches if each() is not None)
             self._caches = (*caches, weakref.ref(cache))
 
-    def remove(self, holder: Holder) -> None:
+    def remove(self, holder: DescriptorHolder) -> None:
         """Leave its connections alone. Safe twice."""
         with self._guard:
             members = self._members
@@ -193,7 +193,7 @@ class _Member:
 
     __slots__ = ("asked", "holder", "loop")
 
-    def __init__(self, holder: Holder, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, holder: DescriptorHolder, loop: asyncio.AbstractEventLoop) -> None:
         self.holder = weakref.ref(holder)
         self.loop = weakref.ref(loop)
         self.asked = 0
@@ -211,5 +211,5 @@ class _Member:
         return None if holder is None else holder.idle_since(self.asked)
 
 
-PROCESS: Final = Reserve(Descriptors())
+PROCESS: Final = DescriptorReserve(Descriptors())
 """Global, as the process has one limit; it holds no resources."""
