@@ -1,8 +1,8 @@
-"""Owns the two sparse indexes of a segment: offset to position, and timestamp to offset.
+"""Sparse indexes of a segment: offset to position, and timestamp to offset.
 
-Entries are kept in memory and written by ``flush`` (at a roll and a clean stop): after a kill
-recovery builds them again from the log, so an append costs one write, not three. Both load
-when first looked at, so that opening a thousand partitions reads none.
+Entries are kept in memory and written by `flush` (at a roll and a clean stop): after a kill
+recovery rebuilds them from the log, so an append costs one write, not three. An index is loaded at
+its first lookup, so that opening a thousand partitions reads none.
 
 Source: Kafka ``OffsetIndex.java``, ``TimeIndex.java``.
 Tests: ``tests/unit/broker/log/test_index.py``.
@@ -15,7 +15,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Final
+from typing import ClassVar, Final, Self
 
 from aiokq.core.files import Files
 
@@ -28,61 +28,150 @@ _HIGH: Final = 1 if _LITTLE else 0
 
 
 class IndexCorrupt(Exception):
-    """What an index file says cannot be; the index is to be built again from the log."""
+    """An index file is missing or damaged; the index has to be rebuilt from the log."""
 
 
-class OffsetIndex:
-    """The positions of some batches: 8-byte entries, int32 relative offset, int32 position.
+class _SparseIndex:
+    """Sparse index of one segment: entries in memory, and the file that holds them.
 
-    An entry's offset is the *last* offset of the batch at its position.
+    Args:
+        max_bytes: size of the file that makes the segment roll.
     """
 
-    ENTRY: Final = 8
+    ENTRY: ClassVar[int]
+    """Bytes of an entry in the file."""
+    _TYPE: ClassVar[str]
+    """Type code of `_column`."""
 
-    __slots__ = ("_base", "_entries", "_files", "_max_entries", "_stale", "_written", "path")
+    __slots__ = ("_base", "_column", "_files", "_max_entries", "_stale", "_written", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
         self.path = path
         self._files = files
         self._base = base_offset
         self._max_entries = max_bytes // self.ENTRY
-        self._stale = False
-        # One number per entry, offset above position: sorted by both, searched in C.
-        self._entries: array[int] | None = None
+        # One number per entry, in rising order; None until loaded.
+        self._column: array[int] | None = None
         self._written = 0
+        self._stale = False
 
     @property
     def is_loaded(self) -> bool:
-        """Whether its entries are in memory."""
-        return self._entries is not None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the segment has to roll before the next entry."""
-        return self._entries is not None and len(self._entries) >= self._max_entries
+        """Whether the entries are in memory."""
+        return self._column is not None
 
     def create(self) -> None:
         """Begin empty, whatever the file holds."""
-        self._entries = array("Q")
+        self._column = array(self._TYPE)
         self._written = 0
         self._stale = True
 
-    def load(self, log_size: int) -> None:
-        """Read the file, if that was not done.
+    def load(self, end: int) -> None:
+        """Read the file unless the entries are in memory.
+
+        Args:
+            end: every entry points below it: bytes of the log for an offset index, the segment's
+                next offset for a time index.
 
         Raises:
-            IndexCorrupt: missing, or its entries are not sorted or lie outside the log.
+            IndexCorrupt: the file is missing, or its entries are not sorted or lie outside the log.
         """
-        if self._entries is not None:
+        if self._column is not None:
             return
         try:
             data = self._files.read_bytes(self.path)
         except FileNotFoundError:
             raise IndexCorrupt(f"{self.path} is missing") from None
         if len(data) % self.ENTRY:
-            raise IndexCorrupt(f"{self.path} has {len(data)} bytes, not a multiple of 8")
-        entries = array("Q")
-        entries.frombytes(data)
+            raise IndexCorrupt(f"{self.path} has {len(data)} bytes, not a multiple of {self.ENTRY}")
+        column = self._decode(data, end)
+        self._written = len(column)
+        self._column = column
+
+    def flush(self) -> None:
+        """Write the entries that the file lacks, and cut what was removed."""
+        if self._column is None or not self._stale:
+            return
+        position, data = self._written * self.ENTRY, self._encode(self._column, self._written)
+        file = self._files.open(self.path, create=True)
+        try:
+            if data:
+                file.pwritev([data], position)
+            if file.size() != position + len(data):
+                file.truncate(position + len(data))
+        finally:
+            file.close()
+        self._written = len(self._column)
+        self._stale = False
+
+    def _first(self, column: array[int], entries: int) -> Self:
+        """Return an index of the first `entries`, whose next flush writes the whole file."""
+        index = type(self)(self._files, self.path, self._base, self._max_entries * self.ENTRY)
+        index._column, index._stale = column[:entries], True
+        return index
+
+    def _decode(self, data: bytes, end: int) -> array[int]:
+        raise NotImplementedError
+
+    def _encode(self, column: array[int], start: int) -> bytes:
+        raise NotImplementedError
+
+
+class OffsetIndex(_SparseIndex):
+    """Positions of some batches: 8-byte entries, int32 relative offset, int32 position.
+
+    An entry's offset is the *last* offset of the batch at its position. In memory an entry is one
+    number, offset above position: sorted by both, searched in C.
+    """
+
+    ENTRY = 8
+    _TYPE = "Q"
+
+    __slots__ = ()
+
+    # Asked at each append: a property that both classes share is slower, as the interpreter
+    # specializes the attributes of one class only.
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment has to roll before the next entry."""
+        return self._column is not None and len(self._column) >= self._max_entries
+
+    def append(self, offset: int, position: int) -> None:
+        """Add the batch at `position`, which ends with `offset`."""
+        assert self._column is not None
+        self._column.append((offset - self._base) << 32 | position)
+        self._stale = True
+
+    def lookup(self, offset: int) -> int:
+        """Return the position of the last batch known to end at or before `offset`, or 0."""
+        assert self._column is not None
+        at = bisect_right(self._column, (offset - self._base) << 32 | _POSITION)
+        return self._column[at - 1] & _POSITION if at else 0
+
+    def floor_position(self, position: int) -> int:
+        """Return the last indexed position at or before `position`, 0 if there is none."""
+        assert self._column is not None
+        at = bisect_right(self._column, position, key=_position_of)
+        return self._column[at - 1] & _POSITION if at else 0
+
+    def cut(self, position: int) -> OffsetIndex:
+        """Return an index of the batches before `position`, which no file holds yet."""
+        assert self._column is not None
+        return self._first(self._column, bisect_left(self._column, position, key=_position_of))
+
+    @property
+    def last_position(self) -> int:
+        """Position of the last entry; 0 if there is none."""
+        assert self._column is not None
+        return self._column[-1] & _POSITION if self._column else 0
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return all entries as (offset, position)."""
+        assert self._column is not None
+        return [((entry >> 32) + self._base, entry & _POSITION) for entry in self._column]
+
+    def _decode(self, data: bytes, log_size: int) -> array[int]:
+        entries = array("Q", data)
         if _LITTLE:
             entries.byteswap()
         # A running Kafka keeps its newest index files at full size, zeros behind the entries.
@@ -97,139 +186,49 @@ class OffsetIndex:
             last = entries[-1] & _POSITION
             if last >= log_size:
                 raise IndexCorrupt(f"{self.path} points to {last} of {log_size} bytes")
-        self._entries = entries
-        self._written = len(entries)
+        return entries
 
-    def append(self, offset: int, position: int) -> None:
-        """The batch at ``position`` ends with ``offset``."""
-        assert self._entries is not None
-        self._entries.append((offset - self._base) << 32 | position)
-        self._stale = True
-
-    def lookup(self, offset: int) -> int:
-        """Position of the last batch known to end at or before ``offset``; 0 if none is."""
-        assert self._entries is not None
-        at = bisect_right(self._entries, (offset - self._base) << 32 | _POSITION)
-        return self._entries[at - 1] & _POSITION if at else 0
-
-    def floor_position(self, position: int) -> int:
-        """The last indexed position at or before ``position``; 0 if there is none."""
-        assert self._entries is not None
-        at = bisect_right(self._entries, position, key=_position_of)
-        return self._entries[at - 1] & _POSITION if at else 0
-
-    def cut(self, position: int) -> OffsetIndex:
-        """An index of the batches before ``position``, whose next flush writes all of the file."""
-        assert self._entries is not None
-        index = OffsetIndex(self._files, self.path, self._base, self._max_entries * self.ENTRY)
-        kept = bisect_left(self._entries, position, key=_position_of)
-        index._entries, index._stale = self._entries[:kept], True
-        return index
-
-    @property
-    def last_position(self) -> int:
-        """Position of the last entry; 0 if there is none."""
-        assert self._entries is not None
-        return self._entries[-1] & _POSITION if self._entries else 0
-
-    def entries(self) -> list[tuple[int, int]]:
-        """All entries as (offset, position)."""
-        assert self._entries is not None
-        return [((entry >> 32) + self._base, entry & _POSITION) for entry in self._entries]
-
-    def flush(self) -> None:
-        """Write what is not in the file yet, and cut what is no longer there."""
-        if self._entries is None or not self._stale:
-            return
-        new = self._entries[self._written :]
+    def _encode(self, column: array[int], start: int) -> bytes:
+        new = column[start:]
         if _LITTLE:
             new.byteswap()
-        _write(self._files, self.path, self._written * self.ENTRY, new.tobytes())
-        self._written = len(self._entries)
-        self._stale = False
+        return new.tobytes()
 
 
-class TimeIndex:
-    """The largest timestamp so far, now and then: 12-byte entries, int64 time, int32 offset.
+class TimeIndex(_SparseIndex):
+    """Largest timestamp so far at some offsets: 12-byte entries, int64 time, int32 offset.
 
     The offset, relative to the segment's, is the last of the batch that holds the timestamp.
     Both rise strictly.
     """
 
-    ENTRY: Final = 12
+    ENTRY = 12
+    _TYPE = "q"
 
-    __slots__ = (
-        "_base",
-        "_files",
-        "_max_entries",
-        "_offsets",
-        "_stale",
-        "_times",
-        "_written",
-        "path",
-    )
+    __slots__ = ("_offsets",)
 
     def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
-        self.path = path
-        self._files = files
-        self._base = base_offset
-        self._max_entries = max_bytes // self.ENTRY
-        self._stale = False
-        self._times: array[int] | None = None
+        super().__init__(files, path, base_offset, max_bytes)
         self._offsets: array[int] = array("i")
-        self._written = 0
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether its entries are in memory."""
-        return self._times is not None
+    def create(self) -> None:
+        """Begin empty, whatever the file holds."""
+        super().create()
+        self._offsets = array("i")
 
     @property
     def is_full(self) -> bool:
         """Whether the segment has to roll before the next entry; one is kept for the roll."""
-        return self._times is not None and len(self._times) >= self._max_entries - 1
-
-    def create(self) -> None:
-        """Begin empty, whatever the file holds."""
-        self._times = array("q")
-        self._offsets = array("i")
-        self._written = 0
-        self._stale = True
-
-    def load(self, next_offset: int) -> None:
-        """Read the file, if that was not done.
-
-        Raises:
-            IndexCorrupt: missing, or its entries are not sorted or lie outside the log.
-        """
-        if self._times is not None:
-            return
-        try:
-            data = self._files.read_bytes(self.path)
-        except FileNotFoundError:
-            raise IndexCorrupt(f"{self.path} is missing") from None
-        if len(data) % self.ENTRY:
-            raise IndexCorrupt(f"{self.path} has {len(data)} bytes, not a multiple of 12")
-        times, offsets = _columns(data)
-        while times and times[-1] == 0 and offsets[-1] == 0:
-            times.pop()
-            offsets.pop()
-        for column in (times, offsets):
-            if not _rises(column):
-                raise IndexCorrupt(f"{self.path} has entries that do not rise")
-        if offsets and not self._base <= offsets[-1] + self._base < next_offset:
-            raise IndexCorrupt(f"{self.path} points to offset {offsets[-1] + self._base}")
-        self._times, self._offsets = times, offsets
-        self._written = len(times)
+        return self._column is not None and len(self._column) >= self._max_entries - 1
 
     def peek(self, next_offset: int) -> int | None:
-        """The last timestamp in the file, where that is enough to know; loads nothing.
+        """Return the last timestamp in the file where its last entry is enough; loads nothing.
 
         None if the file does not say: it is missing, empty, not a finished one, or its last entry
-        lies outside the segment, which ends before ``next_offset``.
+        lies outside the segment, which ends before `next_offset`.
         """
-        if self._times is not None:
-            return self._times[-1] if self._times else None
+        if self._column is not None:
+            return self._column[-1] if self._column else None
         try:
             file = self._files.open(self.path, writable=False)
         except FileNotFoundError:
@@ -247,60 +246,66 @@ class TimeIndex:
     @property
     def last(self) -> tuple[int, int] | None:
         """The last entry, (timestamp, offset)."""
-        assert self._times is not None
-        if not self._times:
+        assert self._column is not None
+        if not self._column:
             return None
-        return self._times[-1], self._offsets[-1] + self._base
+        return self._column[-1], self._offsets[-1] + self._base
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
-        """Note the largest timestamp so far, if it has grown since the last entry."""
-        assert self._times is not None
+        """Add the largest timestamp so far if it has grown since the last entry."""
+        assert self._column is not None
         if timestamp_ms < 0:
             return
-        if self._times and (
-            timestamp_ms <= self._times[-1] or offset - self._base <= self._offsets[-1]
+        if self._column and (
+            timestamp_ms <= self._column[-1] or offset - self._base <= self._offsets[-1]
         ):
             return
-        self._times.append(timestamp_ms)
+        self._column.append(timestamp_ms)
         self._offsets.append(offset - self._base)
         self._stale = True
 
     def cut(self, end_offset: int) -> TimeIndex:
-        """An index of the offsets before ``end_offset``; its next flush writes all of the file."""
-        assert self._times is not None
-        index = TimeIndex(self._files, self.path, self._base, self._max_entries * self.ENTRY)
+        """Return an index of the offsets before `end_offset`, which no file holds yet."""
+        assert self._column is not None
         kept = bisect_left(self._offsets, end_offset - self._base)
-        index._times, index._offsets = self._times[:kept], self._offsets[:kept]
-        index._stale = True
+        index = self._first(self._column, kept)
+        index._offsets = self._offsets[:kept]
         return index
 
     def lookup(self, timestamp_ms: int) -> int:
-        """An offset before which no record is as late as ``timestamp_ms``: where to look from."""
-        assert self._times is not None
-        at = bisect_right(self._times, timestamp_ms)
+        """Return an offset below which no record is as late as `timestamp_ms`."""
+        assert self._column is not None
+        at = bisect_right(self._column, timestamp_ms)
         # Up to the entry's offset the largest time is the entry's. An entry of exactly the
         # wanted time says nothing of the first record of that time: take the one before.
-        if at and self._times[at - 1] == timestamp_ms:
+        if at and self._column[at - 1] == timestamp_ms:
             at -= 1
         return self._offsets[at - 1] + self._base if at else self._base
 
     def entries(self) -> list[tuple[int, int]]:
-        """All entries as (timestamp, offset)."""
-        assert self._times is not None
-        return [(t, o + self._base) for t, o in zip(self._times, self._offsets, strict=True)]
+        """Return all entries as (timestamp, offset)."""
+        assert self._column is not None
+        return [(t, o + self._base) for t, o in zip(self._column, self._offsets, strict=True)]
 
-    def flush(self) -> None:
-        """Write what is not in the file yet, and cut what is no longer there."""
-        if self._times is None or not self._stale:
-            return
-        data = _time_entries(self._times[self._written :], self._offsets[self._written :])
-        _write(self._files, self.path, self._written * self.ENTRY, data)
-        self._written = len(self._times)
-        self._stale = False
+    def _decode(self, data: bytes, next_offset: int) -> array[int]:
+        times, offsets = _columns(data)
+        while times and times[-1] == 0 and offsets[-1] == 0:
+            times.pop()
+            offsets.pop()
+        for column in (times, offsets):
+            if not _rises(column):
+                raise IndexCorrupt(f"{self.path} has entries that do not rise")
+        if offsets and not self._base <= offsets[-1] + self._base < next_offset:
+            raise IndexCorrupt(f"{self.path} points to offset {offsets[-1] + self._base}")
+        self._offsets = offsets
+        return times
+
+    def _encode(self, column: array[int], start: int) -> bytes:
+        return _time_entries(column[start:], self._offsets[start:])
 
 
 def _rises(column: array[int]) -> bool:
-    """Whether each number is larger than the one before it; in C, as the loop may wait for it."""
+    """Whether each number is larger than the one before it; in C: the event loop may wait."""
     return all(map(operator.lt, column, column[1:]))
 
 
@@ -308,12 +313,12 @@ def _position_of(entry: int) -> int:
     return entry & _POSITION
 
 
-# As columns of words, in C: a format for `struct` is as long as the index, and each is kept in its
-# cache, 17 MB for a full one.
+# Columns of words are converted in C. A `struct` format for all entries would be as long as the
+# index and stay in the cache of formats, 17 MB for a full index.
 
 
 def _columns(data: bytes) -> tuple[array[int], array[int]]:
-    """Times and relative offsets of the entries of a time index."""
+    """Return the times and relative offsets of a time index's entries."""
     words = array("I", data)
     if _LITTLE:
         words.byteswap()
@@ -323,7 +328,7 @@ def _columns(data: bytes) -> tuple[array[int], array[int]]:
 
 
 def _time_entries(times: array[int], offsets: array[int]) -> bytes:
-    """The entries of a time index."""
+    """Return the bytes of a time index's entries."""
     pairs = array("I", times.tobytes())
     words = array("I", bytes(len(times) * TimeIndex.ENTRY))
     words[0::3], words[1::3] = pairs[_HIGH::2], pairs[1 - _HIGH :: 2]
@@ -331,14 +336,3 @@ def _time_entries(times: array[int], offsets: array[int]) -> bytes:
     if _LITTLE:
         words.byteswap()
     return words.tobytes()
-
-
-def _write(files: Files, path: str, position: int, data: bytes) -> None:
-    file = files.open(path, create=True)
-    try:
-        if data:
-            file.pwritev([data], position)
-        if file.size() != position + len(data):
-            file.truncate(position + len(data))
-    finally:
-        file.close()
