@@ -97,8 +97,8 @@ if TYPE_CHECKING:
     from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.consumer import Consumer
     from aiokq.consumer.deserializers import DeserializedRecord, Deserializer
-    from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.health import BrokerHealth, ConsumerHealth, GroupHealth, PartitionHealth
+    from aiokq.consumer.rebalance_handlers import RebalanceHandler
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.streams import Stream
     from aiokq.core.errors import (
@@ -360,7 +360,7 @@ _HOMES = {
     "aiokq.consumer.batch": ["RecordBatch"],
     "aiokq.consumer.consumer": ["Consumer"],
     "aiokq.consumer.deserializers": ["DeserializedRecord", "Deserializer"],
-    "aiokq.consumer.handlers": ["RebalanceHandler"],
+    "aiokq.consumer.rebalance_handlers": ["RebalanceHandler"],
     "aiokq.consumer.health": ["BrokerHealth", "ConsumerHealth", "GroupHealth", "PartitionHealth"],
     "aiokq.consumer.settings": ["ConsumerSettings"],
     "aiokq.consumer.streams": ["Stream"],

@@ -36,7 +36,7 @@ from aiokq.core.errors import (
 from aiokq.core.types import GroupMetadata
 from aiokq.group.actions import Ask
 from aiokq.group.classic_requests import heartbeat_request, leave_request
-from aiokq.group.coordinator_link import CoordinatorLink
+from aiokq.group.coordinator_connection import CoordinatorConnection
 from aiokq.wire.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from aiokq.wire.leave_group import LeaveGroupRequest
 from aiokq.wire.struct import Request, Response
@@ -98,7 +98,7 @@ class PlaceholderMember:
         self._engine = engine
         self._group = group
         self._deadline = deadline
-        self._link = CoordinatorLink(engine, group.group_id)
+        self._coordinator = CoordinatorConnection(engine, group.group_id)
         subscribed = {name for member in group.members for name in member.subscription}
         self._metadata = b""
         if group.protocol_type == PROTOCOL_TYPE:
@@ -125,7 +125,7 @@ class PlaceholderMember:
             if self.member.member_id and (kind is None or issubclass(kind, Exception)):
                 await self._leave()
         finally:
-            await self._link.close()
+            await self._coordinator.close()
 
     # -- taking the group over
 
@@ -152,7 +152,7 @@ class PlaceholderMember:
         except KafkaError as error:
             if not (isinstance(error, LOST) or error.retriable):
                 raise
-            self._link.relocate()
+            self._coordinator.relocate()
             raise PlaceholderRemoved(str(error)) from error
 
     async def _introduce(self) -> None:
@@ -276,14 +276,14 @@ class PlaceholderMember:
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                self._link.relocate()
+                self._coordinator.relocate()
         return self.others_back
 
     async def _leave(self) -> None:
         try:
-            await self._link.drop()  # a join may be in the way
+            await self._coordinator.drop()  # a join may be in the way
             async with asyncio.timeout(GOODBYE):
-                await self._link.ask(
+                await self._coordinator.ask(
                     Ask(
                         LeaveGroupRequest,
                         lambda version: leave_request(self.member, version, REASON),
@@ -311,7 +311,7 @@ class PlaceholderMember:
 
         timeout = min(self._deadline.left(), self._engine.settings.request_timeout)
         ask = Ask(type(message), make, timeout, 0)
-        return cast("R", await self._link.ask(ask))
+        return cast("R", await self._coordinator.ask(ask))
 
     def _check(self, code: int, api: str) -> None:
         if code:

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from aiokq.cluster.overrides import ClusterOverrides
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.consumer.consumer import Consumer
-    from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.overrides import ConsumerOverrides
+    from aiokq.consumer.rebalance_handlers import RebalanceHandler
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides

@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 from aiokq.cluster.partition_records import arrow_batch
-from aiokq.consumer.portion import count
+from aiokq.consumer.batch_checks import count_remaining
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-    from aiokq.consumer.handover import Handover
+    from aiokq.consumer.batch_progress import BatchProgress
     from aiokq.fastpath.consume import Cursor, Record
 
 __all__ = ["MakeDeserializer", "RecordBatch", "covers", "open_from"]
@@ -50,8 +50,8 @@ class RecordBatch(Generic[R]):
         "_decoded",
         "_decoding",
         "_deserializer",
-        "_handover",
         "_length",
+        "_progress",
         "_records",
         "base_offset",
         "partition",
@@ -66,7 +66,7 @@ class RecordBatch(Generic[R]):
         base_offset: int,
         *,
         size: int,
-        handover: Handover,
+        progress: BatchProgress,
         cursor: Callable[[int, int | None], Cursor],
         records: int | None,
         deserializer: MakeDeserializer[R] | None,
@@ -75,7 +75,7 @@ class RecordBatch(Generic[R]):
         self.partition = partition
         self.base_offset = base_offset
         self.size = size
-        self._handover = handover
+        self._progress = progress
         self._cursor = cursor
         self._deserializer = deserializer
         self._length = records
@@ -86,7 +86,7 @@ class RecordBatch(Generic[R]):
     @property
     def next_offset(self) -> int:
         """The position after it; while reading it has stopped at an error, after that record."""
-        return self._handover.position
+        return self._progress.position
 
     @property
     def records(self) -> Sequence[R]:
@@ -98,13 +98,13 @@ class RecordBatch(Generic[R]):
             whatever a deserializer raises. Asked again, it gives the others.
         """
         if self._records is None:
-            stop = self._handover.stop
+            stop = self._progress.stop
             if self._decoding is None or self._decoding[2] != stop:
                 cursor = self._cursor(self.base_offset, stop)
                 self._decoded = []
                 self._decoding = (
                     cursor,
-                    self._made(cursor, partial(self._handover.refused, cursor)),
+                    self._made(cursor, partial(self._progress.whole_read_raised, cursor)),
                     stop,
                 )
             cursor, decoding, _ = self._decoding
@@ -112,28 +112,28 @@ class RecordBatch(Generic[R]):
                 self._decoded.extend(decoding)  # keeps what came before it raises
             except Exception:
                 if cursor.raised is not None:
-                    self._handover.met(cursor)
+                    self._progress.met_unreadable(cursor)
                 raise
             self._records = tuple(self._decoded)
             self._decoding = None
-            self._handover.handed_all(cursor)
+            self._progress.read_completely(cursor)
         return self._records
 
     def __iter__(self) -> Iterator[R]:
         if self._records is not None:
             return iter(self._records)
-        handover = self._handover
-        cursor = self._cursor(handover.start(), handover.stop)
-        handover.begins(cursor)
-        return self._made(cursor, partial(handover.raised, cursor))
+        progress = self._progress
+        cursor = self._cursor(progress.start(), progress.stop)
+        progress.iteration_started(cursor)
+        return self._made(cursor, partial(progress.record_raised, cursor))
 
     def __len__(self) -> int:
         if self._records is not None:
             return len(self._records)
-        stop = self._handover.stop
+        stop = self._progress.stop
         if stop is None and self._length is not None:
             return self._length
-        length = count(self._cursor(self.base_offset, stop)).records
+        length = count_remaining(self._cursor(self.base_offset, stop)).records
         if stop is None:
             self._length = length
         return length
@@ -161,14 +161,14 @@ class RecordBatch(Generic[R]):
                 before that.
             ValueError: no such column.
         """
-        cursor = self._cursor(self.base_offset, self._handover.stop)
+        cursor = self._cursor(self.base_offset, self._progress.stop)
         try:
             made = arrow_batch(cursor, columns)
         except Exception:
             if cursor.raised is not None:
-                self._handover.met(cursor)
+                self._progress.met_unreadable(cursor)
             raise
-        self._handover.handed_all(cursor)
+        self._progress.read_completely(cursor)
         return made
 
     def _made(self, cursor: Cursor, failed: Callable[[Record], None]) -> Iterator[R]:
@@ -180,10 +180,10 @@ class RecordBatch(Generic[R]):
 def open_from(batch: RecordBatch[R]) -> int | None:
     """From where a batch that is acknowledged is open all the same: reading it stopped at an error,
     and what is behind that has not been handed over. None if nothing is left."""
-    handover = batch._handover
-    return None if handover.whole else handover.position
+    progress = batch._progress
+    return None if progress.whole else progress.position
 
 
 def covers(batch: RecordBatch[R], offset: int) -> bool:
     """Whether a record of a batch was or will be handed over with it, and not as an error."""
-    return batch._handover.covers(offset)
+    return batch._progress.covers(offset)

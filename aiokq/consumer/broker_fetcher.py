@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.connection.node import Purpose
-from aiokq.consumer.sessions import Ask, FetchSession, Plan, fetch_topics, forgotten_topics
+from aiokq.consumer.fetch_sessions import Ask, FetchSession, Plan, fetch_topics, forgotten_topics
 from aiokq.core.errors import BrokerError, Closed, KafkaError, error_for
 from aiokq.wire.fetch import FetchRequest, FetchResponse
 
@@ -216,7 +216,7 @@ class BrokerFetcher:
         these are asked together a little later, in one request instead of several."""
         wanted = self.session.wanted
         return len(self._full) > len(wanted) and not any(
-            ask.state.outlet.hungry for ask in wanted.values()
+            ask.state.source.hungry for ask in wanted.values()
         )
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:

@@ -10,13 +10,13 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.consumer.handover import Handover
-from aiokq.consumer.portion import Portion, corrupt, count, portion
+from aiokq.consumer.batch_checks import SoundPrefix, corrupt_batch, count_remaining, sound_prefix
+from aiokq.consumer.batch_progress import BatchProgress
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath.consume import Cursor
 
 if TYPE_CHECKING:
-    from aiokq.consumer.handover import TakenChunk
+    from aiokq.consumer.batch_progress import TakenChunk
     from aiokq.core.errors import KafkaError
     from aiokq.fastpath.consume import Codecs
 
@@ -243,24 +243,26 @@ class Buffers:
             aborted=aborted,
         )
 
-    def portion(self, chunk: Chunk) -> Portion:
+    def sound_prefix(self, chunk: Chunk) -> SoundPrefix:
         """How much of what is left of a chunk has the right checksums."""
-        return portion(chunk.data, chunk.cursor.position, check_crcs=self._check_crcs)
+        return sound_prefix(chunk.data, chunk.cursor.position, check_crcs=self._check_crcs)
 
     def whole(self, chunk: Chunk) -> Whole:
         """What is left of a chunk, as far as it can be handed over as a whole."""
         if chunk.cut:
             return _left(chunk)
-        good = self.portion(chunk)
+        good = self.sound_prefix(chunk)
         data, end, stop, records = chunk.data, chunk.end_offset, None, good.records
         cursor = chunk.cursor
         error: KafkaError | None = None
         if good.beyond >= 0:
             tp = TopicPartition(cursor.topic, cursor.partition)
             data, end = data[: good.size], good.next_offset
-            error = corrupt(tp, end, good.beyond)
+            error = corrupt_batch(tp, end, good.beyond)
         if records is None or chunk.aborted:
-            counted = count(self.again(chunk, cursor.position, data, checked=good.checked))
+            counted = count_remaining(
+                self.again(chunk, cursor.position, data, checked=good.checked)
+            )
             records = counted.records
             if counted.error is not None:
                 end = stop = counted.next_offset
@@ -303,7 +305,7 @@ class Buffers:
         Args:
             stop: where to end, if before its own end.
         """
-        known = taken.handover.at(position)
+        known = taken.progress.at(position)
         if known is not None:
             return known.fork(stop)
         return self.cursor(
@@ -327,7 +329,9 @@ class Buffers:
             data = memoryview(bytes(data))
             frame = self.frame(len(data))
             frame.own = True
-            taken = taken._replace(data=data, handover=Handover(taken.position, taken.next_offset))
+            taken = taken._replace(
+                data=data, progress=BatchProgress(taken.position, taken.next_offset)
+            )
         elif not frame.chunks:
             self._use(frame.size)
         chunks = []

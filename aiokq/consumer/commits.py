@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from aiokq.consumer.commit_queue import CommitQueue, CommitTurn
 from aiokq.consumer.subscription import checked_partition
-from aiokq.consumer.turns import Turn, Turns
 from aiokq.core import limits
 from aiokq.core.errors import (
     Closed,
@@ -28,9 +28,9 @@ from aiokq.group.offsets import topic_replaced
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aiokq.consumer.acks import Acks
-    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.acknowledgements import Acknowledgements
     from aiokq.consumer.positions import PartitionState, Positions
+    from aiokq.consumer.record_source import RecordSource
     from aiokq.consumer.values import ConsumerValues
     from aiokq.core.outages import Outages
     from aiokq.group.offsets import GroupOffsets
@@ -47,7 +47,7 @@ P = TypeVar("P", bound=tuple[str, int])
 class _Gone(NamedTuple):
     """A partition that was lost amid its records: who hands over, and how far that was then."""
 
-    outlet: Outlet
+    source: RecordSource
     progress: tuple[int, int]
     behind: OffsetAndMetadata
 
@@ -82,7 +82,7 @@ class Commits:
         settings: ConsumerValues,
         positions: Positions,
         stored: GroupOffsets,
-        acks: Acks | None,
+        acks: Acknowledgements | None,
         outages: Outages,
         *,
         allowed: Callable[[], bool],
@@ -97,7 +97,7 @@ class Commits:
         self._allowed = allowed
         self._topic_id = topic_id
         self._spawn = spawn
-        self._turns = Turns()
+        self._queue = CommitQueue()
         self._known: dict[TopicPartition, int] = {}
         self._gone: dict[TopicPartition, _Gone] = {}
         self.error: KafkaError | None = None
@@ -109,7 +109,7 @@ class Commits:
         if self._acks is not None:
             first = self._acks.first_open(state.tp)
             return state.position if first is None else first
-        return state.outlet.finished(state)
+        return state.source.finished(state)
 
     def in_work(self, state: PartitionState, by: asyncio.Task[Any] | None = None) -> bool:
         """Whether a record of the partition is being worked on, and may yet be finished.
@@ -119,7 +119,7 @@ class Commits:
         """
         if self._acks is not None:
             return self._acks.first_open(state.tp) is not None
-        return state.outlet.unfinished(state) and not state.outlet.worked_on_by(by)
+        return state.source.unfinished(state) and not state.source.worked_on_by(by)
 
     @property
     def pending(self) -> int:
@@ -172,11 +172,11 @@ class Commits:
         """
         for state in states:
             behind = OffsetAndMetadata(max(0, state.position))
-            self._gone[state.tp] = _Gone(state.outlet, state.outlet.progress, behind)
+            self._gone[state.tp] = _Gone(state.source, state.source.progress, behind)
 
     def _is_gone(self, tp: TopicPartition) -> bool:
         gone = self._gone.get(tp)
-        return gone is not None and gone.outlet.progress == gone.progress and not gone.outlet.closed
+        return gone is not None and gone.source.progress == gone.progress and not gone.source.closed
 
     # -- committing
 
@@ -189,11 +189,11 @@ class Commits:
             CommitFailed: some were refused, and whether they are lost.
             RequestTimeout: not in time, the turn of earlier commits included.
         """
-        await self._in_turn(self._turns.take(), offsets, self._claims(offsets), timeout)
+        await self._in_turn(self._queue.join(), offsets, self._claims(offsets), timeout)
 
     async def _in_turn(
         self,
-        turn: Turn,
+        turn: CommitTurn,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         claims: Mapping[TopicPartition, _Claim],
         timeout: float | None,
@@ -201,7 +201,7 @@ class Commits:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         try:
             # A limit around the commit itself would end it without a word about the cause.
-            left = await turn.come(seconds, _overdue)
+            left = await turn.wait(seconds, _overdue)
             await self._send(offsets, claims, left)
         finally:
             turn.end()
@@ -210,7 +210,7 @@ class Commits:
         """The same without waiting; a failure is logged, and raised to who awaits the result."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Here, not in the task: a commit that is awaited next must not go first.
-        turn = self._turns.take()
+        turn = self._queue.join()
 
         def ended(_: object) -> None:
             turn.end()  # a task that is cancelled before its first step ends nothing itself
@@ -234,9 +234,9 @@ class Commits:
 
     async def settle(self, seconds: float) -> None:
         """Until all that were begun before are done, or nobody can wait any longer."""
-        turn = self._turns.take()
+        turn = self._queue.join()
         try:
-            await turn.come(seconds, _overdue)
+            await turn.wait(seconds, _overdue)
         except RequestTimeout:
             logger.warning(
                 "commits not waited for: group=%s waited=%.3gs", self._settings.group_id, seconds
@@ -251,10 +251,10 @@ class Commits:
 
         Returns whether all of it is committed.
         """
-        turn = self._turns.take()
+        turn = self._queue.join()
         claims: dict[TopicPartition, _Claim] = {}
         try:
-            left = await turn.come(timeout, _overdue)
+            left = await turn.wait(timeout, _overdue)
             offsets = self.all_finished()  # as of now that it is its turn
             claims = {tp: self._claim(tp, self._positions.get(tp)) for tp in offsets}
             await self._send(offsets, claims, left)
@@ -332,7 +332,7 @@ class Commits:
 
     async def _in_background(
         self,
-        turn: Turn,
+        turn: CommitTurn,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         claims: Mapping[TopicPartition, _Claim],
         done: asyncio.Future[None],

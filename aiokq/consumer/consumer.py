@@ -1,6 +1,6 @@
 """Consumer: the public face; subscriptions in, records out.
 
-What is behind it, inbox.py ties together.
+What is behind it, fetch_pipeline.py ties together.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling
 from aiokq.consumer.batch import RecordBatch
-from aiokq.consumer.catalog import Catalog
-from aiokq.consumer.group_side import GroupSide
+from aiokq.consumer.cluster_queries import ClusterQueries
+from aiokq.consumer.consumer_coordinator import ConsumerCoordinator
+from aiokq.consumer.fetch_pipeline import FetchPipeline
 from aiokq.consumer.health import ConsumerHealth
-from aiokq.consumer.inbox import Inbox
 from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.streams import Stream
@@ -43,8 +43,8 @@ from aiokq.fastpath.consume import Record
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.overrides import ConsumerOverrides
+    from aiokq.consumer.rebalance_handlers import RebalanceHandler
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.core.environment import Environment
 
@@ -125,13 +125,13 @@ class Consumer:
         self._supervisor = Supervisor(
             f"consumer {self._settings.client_id}", on_failure=self._on_internal_failure
         )
-        self._group: GroupSide | None = None
+        self._group: ConsumerCoordinator | None = None
         if self._settings.group_id is not None:
-            self._group = GroupSide(
+            self._group = ConsumerCoordinator(
                 self._settings, self._engine, self._subscription, self._supervisor
             )
         self._handle(on_assigned, on_revoked, on_lost)
-        self._inbox = Inbox(
+        self._pipeline = FetchPipeline(
             self._settings,
             self._engine,
             self._subscription,
@@ -140,10 +140,10 @@ class Consumer:
             None if self._group is None else self._group.stored,
             None if self._group is None else self._group.acks,
         )
-        self._positions = self._inbox.positions
-        self._outlets = self._inbox.outlets
-        self._reader = self._inbox.reader(self._outlets.main)
-        self._catalog = Catalog(self._settings, self._engine)
+        self._positions = self._pipeline.positions
+        self._sources = self._pipeline.sources
+        self._reader = self._pipeline.reader(self._sources.main)
+        self._queries = ClusterQueries(self._settings, self._engine)
         self._started = False
         self._failure: Closed | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -168,7 +168,7 @@ class Consumer:
         """
         self._binding.bind()
         if self._closing is not None:
-            raise self._inbox.closed_error()
+            raise self._pipeline.closed_error()
         if self._started:
             return
         if not self._owns_engine:
@@ -180,11 +180,11 @@ class Consumer:
             await self._supervisor.start()
             self._started = True
             if self._group is None:
-                self._inbox.start()
+                self._pipeline.start()
             else:
-                self._group.start(self._inbox)
+                self._group.start(self._pipeline)
             if not self._subscription.empty:
-                discovery = self._inbox.discovery
+                discovery = self._pipeline.discovery
                 discovery.follow()
                 await discovery.settled(self._settings.bootstrap_timeout_ms / 1000)
         except BaseException:
@@ -230,9 +230,9 @@ class Consumer:
             if self._owns_engine:
                 stack.push_async_callback(self._engine.close)
             stack.push_async_callback(self._supervisor.close, CLOSE_TIMEOUT)
-            stack.push_async_callback(self._inbox.close)
-            stack.callback(self._catalog.close)
-            self._outlets.close()
+            stack.push_async_callback(self._pipeline.close)
+            stack.callback(self._queries.close)
+            self._sources.close()
             if self._group is not None and self._started:
                 stack.push_async_callback(self._group.disconnect)
                 if self._failure is None:
@@ -340,9 +340,9 @@ class Consumer:
             ConfigError: fewer than one; there are streams already.
         """
         self._check_open()
-        outlets = self._outlets.divide(count)
-        close = self._inbox.close_stream
-        return [Stream(self._inbox.reader(outlet), close, self._binding) for outlet in outlets]
+        sources = self._sources.divide(count)
+        close = self._pipeline.close_stream
+        return [Stream(self._pipeline.reader(source), close, self._binding) for source in sources]
 
     # -- what is read
 
@@ -385,7 +385,7 @@ class Consumer:
         self._handle(on_assigned, on_revoked, on_lost)
         self._subscription.subscribe(topics, pattern, regex)
         if self._started:
-            self._inbox.discovery.follow()
+            self._pipeline.discovery.follow()
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
         """Read one more topic, or one more partition, beside what is read already.
@@ -405,14 +405,14 @@ class Consumer:
         else:
             self._subscription.add_partition((topic, partition))
         if self._started:
-            self._inbox.discovery.follow()
+            self._pipeline.discovery.follow()
 
     def unsubscribe(self) -> None:
         """Read nothing any more."""
         self._check_declaring()
         self._subscription.clear()
         if self._started:
-            self._inbox.discovery.follow()
+            self._pipeline.discovery.follow()
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to: named, or found by a pattern."""
@@ -432,7 +432,7 @@ class Consumer:
         self._check_declaring()
         self._subscription.assign([checked_partition(tp) for tp in partitions])
         if self._started:
-            self._inbox.discovery.follow()
+            self._pipeline.discovery.follow()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
@@ -441,12 +441,12 @@ class Consumer:
     def pause(self, *partitions: Partition) -> None:
         """Hand over nothing of these until `resume`; what was fetched is kept."""
         for state in self._states(partitions):
-            self._inbox.pause(state)
+            self._pipeline.pause(state)
 
     def resume(self, *partitions: Partition) -> None:
         """Hand over what comes of these again."""
         for state in self._states(partitions):
-            self._inbox.resume(state)
+            self._pipeline.resume(state)
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
@@ -468,7 +468,7 @@ class Consumer:
             )
         limits.offset(offset, error=ConfigError)
         (state,) = self._states([partition])
-        self._inbox.seek(state, offset)
+        self._pipeline.seek(state, offset)
 
     async def seek_to_beginning(self, *partitions: Partition, timeout: float | None = None) -> None:
         """Go to the first record of these partitions, of all if none is named.
@@ -504,7 +504,7 @@ class Consumer:
         """
         limits.optional_seconds(timeout)
         (state,) = self._states([partition])
-        await self._inbox.await_positions([state], timeout)
+        await self._pipeline.await_positions([state], timeout)
         return state.position
 
     # -- what a group stores
@@ -634,7 +634,7 @@ class Consumer:
         """
         limits.optional_seconds(timeout)
         self._check_open()
-        return await self._catalog.topics(timeout)
+        return await self._queries.topics(timeout)
 
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
         """The partitions of a topic, which need not be subscribed to, as far as it is known.
@@ -646,7 +646,7 @@ class Consumer:
             InvalidTopic: a name that cannot be a topic's.
         """
         self._check_open()
-        return self._catalog.partitions(topic)
+        return self._queries.partitions(topic)
 
     async def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
@@ -661,7 +661,7 @@ class Consumer:
         """
         limits.optional_seconds(timeout)
         self._check_open()
-        return await self._catalog.ends(partitions, "earliest", timeout)
+        return await self._queries.ends(partitions, "earliest", timeout)
 
     async def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
@@ -672,7 +672,7 @@ class Consumer:
         """
         limits.optional_seconds(timeout)
         self._check_open()
-        return await self._catalog.ends(partitions, "latest", timeout)
+        return await self._queries.ends(partitions, "latest", timeout)
 
     async def offsets_for_times(
         self, timestamps: Mapping[P, int], *, timeout: float | None = None
@@ -686,7 +686,7 @@ class Consumer:
         """
         limits.optional_seconds(timeout)
         self._check_open()
-        return await self._catalog.times(timestamps, timeout)
+        return await self._queries.times(timestamps, timeout)
 
     def health(self) -> ConsumerHealth:
         """What is believed of the partitions and brokers right now."""
@@ -694,7 +694,7 @@ class Consumer:
         group = None
         if self._group is not None and self._started:
             group = self._group.health()
-        return self._inbox.health(works=works, group=group)
+        return self._pipeline.health(works=works, group=group)
 
     # -- inside
 
@@ -705,8 +705,8 @@ class Consumer:
         self._check_open()
         states = self._states(partitions) if partitions else list(self._positions)
         for state in states:
-            self._inbox.reset(state, start)
-        await self._inbox.await_positions(states, timeout)
+            self._pipeline.reset(state, start)
+        await self._pipeline.await_positions(states, timeout)
 
     def _states(self, partitions: Iterable[Partition]) -> list[PartitionState]:
         self._check_open()
@@ -718,7 +718,7 @@ class Consumer:
     def _check_open(self) -> None:
         self._binding.check()
         if not self._started or (self._closing is not None and not self._leaving):
-            raise self._inbox.closed_error()
+            raise self._pipeline.closed_error()
         if self._failure is not None:
             raise copy_error(self._failure)
 
@@ -728,11 +728,11 @@ class Consumer:
         if self._started:
             self._check_open()
         elif self._closing is not None:
-            raise self._inbox.closed_error()
+            raise self._pipeline.closed_error()
 
     def _check_readable(self) -> None:
         self._check_open()
-        if self._outlets.split:
+        if self._sources.split:
             raise RuntimeError("this consumer is read by its streams: close them first")
         if self._group is not None:
             self._group.asked()
@@ -749,13 +749,13 @@ class Consumer:
             failure = Closed(f"the consumer failed: {error!r}")
             failure.__cause__ = error
         self._failure = failure
-        self._inbox.fail(failure)
+        self._pipeline.fail(failure)
 
-    def _in_group(self, call: str) -> GroupSide:
+    def _in_group(self, call: str) -> ConsumerCoordinator:
         self._check_open()
         return self._group_of(call)
 
-    def _group_of(self, call: str) -> GroupSide:
+    def _group_of(self, call: str) -> ConsumerCoordinator:
         if self._group is None:
             raise ConfigError(
                 f"{call} needs a group that keeps the offsets: set group_id, or keep positions of "

@@ -1,6 +1,6 @@
 """Fetcher: which broker each partition is read from, when it is asked for more, what came back.
 
-One BrokerFetcher per broker does the asking. Nothing here hands records over: Outlet does.
+One BrokerFetcher per broker does the asking. Nothing here hands records over: RecordSource does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from aiokq.cluster.partition_reader import leader_hint
 from aiokq.connection.backoff import Backoff
 from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
 from aiokq.consumer.buffers import Buffers, Chunk, Frame, extent
+from aiokq.consumer.decompression import MOST_BYTES, decompress_batches, needs_decompression
 from aiokq.consumer.fetch_errors import FetchAction, fetch_action
-from aiokq.consumer.inflate import MOST_BYTES, inflate, wants_inflating
+from aiokq.consumer.fetch_sessions import Ask
 from aiokq.consumer.positions import PartitionState, Stage
-from aiokq.consumer.sessions import Ask
 from aiokq.core.errors import (
     Closed,
     KafkaError,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.connection.node import Node
-    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.record_source import RecordSource
     from aiokq.consumer.values import ConsumerValues
     from aiokq.wire.fetch import FetchPartitionData, FetchResponse
 
@@ -139,10 +139,10 @@ class Fetcher:
         if state.queued_bytes < self._partition_bytes:
             self._touch(state)
 
-    def starved(self, outlet: Outlet) -> None:
+    def starved(self, source: RecordSource) -> None:
         """A reader waits and there is nothing for it."""
         if self._buffers.full:
-            for state in outlet.states.values():
+            for state in source.states.values():
                 self._touch(state)
         else:
             for loop, _ in self._loops.values():
@@ -191,7 +191,7 @@ class Fetcher:
             return Want(at=state.retry_at)
         if state.queued_bytes >= self._partition_bytes:
             return ENOUGH
-        if self._buffers.full and (state.chunks or not state.outlet.hungry):
+        if self._buffers.full and (state.chunks or not state.source.hungry):
             return ENOUGH
         return Want(
             Ask(
@@ -229,9 +229,11 @@ class Fetcher:
                 if not isinstance(records, memoryview):
                     continue
                 size += len(records)
-                if room > 0 and wants_inflating(records):
+                if room > 0 and needs_decompression(records):
                     opened = await self._engine.environment.offload.run(
-                        partial(inflate, records, room, check_crcs=self._settings.check_crcs)
+                        partial(
+                            decompress_batches, records, room, check_crcs=self._settings.check_crcs
+                        )
                     )
                     data.records = opened
                     room -= len(opened)
@@ -280,16 +282,16 @@ class Fetcher:
         """A request to the broker failed as a whole."""
         engine = self._engine
         self._counters.retries["Fetch"] += 1
-        told: set[Outlet] = set()
+        told: set[RecordSource] = set()
         for state in states:
             if state.preferred == node_id:
                 state.preferred = -1
             elif error.retriable or error.refresh_metadata:
                 if error.refresh_metadata:
                     engine.partition_failed(state.tp, error, leader_epoch=state.leader_epoch)
-            elif state.outlet not in told:
-                told.add(state.outlet)
-                state.outlet.report(error)
+            elif state.source not in told:
+                told.add(state.source)
+                state.source.report(error)
             self.update(state)
 
     # -- inside
@@ -356,7 +358,7 @@ class Fetcher:
         if epoch >= 0:
             state.fetch_epoch = epoch
         self._counters.batches_received += 1
-        state.outlet.arrived(state)
+        state.source.arrived(state)
 
     def _spoiled(self, state: PartitionState, chunk: Chunk, end: int, now: float) -> None:
         try:
@@ -413,7 +415,7 @@ class Fetcher:
             case FetchAction.RESET:
                 self._out_of_range(state, error)
             case FetchAction.RAISE:
-                state.outlet.report(error)
+                state.source.report(error)
             case FetchAction.PARK:
                 self._park(state, error)
 
@@ -425,7 +427,7 @@ class Fetcher:
         if error.topic_partition is None:
             error.add_context(topic_partition=state.tp)
         state.park(error)
-        state.outlet.report(error)
+        state.source.report(error)
 
     def _prefer(self, state: PartitionState, replica: int, now: float) -> None:
         if replica in self._engine.metadata.brokers:

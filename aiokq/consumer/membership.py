@@ -1,6 +1,7 @@
-"""Member: a consumer's side of its group: partitions taken, given up and lost, user code told.
+"""Member: takes, gives up and loses partitions for one consumer, and calls rebalance handlers.
 
-What is said to the coordinator is the driver's (group/driver.py); how records are read, inbox.py's.
+The requests to the coordinator are the driver's (group/member_driver.py); reading the partitions is
+the pipeline's (fetch_pipeline.py).
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from aiokq.assign.assignor import resolve
 from aiokq.cluster.events import Assigned, Lost, Revoked, member_key
 from aiokq.core.errors import FencedInstanceId, KafkaError, copy_error
 from aiokq.core.types import GroupMetadata, TopicPartition
-from aiokq.group.classic import ClassicMember
-from aiokq.group.driver import GroupDriver
-from aiokq.group.membership import OUTSIDE, MemberConfig, MemberState
-from aiokq.group.modern import ModernMember
+from aiokq.group.classic_member import ClassicMember
+from aiokq.group.consumer_member import ConsumerMember
+from aiokq.group.member_driver import MemberDriver
+from aiokq.group.member_state import OUTSIDE, MemberConfig, MemberState
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.commits import Commits
-    from aiokq.consumer.handlers import RebalanceHandlers
-    from aiokq.consumer.inbox import Inbox
+    from aiokq.consumer.fetch_pipeline import FetchPipeline
     from aiokq.consumer.positions import PartitionState
+    from aiokq.consumer.rebalance_handlers import RebalanceHandlers
     from aiokq.consumer.subscription import Subscription
     from aiokq.consumer.values import ConsumerValues
 
@@ -56,7 +57,7 @@ class Member:
         settings: ConsumerValues,
         engine: ClusterEngine,
         subscription: Subscription,
-        inbox: Inbox,
+        pipeline: FetchPipeline,
         commits: Commits,
         handlers: RebalanceHandlers,
         *,
@@ -67,7 +68,7 @@ class Member:
         self._settings = settings
         self._engine = engine
         self._subscription = subscription
-        self._inbox = inbox
+        self._pipeline = pipeline
         self._commits = commits
         self._handlers = handlers
         self._report = report
@@ -91,13 +92,13 @@ class Member:
             rack=settings.client_rack or None,
             remote_assignor=settings.group_remote_assignor,
         )
-        self.driver = GroupDriver(
+        self.driver = MemberDriver(
             engine,
             settings.group_id,
             self,
             protocol=settings.group_protocol,
             make_classic=self._make_classic,
-            make_modern=self._make_modern,
+            make_consumer=self._make_consumer,
             spawn=spawn,
         )
 
@@ -105,10 +106,10 @@ class Member:
         assignors = resolve(self._settings.partition_assignment_strategy)
         return ClassicMember(self._config, assignors, self._engine.new_backoff())
 
-    def _make_modern(self) -> ModernMember:
+    def _make_consumer(self) -> ConsumerMember:
         random = self._engine.environment.random
         member_id = f"{MEMBER_ID_PREFIX}{UUID(int=random.getrandbits(128), version=4)}"
-        return ModernMember(self._config, member_id, self._engine.new_backoff())
+        return ConsumerMember(self._config, member_id, self._engine.new_backoff())
 
     # -- what is wanted
 
@@ -166,7 +167,7 @@ class Member:
         """
         self._deadline = deadline
         self._topics = None
-        self._inbox.work_changed()  # whoever waits for records in work has waited long enough
+        self._pipeline.work_changed()  # whoever waits for records in work has waited long enough
         self.driver.leave()
         await self.driver.left()
 
@@ -174,7 +175,7 @@ class Member:
         """Hand over nothing any more; those that were handed over until now."""
         stopped = [state for state in self._states(self._mine) if not state.withheld]
         for state in stopped:
-            self._inbox.withhold(state)
+            self._pipeline.withhold(state)
         return stopped
 
     def _read_on(self) -> None:
@@ -184,7 +185,7 @@ class Member:
         """
         stopped, self._stopped = self._stopped, set()
         for state in stopped:
-            self._inbox.release(state)
+            self._pipeline.release(state)
 
     # -- what it is
 
@@ -212,27 +213,27 @@ class Member:
 
     async def take(self, partitions: frozenset[TopicPartition]) -> None:
         """Read these from their committed offsets; the user is told first."""
-        inbox = self._inbox
+        pipeline = self._pipeline
         for tp in sorted(partitions):
-            known = inbox.positions.get(tp)
-            inbox.discovery.take(tp)
-            state = inbox.positions.get(tp)
+            known = pipeline.positions.get(tp)
+            pipeline.discovery.take(tp)
+            state = pipeline.positions.get(tp)
             if state is not None and known is None:
-                inbox.withhold(state)
+                pipeline.withhold(state)
         self._mine |= partitions
         self._member_id = self.metadata.member_id
         self._announce(Assigned, partitions)
         await self._handlers.assigned(partitions, self._handler_time())
         if self.inside and self._topics is not None:
             for state in self._states(partitions, by_hand=True):
-                inbox.release(state)
+                pipeline.release(state)
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
         """Stop reading these; commits still work until this returns."""
         states = self._states(partitions)
         self._stopped.difference_update(states)
         for state in states:
-            self._inbox.withhold(state)
+            self._pipeline.withhold(state)
         if self._deadline is None:  # else it was waited for before the group was left
             await self._drain(states)
         if self._settings.auto_commit and self.inside:
@@ -252,7 +253,7 @@ class Member:
             len(partitions),
             error,
         )
-        amid = [state for state in self._states(partitions) if not state.outlet.reader_waits]
+        amid = [state for state in self._states(partitions) if not state.source.reader_waits]
         self._drop(partitions)
         self._commits.gone(amid)
         if partitions:
@@ -272,7 +273,7 @@ class Member:
         self, partitions: frozenset[TopicPartition], *, by_hand: bool = False
     ) -> list[PartitionState]:
         """Of the partitions that are read for the group; also of those read for the user."""
-        found = (self._inbox.positions.get(tp) for tp in sorted(partitions))
+        found = (self._pipeline.positions.get(tp) for tp in sorted(partitions))
         kept = () if by_hand else self._subscription.partitions
         return [state for state in found if state is not None and state.tp not in kept]
 
@@ -280,7 +281,7 @@ class Member:
         for state in self._states(partitions, by_hand=True):
             self._stopped.discard(state)
             if state.withheld or state.tp not in self._subscription.partitions:
-                self._inbox.let_go(state)
+                self._pipeline.let_go(state)
                 self._commits.forget(state.tp)
         self._mine -= partitions
 
@@ -293,7 +294,7 @@ class Member:
                 while self._deadline is None and any(
                     self._commits.in_work(state, self._leaver) for state in states
                 ):
-                    await self._inbox.work_changes()
+                    await self._pipeline.work_changes()
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -42,13 +42,13 @@ class PendingErrors:
         """What is about this partition is history."""
         self._errors = deque(entry for entry in self._errors if entry[0] != tp)
 
-    def leave(self) -> list[tuple[Subject, BaseException]]:
+    def take_all(self) -> list[tuple[Subject, BaseException]]:
         """All of them, for another reader; none are here any more."""
         errors = list(self._errors)
         self._errors.clear()
         return errors
 
-    def enter(self, about: Subject, error: BaseException) -> None:
+    def append(self, about: Subject, error: BaseException) -> None:
         """To be raised, after those that are here."""
         self._errors.append((about, error))
 

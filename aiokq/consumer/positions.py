@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aiokq.connection.backoff import Backoff
+    from aiokq.consumer.batch_progress import TakenChunk
     from aiokq.consumer.buffers import Chunk
-    from aiokq.consumer.handover import TakenChunk
-    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.record_source import RecordSource
     from aiokq.core.errors import KafkaError
 
 __all__ = ["PartitionState", "Positions", "Stage", "Start"]
@@ -66,7 +66,7 @@ class PartitionState:
         withheld: by the group, likewise: it is being taken or given up.
         queued_bytes: of the chunks, without the one in hand.
         held: offset of the first record that was handed over and is not finished; None if the
-            outlet knows it, or there is none.
+            source knows it, or there is none.
         batch: what was handed over as a whole, while it is not finished.
         retry_at: loop time before which nothing is asked of a broker.
         error: why it is parked or was last refused.
@@ -93,22 +93,24 @@ class PartitionState:
         "log_start_offset",
         "looking_up",
         "node",
-        "outlet",
         "paused",
         "preferred",
         "preferred_until",
         "queued_bytes",
         "reset_to",
         "retry_at",
+        "source",
         "stage",
         "topic_id",
         "tp",
         "withheld",
     )
 
-    def __init__(self, tp: TopicPartition, start: Start, outlet: Outlet, backoff: Backoff) -> None:
+    def __init__(
+        self, tp: TopicPartition, start: Start, source: RecordSource, backoff: Backoff
+    ) -> None:
         self.tp = tp
-        self.outlet = outlet
+        self.source = source
         self.backoff = backoff
         self.stage = Stage.RESETTING
         self.reset_to = start
@@ -146,7 +148,7 @@ class PartitionState:
     def position(self) -> int:
         """Offset of the next record to hand over; -1 while it is not known."""
         batch = self.batch
-        if batch is not None and (position := batch.handover.position) < batch.next_offset:
+        if batch is not None and (position := batch.progress.position) < batch.next_offset:
             return position  # reading it stopped at an error
         return self.chunks[0].cursor.position if self.chunks else self.fetch_offset
 

@@ -1,4 +1,4 @@
-"""Owns the ways to read from an outlet: single records, many, and batches, deserialized or not."""
+"""Owns the ways to read from an source: single records, many, and batches, deserialized or not."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aiokq.consumer.batch import RecordBatch
 from aiokq.fastpath.consume import Record
 
 if TYPE_CHECKING:
-    from aiokq.consumer.acks import Acks
+    from aiokq.consumer.acknowledgements import Acknowledgements
+    from aiokq.consumer.batch_progress import TakenChunk
     from aiokq.consumer.buffers import Buffers
     from aiokq.consumer.deserializers import Deserialize, MakeDeserializer
-    from aiokq.consumer.handover import TakenChunk
-    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.record_source import RecordSource
     from aiokq.core.types import TopicPartition
 
     MakeRecord = Callable[[Callable[[Record], None]], Callable[[Record], Record]]
@@ -69,7 +69,7 @@ class BatchStream:
 
     def __aiter__(self) -> BatchStream:
         self._reader.check()
-        self._reader.outlet.readers.begins()
+        self._reader.source.reader_guard.begins()
         return self
 
     def __anext__(self) -> Awaitable[RecordBatch[Record]]:
@@ -77,7 +77,7 @@ class BatchStream:
 
 
 class Reader:
-    """Reads from one outlet.
+    """Reads from one source.
 
     Args:
         deserializer: what is made of each record, if anything.
@@ -87,20 +87,20 @@ class Reader:
 
     def __init__(
         self,
-        outlet: Outlet,
+        source: RecordSource,
         buffers: Buffers,
         deserializer: MakeDeserializer | None,
-        acks: Acks | None = None,
+        acks: Acknowledgements | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self.outlet = outlet
+        self.source = source
         self._buffers = buffers
         self._deserializer = deserializer
         self._acks = acks
         self.check = check
         self._handed = None if acks is None else acks.handed
         self._deserialize: Deserialize | None = None
-        self.records: AsyncIterator[Record] = cast("AsyncIterator[Record]", outlet.stream)
+        self.records: AsyncIterator[Record] = cast("AsyncIterator[Record]", source.stream)
         if acks is not None:
             self.records = AckedStream(self.records, acks.handed)
         if deserializer is not None:
@@ -110,13 +110,13 @@ class Reader:
     def stream(self) -> AsyncIterator[Record]:
         """What `async for` iterates, one for all loops; one begins now."""
         self.check()
-        self.outlet.readers.begins()
+        self.source.reader_guard.begins()
         return self.records
 
     def next(self) -> Awaitable[Record]:
         """The next record, for a single await."""
         self.check()
-        self.outlet.readers.reads()
+        self.source.reader_guard.reads()
         return self.records.__anext__()
 
     async def one(self, wanted: Collection[TopicPartition]) -> Record:
@@ -130,14 +130,14 @@ class Reader:
             try:
                 return await self.next()
             except StopAsyncIteration:
-                raise self.outlet.closed_error() from None
+                raise self.source.closed_error() from None
         self.check()
-        outlet = self.outlet
-        with outlet.reading():
+        source = self.source
+        with source.reading():
             while True:
-                for records in outlet.take(1, wanted, self._deserialize, self._handed).values():
+                for records in source.take(1, wanted, self._deserialize, self._handed).values():
                     return records[0]
-                await outlet.wait_for(wanted)
+                await source.wait_for(wanted)
 
     async def many(
         self, wanted: Collection[TopicPartition], timeout: float, limit: int
@@ -149,11 +149,11 @@ class Reader:
             KafkaError: what went wrong with a partition.
         """
         self.check()
-        outlet = self.outlet
-        with outlet.reading():
-            if outlet.turn_due:
-                await outlet.wait_for(())
-            take = partial(outlet.take, limit, wanted, self._deserialize, self._handed)
+        source = self.source
+        with source.reading():
+            if source.turn_due:
+                await source.wait_for(())
+            take = partial(source.take, limit, wanted, self._deserialize, self._handed)
             taken = take()
             if not taken and timeout <= 0:
                 # Who polls in a loop would keep the loop from ever fetching anything.
@@ -164,7 +164,7 @@ class Reader:
                 try:
                     async with deadline:
                         while not taken:
-                            await outlet.wait_for(wanted)
+                            await source.wait_for(wanted)
                             taken = take()
                 except TimeoutError:
                     if not deadline.expired():
@@ -179,12 +179,12 @@ class Reader:
             KafkaError: what went wrong with a partition.
         """
         self.check()
-        outlet = self.outlet
-        with outlet.reading():
+        source = self.source
+        with source.reading():
             while True:
-                taken = outlet.take_chunk()
+                taken = source.take_chunk()
                 if taken is None:
-                    await outlet.wait_for(())
+                    await source.wait_for(())
                     continue
                 if taken.records == 0:
                     continue
@@ -199,7 +199,7 @@ class Reader:
             *taken.tp,
             taken.position,
             size=len(taken.data),
-            handover=taken.handover,
+            progress=taken.progress,
             cursor=partial(self._buffers.cursor_of, taken),
             records=taken.records,
             deserializer=cast("MakeRecord | None", self._deserializer),

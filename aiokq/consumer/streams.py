@@ -12,12 +12,12 @@ from aiokq.core.errors import Closed, ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from aiokq.cluster.loop_binding import LoopBinding
-    from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState
+    from aiokq.consumer.record_source import RecordSource
     from aiokq.core.types import TopicPartition
     from aiokq.fastpath.consume import Record
 
-__all__ = ["Outlets", "Stream"]
+__all__ = ["RecordSources", "Stream"]
 
 
 MAX_STREAMS: Final = 10_000
@@ -34,7 +34,7 @@ class Stream:
     """
 
     def __init__(
-        self, reader: Reader, closed: Callable[[Outlet, bool], None], binding: LoopBinding
+        self, reader: Reader, closed: Callable[[RecordSource, bool], None], binding: LoopBinding
     ) -> None:
         self._reader = reader
         self._closed = closed
@@ -58,7 +58,7 @@ class Stream:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are in this stream now. Context: any thread."""
-        return frozenset(self._reader.outlet.states)
+        return frozenset(self._reader.source.states)
 
     def close(self) -> None:
         """Hand the partitions to the other streams. Harmless twice; nothing in a forked child.
@@ -84,23 +84,23 @@ class Stream:
         if self._binding.forked:
             return
         self._binding.check()
-        self._closed(self._reader.outlet, failed)
+        self._closed(self._reader.source, failed)
 
 
-class Outlets:
-    """The outlets of a consumer: the one of its own, or those of its streams.
+class RecordSources:
+    """The sources of a consumer: the one of its own, or those of its streams.
 
     Args:
-        make: makes an outlet.
+        make: makes an source.
     """
 
-    def __init__(self, make: Callable[[], Outlet]) -> None:
+    def __init__(self, make: Callable[[], RecordSource]) -> None:
         self._make = make
         self.main = make()
-        self._split: list[Outlet] = []
+        self._split: list[RecordSource] = []
 
     @property
-    def open(self) -> list[Outlet]:
+    def open(self) -> list[RecordSource]:
         """Where partitions are now."""
         return self._split or [self.main]
 
@@ -109,8 +109,8 @@ class Outlets:
         """Whether there are streams."""
         return bool(self._split)
 
-    def divide(self, count: int) -> list[Outlet]:
-        """Make so many outlets, and give the partitions to them in turn.
+    def divide(self, count: int) -> list[RecordSource]:
+        """Make so many sources, and give the partitions to them in turn.
 
         Raises:
             ConfigError: there are streams already, or none are wanted.
@@ -127,26 +127,26 @@ class Outlets:
         return list(self._split)
 
     def place(self, state: PartitionState) -> None:
-        """Give a partition to the outlet that has the fewest."""
-        outlet = min(self.open, key=lambda outlet: len(outlet.states))
-        outlet.add(state)
+        """Give a partition to the source that has the fewest."""
+        source = min(self.open, key=lambda source: len(source.states))
+        source.add(state)
 
-    def close_one(self, outlet: Outlet) -> None:
+    def close_one(self, source: RecordSource) -> None:
         """End a stream; its partitions go to the others."""
-        if outlet not in self._split:
+        if source not in self._split:
             return
-        self._split.remove(outlet)
-        for state in list(outlet.states.values()):
-            outlet.remove(state)
+        self._split.remove(source)
+        for state in list(source.states.values()):
+            source.remove(state)
             self.place(state)
-        self._hand_on_errors(outlet)
-        outlet.close()
+        self._hand_on_errors(source)
+        source.close()
 
-    def _hand_on_errors(self, outlet: Outlet) -> None:
+    def _hand_on_errors(self, source: RecordSource) -> None:
         """What its reader did not see is raised where the partition is now."""
-        for about, error in outlet.leave_errors():
+        for about, error in source.take_errors():
             heir = next((other for other in self.open if about in other.states), self.open[0])
-            heir.enter_error(about, error)
+            heir.add_error(about, error)
 
     def report(self, error: KafkaError) -> None:
         """Raise an error that is about no partition: to the first reader."""
@@ -154,5 +154,5 @@ class Outlets:
 
     def close(self, failure: Closed | None = None) -> None:
         """No more records anywhere."""
-        for outlet in (self.main, *self._split):
-            outlet.close(failure)
+        for source in (self.main, *self._split):
+            source.close(failure)

@@ -1,6 +1,6 @@
 """TopicSearch: looks for what a consumer wants to read and the cluster does not have.
 
-What becomes of a topic that was found is discovery.py's.
+What becomes of a topic that was found is partition_discovery.py's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from aiokq.core.errors import (
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState
+    from aiokq.consumer.record_source import RecordSource
     from aiokq.consumer.values import ConsumerValues
 
 __all__ = ["TopicSearch"]
@@ -174,12 +174,12 @@ class TopicSearch:
         """Raise it to who reads the partitions; of a missing topic once to each reader."""
         logger.warning("not there yet: topic=%s error=%s", topic, error)
         info = self._engine.metadata.topics.get(topic)
-        told: set[Outlet] = set()
+        told: set[RecordSource] = set()
         for state in self._absent(topic):
             if info is not None:
-                state.outlet.report(no_such_partition(state.tp, len(info.partitions)))
-            elif state.outlet not in told:
-                told.add(state.outlet)
+                state.source.report(no_such_partition(state.tp, len(info.partitions)))
+            elif state.source not in told:
+                told.add(state.source)
                 own = copy_error(error)
                 own.topic_partition = state.tp
-                state.outlet.report(own)
+                state.source.report(own)

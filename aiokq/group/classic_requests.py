@@ -18,7 +18,7 @@ from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 if TYPE_CHECKING:
     from aiokq.assign.assignor import Assignor
     from aiokq.core.types import GroupMetadata, TopicPartition
-    from aiokq.group.membership import MemberConfig
+    from aiokq.group.member_state import MemberConfig
 
 __all__ = ["heartbeat_request", "join_request", "leave_request", "sync_request"]
 

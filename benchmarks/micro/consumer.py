@@ -17,7 +17,7 @@ from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.loop_binding import LoopBinding
 from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.broker_fetcher import BrokerFetcher
-from aiokq.consumer.inbox import Inbox
+from aiokq.consumer.fetch_pipeline import FetchPipeline
 from aiokq.consumer.positions import Start
 from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.subscription import Subscription
@@ -54,17 +54,17 @@ async def run(partitions: int, records: int, batches: int, *, read: bool) -> tup
     engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
     binding = LoopBinding("the benchmark")
     binding.bind()
-    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"), binding)
-    loop = BrokerFetcher(0, inbox.fetcher, settings)
+    pipeline = FetchPipeline(settings, engine, Subscription(), Supervisor("benchmark"), binding)
+    loop = BrokerFetcher(0, pipeline.fetcher, settings)
     states = []
     for number in range(partitions):
-        state = inbox._assigned(TopicPartition("topic", number), Start.POLICY)
+        state = pipeline._assigned(TopicPartition("topic", number), Start.POLICY)
         state.topic_id = TOPIC_ID
         state.node = 0
         loop.add(state)
         states.append(state)
-    inbox.fetcher._loops[0] = loop, None  # type: ignore[assignment]
-    inbox.fetcher._route = lambda state: 0  # type: ignore[method-assign]
+    pipeline.fetcher._loops[0] = loop, None  # type: ignore[assignment]
+    pipeline.fetcher._route = lambda state: 0  # type: ignore[method-assign]
     data, count = chunk(records, batches)
     response = wire.FetchResponse(
         session_id=1,
@@ -86,7 +86,7 @@ async def run(partitions: int, records: int, batches: int, *, read: bool) -> tup
         ],
     )
     frame = joined(wire.encode_response(response, version=VERSION, correlation_id=1))[4:]
-    outlet = inbox.outlets.main
+    source = pipeline.sources.main
     used = 0.0
     for _ in range(ROUNDS):
         for state in states:
@@ -99,18 +99,18 @@ async def run(partitions: int, records: int, batches: int, *, read: bool) -> tup
         wire.encode_request(request, version=VERSION, correlation_id=1, client_id="benchmark")
         _, answer = wire.decode_response(FetchResponse, memoryview(frame), VERSION)
         loop.session.accept(1)
-        inbox.fetcher.received(0, loop.session.sent, answer)
+        pipeline.fetcher.received(0, loop.session.sent, answer)
         if read:
-            stream = outlet.stream
+            stream = source.stream
             while True:
                 while stream.next_nowait() is not None:
                     pass
-                if not outlet.turn_due:
+                if not source.turn_due:
                     break
-                await outlet.wait()
+                await source.wait()
         used += time.process_time() - started
         for state in states:
-            outlet.drop(state)
+            source.drop(state)
     return used / ROUNDS * 1e6, used / ROUNDS / (count * partitions) * 1e9
 
 
@@ -121,22 +121,22 @@ async def hand_over(form: str, *, deserialized: bool) -> float:
     engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
     binding = LoopBinding("the benchmark")
     binding.bind()
-    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"), binding)
-    inbox.fetcher.stop()
-    state = inbox._assigned(TopicPartition("topic", 0), Start.POLICY)
-    reader = inbox.reader(inbox.outlets.main)
+    pipeline = FetchPipeline(settings, engine, Subscription(), Supervisor("benchmark"), binding)
+    pipeline.fetcher.stop()
+    state = pipeline._assigned(TopicPartition("topic", 0), Start.POLICY)
+    reader = pipeline.reader(pipeline.sources.main)
     data, count = chunk(1_000, 8)
     best = float("inf")
     for _ in range(ROUNDS // 10):
         state.jump(0)
         for _ in range(4):
-            frame = inbox.buffers.frame(len(data))
+            frame = pipeline.buffers.frame(len(data))
             state.chunks.append(
-                inbox.buffers.chunk(frame, "topic", 0, memoryview(data), 0, count, None)
+                pipeline.buffers.chunk(frame, "topic", 0, memoryview(data), 0, count, None)
             )
             state.queued_bytes += len(data)
         state.fetch_offset = count
-        inbox.outlets.main.arrived(state)
+        pipeline.sources.main.arrived(state)
         left = 4 * count
         started = time.process_time()
         if form == "records":
@@ -151,7 +151,7 @@ async def hand_over(form: str, *, deserialized: bool) -> float:
                 if not left:
                     break
         best = min(best, time.process_time() - started)
-        inbox.outlets.main.drop(state)
+        pipeline.sources.main.drop(state)
     return best / (4 * count) * 1e9
 
 

@@ -160,7 +160,7 @@ def test_a_bug_behind_the_scenes_reaches_whoever_waits() -> None:
         def explode(*args: object) -> bool:
             raise ZeroDivisionError("a bug")
 
-        c._inbox.fetcher.received = explode  # type: ignore[method-assign]
+        c._pipeline.fetcher.received = explode  # type: ignore[method-assign]
         kafka.append("orders", 0, b"x")
         with pytest.raises(Closed, match="a bug"):
             await waiting

@@ -93,7 +93,7 @@ def test_after_a_bug_every_call_fails_and_the_cluster_goes_on() -> None:
             def explode(*args: object) -> bool:
                 raise ZeroDivisionError("a bug")
 
-            c._inbox.fetcher.received = explode  # type: ignore[method-assign]
+            c._pipeline.fetcher.received = explode  # type: ignore[method-assign]
             kafka.append("orders", 1, b"x")
             await asyncio.sleep(1)
             for call in (
@@ -210,7 +210,7 @@ def test_a_pattern_goes_on_looking_for_topics_after_its_listing_failed() -> None
             await asyncio.sleep(5)
             assert not failures
             assert moments[1] - moments[0] > 0.05, "not in a hot loop"
-            assert c._inbox.discovery._listed
+            assert c._pipeline.discovery._listed
 
     simulate(body)
 

@@ -86,8 +86,8 @@ class Chaos:
     @staticmethod
     def retreat(c: Consumer) -> None:
         for state in c._positions:
-            if state.outlet.unfinished(state):
-                c.seek(state.tp, state.outlet.finished(state))
+            if state.source.unfinished(state):
+                c.seek(state.tp, state.source.finished(state))
 
     async def watch(self, c: Consumer) -> None:
         """Who owns what, by generation."""

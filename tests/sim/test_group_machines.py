@@ -41,9 +41,9 @@ from aiokq.group.actions import (
     NeedTopics,
     Take,
 )
-from aiokq.group.classic import ClassicMember
-from aiokq.group.membership import MemberConfig, MemberState
-from aiokq.group.modern import ModernMember
+from aiokq.group.classic_member import ClassicMember
+from aiokq.group.consumer_member import ConsumerMember
+from aiokq.group.member_state import MemberConfig, MemberState
 from aiokq.wire.codec import decode, encode_bytes
 from aiokq.wire.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aiokq.wire.heartbeat import HeartbeatRequest
@@ -221,7 +221,7 @@ class Member:
         self.stalled_until = 0.0
         self.machine = self._make()
 
-    def _make(self) -> ClassicMember | ModernMember:
+    def _make(self) -> ClassicMember | ConsumerMember:
         rng = self.world.random
         config = MemberConfig(
             group_id="g",
@@ -233,7 +233,7 @@ class Member:
         )
         backoff = Backoff(0.1, 1.0, rng)
         if self.kind == "consumer":
-            return ModernMember(config, f"aiokq-{self.name}-{self.life}", backoff)
+            return ConsumerMember(config, f"aiokq-{self.name}-{self.life}", backoff)
         return ClassicMember(config, resolve([self.kind]), backoff)
 
     def start(self) -> None:
@@ -318,7 +318,7 @@ class Member:
                         for topic_id in topic_ids
                         if (topic := world.broker.topics.by_id(topic_id)) is not None
                     }
-                    assert isinstance(machine, ModernMember)
+                    assert isinstance(machine, ConsumerMember)
                     world.at(world.delay() * 10, partial(self._named, names, life))
                 case Fail(error) if isinstance(error, UnreleasedInstanceId) and world.epoch:
                     # A coordinator that starts again gives who was here before another session:
@@ -341,7 +341,7 @@ class Member:
     def _named(self, names: Any, life: int) -> None:
         if self.stalled:
             self._later(lambda: self._named(names, life))
-        elif life == self.life and isinstance(self.machine, ModernMember):
+        elif life == self.life and isinstance(self.machine, ConsumerMember):
             self.machine.named(names, self.world.now)
             self.poll()
 

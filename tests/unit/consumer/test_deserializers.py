@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aiokq.consumer.batch import RecordBatch
+from aiokq.consumer.batch_progress import BatchProgress
 from aiokq.consumer.deserializers import MakeDeserializer, record_deserializer
-from aiokq.consumer.handover import Handover
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.fastpath import crc32c
 from aiokq.fastpath.consume import Cursor, Record
@@ -47,7 +47,7 @@ def batch_of(values: list[bytes], deserializer: Any) -> RecordBatch[Any]:
         0,
         0,
         size=len(data),
-        handover=Handover(0, end),
+        progress=BatchProgress(0, end),
         cursor=cursor,
         records=end,
         deserializer=made(deserializer),

@@ -7,7 +7,7 @@ import asyncio
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.loop_binding import LoopBinding
 from aiokq.cluster.values import ClusterValues
-from aiokq.consumer.inbox import Inbox
+from aiokq.consumer.fetch_pipeline import FetchPipeline
 from aiokq.consumer.positions import Start
 from aiokq.consumer.subscription import Subscription
 from aiokq.consumer.values import ConsumerValues
@@ -24,10 +24,11 @@ def test_the_outage_of_a_partition_ends_when_it_is_not_assigned_any_more() -> No
         binding.bind()
         engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
         settings = ConsumerValues.given({"bootstrap_servers": "nowhere:1"})
-        inbox = Inbox(settings, engine, Subscription(), Supervisor("test"), binding)
-        fetcher = inbox.fetcher
+        pipeline = FetchPipeline(settings, engine, Subscription(), Supervisor("test"), binding)
+        fetcher = pipeline.fetcher
         kept, revoked = (
-            inbox._assigned(TopicPartition("orders", number), Start.POLICY) for number in range(2)
+            pipeline._assigned(TopicPartition("orders", number), Start.POLICY)
+            for number in range(2)
         )
         for state in (kept, revoked):
             fetcher._tell(1, state, NotLeaderOrFollower("not here", topic_partition=state.tp))

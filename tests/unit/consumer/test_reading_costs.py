@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from aiokq.connection.backoff import Backoff
+from aiokq.consumer.batch_progress import BatchProgress
 from aiokq.consumer.buffers import Buffers, extent, from_offset
 from aiokq.consumer.deserializers import record_deserializer
-from aiokq.consumer.handover import Handover
-from aiokq.consumer.outlet import Outlet
 from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import Reader
+from aiokq.consumer.record_source import RecordSource
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
@@ -54,9 +54,9 @@ class CountingBuffers(Buffers):
         self.frames += 1
         return super().frame(size)
 
-    def portion(self, chunk: Any) -> Any:
+    def sound_prefix(self, chunk: Any) -> Any:
         self.verified += 1
-        return super().portion(chunk)
+        return super().sound_prefix(chunk)
 
 
 class World:
@@ -72,10 +72,10 @@ class World:
         self.buffers = CountingBuffers(10**9, codecs=self.codecs, check_crcs=True)
         self.calls: dict[int, int] = {}
         self.counted = 0
-        self.outlet = Outlet(
+        self.source = RecordSource(
             self.buffers,
             consumed=lambda state: None,
-            starved=lambda outlet: None,
+            starved=lambda source: None,
             counted=self._count,
             opened=lambda: None,
         )
@@ -88,11 +88,11 @@ class World:
             return offset
 
         make = record_deserializer(ConsumerSettings(value_deserializer=deserialize))
-        self.reader = Reader(self.outlet, self.buffers, make)
+        self.reader = Reader(self.source, self.buffers, make)
         backoff = Backoff(0.1, 1, random.Random(1))
-        self.state = PartitionState(TopicPartition("t", 0), Start.POLICY, self.outlet, backoff)
+        self.state = PartitionState(TopicPartition("t", 0), Start.POLICY, self.source, backoff)
         self.state.jump(0)
-        self.outlet.add(self.state)
+        self.source.add(self.state)
         data = memoryview(b"".join(batch(n * EACH) for n in range(BATCHES)))
         self.size = len(data)
         frame = self.buffers.frame(2 * self.size)  # of other partitions, too
@@ -100,7 +100,7 @@ class World:
         self.state.chunks.append(chunk)
         self.state.queued_bytes += chunk.size
         self.state.fetch_offset = RECORDS
-        self.outlet.arrived(self.state)
+        self.source.arrived(self.state)
 
     def _count(self, records: int) -> None:
         self.counted += records
@@ -133,7 +133,7 @@ async def test_batches_that_stop_at_each_error_are_decompressed_and_copied_once(
     assert world.buffers.frames == 2, "the response, and one copy"
     assert set(world.calls.values()) == {1}
     assert world.counted == RECORDS
-    world.outlet.finish()
+    world.source.finish()
     assert world.buffers.used == 0
 
 
@@ -199,7 +199,7 @@ async def test_an_error_that_waits_to_be_raised_is_in_no_cycle() -> None:
         assert failed is not None
         gone = weakref.ref(failed[1])
         del failed
-        world.outlet.drop(world.state)
+        world.source.drop(world.state)
         assert gone() is None
     finally:
         gc.enable()
@@ -223,11 +223,11 @@ def test_iterations_that_are_over_do_not_pile_up() -> None:
     codecs = RecordCodecs(crc32c)
 
     def begin() -> Cursor:
-        cursor = Cursor("t", 0, data, start_offset=handover.start(), codecs=codecs)
-        handover.begins(cursor)
+        cursor = Cursor("t", 0, data, start_offset=progress.start(), codecs=codecs)
+        progress.iteration_started(cursor)
         return cursor
 
-    handover = Handover(0, 2 * EACH)
+    progress = BatchProgress(0, 2 * EACH)
     furthest = begin()
     furthest.take(7)
     del furthest
@@ -235,12 +235,12 @@ def test_iterations_that_are_over_do_not_pile_up() -> None:
     in_use.take(1)
     for _ in range(1_000):
         next(begin())
-    assert len(handover._iterations) < 20
-    assert handover._reached() == 7
+    assert len(progress._iterations) < 20
+    assert progress._reached() == 7
     in_use.take(8)
     for _ in range(100):
         next(begin())
-    assert handover._reached() == 9
+    assert progress._reached() == 9
 
 
 def test_whole_batches_before_an_offset_are_sliced_off() -> None:

@@ -14,7 +14,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.spark.feeding import frames
-from tests.unit.consumer.test_outlet import World
+from tests.unit.consumer.test_record_source import World
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -45,7 +45,7 @@ def damaged(world: World, number: int) -> None:
     state.chunks.append(chunk)
     state.queued_bytes += chunk.size
     state.fetch_offset = 6
-    world.outlet.arrived(state)
+    world.source.arrived(state)
 
 
 async def of_all(found: list[Any], source: AsyncIterator[Any]) -> None:
@@ -64,7 +64,7 @@ async def test_what_came_before_damage_is_in_a_frame_before_the_error_is_raised(
     world = World()
     world.fetched(world.partition(0), 3)
     damaged(world, 1)
-    reader = Reader(world.outlet, world.buffers, None)
+    reader = Reader(world.source, world.buffers, None)
     found: list[Any] = []
     columns = ["partition", "offset"]
 
@@ -74,9 +74,9 @@ async def test_what_came_before_damage_is_in_a_frame_before_the_error_is_raised(
     with pytest.raises(CorruptRecord, match="offset 2 of t-1"):
         await of_all(found, source())
     assert found == [([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], {T0: 3, T1: 2})]
-    assert world.outlet.states[T1].position == 2
+    assert world.source.states[T1].position == 2
 
-    world.fetched(world.outlet.states[T0], 1)
+    world.fetched(world.source.states[T0], 1)
     more = await anext(source())
     assert more.offsets == {T0: 4}, "the others go on"
-    assert world.outlet.states[T1].position == 2
+    assert world.source.states[T1].position == 2

@@ -1,0 +1,193 @@
+"""Acknowledgements: delivered records that are not acknowledged yet (``ack_mode="explicit"``).
+
+Per partition, the offset of the first record without an acknowledgement limits what may be
+committed, in whatever order records are acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokq.cluster.metadata import ZERO_ID
+from aiokq.consumer.batch import RecordBatch, covers, open_from
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aiokq.fastpath.consume import Record
+
+__all__ = ["Acknowledgements"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+
+class _OpenBatch(NamedTuple):
+    """A batch that was handed over as a whole."""
+
+    batch: RecordBatch[Record]
+    open_from: int
+
+
+class _Work(NamedTuple):
+    """What of one partition is in work, in the order in which it was handed over."""
+
+    topic_id: UUID
+    items: dict[int, int | _OpenBatch]
+    """A record by its offset, with its timestamp; a batch by its base offset."""
+
+
+class Acknowledgements:
+    """The records in work, by partition and offset.
+
+    Args:
+        changed: called when something was acknowledged.
+        topic_id: of the topic that a partition's records belong to; zeros where it is not known.
+    """
+
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        topic_id: Callable[[TopicPartition], UUID] = lambda tp: ZERO_ID,
+    ) -> None:
+        self._changed = changed
+        self._topic_id = topic_id
+        # The first item of each is the low watermark.
+        self._open: dict[TopicPartition, _Work] = {}
+        # What was in work when the partition was last forgotten: if another topic has its name
+        # afterwards, an acknowledgement may be meant for a record of the old one.
+        self._former: dict[TopicPartition, _Work] = {}
+        self._warned = False
+
+    def handed(self, record: Record) -> None:
+        """The record was given to user code, or what its deserializer raised was."""
+        tp = TopicPartition(record.topic, record.partition)
+        self._hand(tp, record.offset, record.timestamp_ms)
+
+    def handed_batch(self, batch: RecordBatch[Record]) -> None:
+        """The batch was; it is acknowledged as a whole."""
+        base = batch.base_offset
+        self._hand(TopicPartition(batch.topic, batch.partition), base, _OpenBatch(batch, base))
+
+    def _hand(self, tp: TopicPartition, offset: int, item: int | _OpenBatch) -> None:
+        work = self._open.get(tp)
+        if work is None:
+            work = self._open[tp] = _Work(self._topic_id(tp), {})
+            former = self._former.get(tp)
+            if former is not None and former.topic_id == work.topic_id:
+                del self._former[tp]  # what was open comes again
+        items = work.items
+        if items and offset <= next(reversed(items)):
+            items.clear()  # reading went back: what was open comes again
+        items[offset] = item
+
+    def done(self, item: Record | RecordBatch[Record]) -> None:
+        """User code is done with it. Harmless twice, and for a partition or topic that is gone.
+
+        A batch that was handed over up to an error is done up to there.
+
+        Raises:
+            TypeError: it is neither a record nor a batch.
+        """
+        left: int | None = None
+        try:
+            if is_batch := isinstance(item, RecordBatch):
+                offset, left = item.base_offset, open_from(item)
+                if item.next_offset == offset and left is None:
+                    return  # its records were all taken back: they come in other batches
+            else:
+                offset = item.offset
+        except AttributeError as error:
+            raise TypeError(f"ack() takes a record or a batch, not {item!r}") from error
+        tp = TopicPartition(item.topic, item.partition)
+        if self._former and self._was_former(tp, offset, item, left):
+            return
+        work = self._open.get(tp)
+        if work is None:
+            return
+        open_ = work.items.get(offset)
+        if open_ is None or is_batch is not isinstance(open_, _OpenBatch):
+            # The first record of a batch is not the batch.
+            if not isinstance(item, RecordBatch):
+                self._warn_of_batch(item, work)
+            return
+        if left is None:
+            del work.items[offset]
+        elif isinstance(open_, _OpenBatch):
+            work.items[offset] = open_._replace(open_from=left)
+        self._changed()
+
+    def _warn_of_batch(self, record: Record, work: _Work) -> None:
+        """Say once that a record of a batch in work was given, which has no effect."""
+        if self._warned:
+            return
+        if any(
+            isinstance(open_, _OpenBatch) and covers(open_.batch, record.offset)
+            for open_ in work.items.values()
+        ):
+            self._warned = True
+            logger.warning(
+                "ack(record) has no effect on the records of a batch, ack(batch) has: "
+                "partition=%s-%d offset=%d",
+                record.topic,
+                record.partition,
+                record.offset,
+            )
+
+    def _was_former(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        item: Record | RecordBatch[Record],
+        left: int | None,
+    ) -> bool:
+        """Whether it was handed over before the partition was forgotten; then that is over.
+
+        A deserializer makes a new object of a record, so its timestamp identifies it. If records
+        of both topics have the same one, both are acknowledged once each.
+        """
+        former = self._former.get(tp)
+        open_ = None if former is None else former.items.get(offset)
+        if former is None or open_ is None:
+            return False
+        if isinstance(open_, _OpenBatch):
+            if open_.batch is not item:
+                return False
+        elif isinstance(item, RecordBatch) or item.timestamp_ms != open_:
+            return False
+        if left is None:  # else the rest of the batch may be acknowledged later
+            del former.items[offset]
+        if not former.items:
+            del self._former[tp]
+        return True
+
+    def taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
+        """The rest of the batch in work is handed over anew, from this position on.
+
+        What was acknowledged of the batch, or if it was nothing, that is all of it.
+        """
+        work = self._open.get(tp)
+        open_ = None if work is None else work.items.get(base)
+        if work is None or open_ is None:
+            return
+        reached = isinstance(open_, _OpenBatch) and open_.open_from == position
+        if reached or position == base:
+            del work.items[base]
+            self._changed()
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The position jumped, or the partition went: what was handed over does not count."""
+        work = self._open.pop(tp, None)
+        if work is not None and work.items:
+            self._former[tp] = work
+            self._changed()
+
+    def first_open(self, tp: TopicPartition) -> int | None:
+        """Offset of the first record that is not acknowledged; None if all are."""
+        work = self._open.get(tp)
+        if work is None or not work.items:
+            return None
+        offset, open_ = next(iter(work.items.items()))
+        return open_.open_from if isinstance(open_, _OpenBatch) else offset

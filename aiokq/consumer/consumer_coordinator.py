@@ -1,0 +1,324 @@
+"""ConsumerCoordinator: the parts that only a consumer with a `group_id` has.
+
+It connects membership (membership.py), commits (commits.py), acknowledgements
+(acknowledgements.py) and the supervision of `max_poll_interval_ms` (poll_interval.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiokq.cluster.metadata import ZERO_ID
+from aiokq.consumer.acknowledgements import Acknowledgements
+from aiokq.consumer.commits import Commits, checked_offsets
+from aiokq.consumer.health import GroupHealth
+from aiokq.consumer.membership import Member
+from aiokq.consumer.poll_interval import PollIntervalMonitor
+from aiokq.consumer.rebalance_handlers import RebalanceHandlers
+from aiokq.core.errors import Closed, ConfigError, KafkaError
+from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from aiokq.group.member_state import MemberState
+from aiokq.group.offsets import GroupOffsets
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.batch import RecordBatch
+    from aiokq.consumer.fetch_pipeline import FetchPipeline
+    from aiokq.consumer.record_source import RecordSource
+    from aiokq.consumer.subscription import Subscription
+    from aiokq.consumer.values import ConsumerValues
+    from aiokq.core.supervisor import Supervisor
+    from aiokq.fastpath.consume import Record
+
+__all__ = ["ConsumerCoordinator"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+P = TypeVar("P", bound=tuple[str, int])
+
+SHARE = 1 / 3
+"""Of the time that closing may take, for records in work, and again for the commit."""
+
+
+class ConsumerCoordinator:
+    """The group's part of one consumer.
+
+    Args:
+        supervisor: of the consumer.
+
+    Attributes:
+        stored: the offsets of the group.
+        acks: records in work, with ``ack_mode="explicit"``; else None.
+        handlers: the user's, around rebalances.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerValues,
+        engine: ClusterEngine,
+        subscription: Subscription,
+        supervisor: Supervisor,
+    ) -> None:
+        assert settings.group_id is not None
+        self._settings = settings
+        self._engine = engine
+        self._subscription = subscription
+        self._supervisor = supervisor
+        self._group_id = settings.group_id
+        self._pipeline: FetchPipeline | None = None
+        self._commits: Commits | None = None
+        self._member: Member | None = None
+        self.acks: Acknowledgements | None = None
+        if settings.ack_mode == "explicit":
+            self.acks = Acknowledgements(self._work_changed, self._topic_id)
+        self.handlers = RebalanceHandlers(self._handler_failed)
+        self.stored = GroupOffsets(
+            engine,
+            settings.group_id,
+            member=self._committer,
+            owned=lambda: frozenset() if self._member is None else self._member.driver.owned,
+        )
+
+    # -- life
+
+    def start(self, pipeline: FetchPipeline) -> None:
+        """Begin; the pipeline then asks for records what this says."""
+        self._pipeline = pipeline
+        self._engine.watch_stalls()
+        self._commits = Commits(
+            self._settings,
+            pipeline.positions,
+            self.stored,
+            self.acks,
+            self._engine.outages,
+            allowed=lambda: self._committer() is not None,
+            topic_id=self._topic_id,
+            spawn=self._spawn,
+        )
+        pipeline.committed_at = self._commits.found
+        pipeline.replaced = self._commits.replaced
+        pipeline.starved = self._asked
+        self._member = Member(
+            self._settings,
+            self._engine,
+            self._subscription,
+            pipeline,
+            self._commits,
+            self.handlers,
+            report=pipeline.sources.report,
+            spawn=self._spawn,
+        )
+        pipeline.start(self._member.subscribed)
+        self._spawn(self._member.driver.run(), "group")
+        liveness = PollIntervalMonitor(
+            self._settings,
+            lambda: pipeline.sources.open,
+            member=lambda: self.member.inside,
+            exceeded=lambda error: self.member.leave(lost=error),
+        )
+        self._spawn(liveness.run(), "readers")
+        if self._settings.auto_commit:
+            self._spawn(self._commits.run(), "auto commit")
+
+    @property
+    def member(self) -> Member:
+        """In the group; there is one from the start on."""
+        assert self._member is not None
+        return self._member
+
+    @property
+    def commits(self) -> Commits:
+        """What is committed; from the start on."""
+        assert self._commits is not None
+        return self._commits
+
+    async def close(self, timeout: float, *, normal: bool, by: asyncio.Task[Any] | None) -> None:
+        """Finish, commit, leave: each bounded, so that all of it takes no longer than `timeout`.
+
+        Reading has ended already.
+
+        Args:
+            timeout: seconds.
+            normal: no exception ended the work: what was handed over last counts as finished.
+            by: the task that closes; it does not finish anything meanwhile.
+        """
+        pipeline = self._pipeline
+        if pipeline is None:
+            return
+        now = self._engine.now()
+        deadline = now + timeout
+        try:
+            await self._bounded(
+                "records in work", self._drain(pipeline, normal, by), timeout * SHARE
+            )
+            if self._settings.auto_commit and self._committer() is not None:
+                limit = min(timeout * SHARE, deadline - self._engine.now())
+                await self.commits.commit_finished(max(0.0, limit))
+            limit = min(timeout * SHARE, deadline - self._engine.now())
+            await self.commits.settle(max(0.0, limit))
+            left = max(0.0, deadline - self._engine.now())
+            await self._bounded("leaving the group", self.member.left(deadline), left)
+        except Closed as error:
+            # The cluster, or this consumer, has ended: nobody is left to say goodbye by.
+            logger.debug("group not left: group=%s error=%s", self._group_id, error)
+
+    async def disconnect(self) -> None:
+        """Follow nothing any more, and close the connection to the coordinator."""
+        if self._member is not None:
+            self._member.forget()
+            await self._member.driver.close()
+
+    async def _drain(
+        self, pipeline: FetchPipeline, normal: bool, by: asyncio.Task[Any] | None
+    ) -> None:
+        for source in (pipeline.sources.main, *pipeline.sources.open):
+            reader = source.reader_guard.reader
+            if normal and (reader is None or reader is by or _ended_well(reader)):
+                source.finish()
+        if self.acks is not None:
+            return  # what is not acknowledged by the end comes again: nobody knows if it ever is
+        while any(self.commits.in_work(state, by) for state in pipeline.positions):
+            await pipeline.work_changes()
+
+    async def _bounded(self, what: str, step: Coroutine[Any, Any, None], seconds: float) -> None:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                await step
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            logger.warning(
+                "closing goes on without: group=%s step=%s waited=%.3gs",
+                self._group_id,
+                what,
+                seconds,
+            )
+
+    # -- what users ask for
+
+    def asked(self) -> None:
+        """Somebody begins to read.
+
+        Raises:
+            KafkaError: what membership ended with.
+        """
+        if self._member is not None:
+            self._member.asked()
+
+    async def commit(
+        self,
+        offsets: Mapping[P, int | OffsetAndMetadata] | None,
+        timeout: float | None,
+    ) -> None:
+        """See `Consumer.commit`."""
+        await self.commits.commit(self._wanted(offsets), timeout)
+
+    def begin_commit(
+        self, offsets: Mapping[P, int | OffsetAndMetadata] | None
+    ) -> asyncio.Future[None]:
+        """See `Consumer.commit_nowait`."""
+        return self.commits.begin(self._wanted(offsets))
+
+    def ack(self, item: Record | RecordBatch[Record]) -> None:
+        """See `Consumer.ack`."""
+        if self.acks is None:
+            raise ConfigError(
+                "ack() needs ack_mode='explicit': as it is, a record is finished when the next one "
+                "is asked for"
+            )
+        self.acks.done(item)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has for these."""
+        seconds = self._settings.default_api_timeout if timeout is None else timeout
+        return await self.stored.committed(partitions, timeout=seconds)
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who commits now."""
+        if self._member is None or not self._subscribed:
+            return GroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
+        return self._member.metadata
+
+    def health(self) -> GroupHealth:
+        """What is believed of the membership right now."""
+        driver = self.member.driver
+        metadata = self.metadata
+        beat = driver.heartbeat_at
+        ago = None if beat is None else self._engine.now() - beat
+        # Joins and syncs wait for the whole group, without heartbeats.
+        waits = driver.state in (MemberState.JOINING, MemberState.SYNCING)
+        silent = ago is not None and not waits and ago > self._settings.session_timeout_ms / 1000
+        error = self.commits.error
+        return GroupHealth(
+            group_id=self._group_id,
+            member_id=metadata.member_id,
+            generation=metadata.generation,
+            state=driver.state.name.lower(),
+            joined=not self._subscribed
+            or (self.member.inside and driver.state is not MemberState.FAILED and not silent),
+            heartbeat_ago=ago,
+            pending_commits=self.commits.pending,
+            commit_error=None if error is None else str(error),
+            error=None if self.member.error is None else str(self.member.error),
+        )
+
+    # -- inside
+
+    @property
+    def _subscribed(self) -> bool:
+        """Whether it is a member, or wants to be; what is assigned by hand needs none."""
+        return bool(self._subscription.topics_wanted) or (
+            self._member is not None and self._member.driver.state is not MemberState.OUT
+        )
+
+    def _committer(self) -> GroupMetadata | None:
+        """Who commits; None if that is a member which the group does not know, as it is."""
+        metadata = self.metadata
+        if self._subscribed and not (self._member is not None and self._member.inside):
+            return None
+        return metadata
+
+    def _wanted(
+        self, offsets: Mapping[P, int | OffsetAndMetadata] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self.commits.handed_over() if offsets is None else checked_offsets(offsets)
+
+    def _topic_id(self, tp: TopicPartition) -> UUID:
+        """Of the topic that the partition is read from; of the present one if it is not read."""
+        state = None if self._pipeline is None else self._pipeline.positions.get(tp)
+        if state is not None and state.topic_id != ZERO_ID:
+            return state.topic_id
+        return self._engine.metadata.topic_id(tp.topic)
+
+    def _asked(self) -> None:
+        try:
+            self.asked()
+        except KafkaError as error:
+            assert self._pipeline is not None
+            self._pipeline.sources.report(error)
+
+    def _handler_failed(self, error: BaseException) -> None:
+        if self._pipeline is not None:
+            sources: list[RecordSource] = self._pipeline.sources.open
+            sources[0].add_error(None, error)
+
+    def _work_changed(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.work_changed()
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._supervisor.spawn(coro, name=name)
+
+
+def _ended_well(task: asyncio.Task[Any]) -> bool:
+    """Whether a task ended without an error; looking must not hide that nobody took the error."""
+    return task.done() and not task.cancelled() and getattr(task, "_exception", None) is None

@@ -1,0 +1,413 @@
+"""FetchPipeline: connects the parts of one consumer, from partition discovery to record sources.
+
+partition_discovery.py decides which partitions are read, position_resolver.py finds their
+positions, fetcher.py and buffers.py fetch, and record_source.py hands the records over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from aiokq.cluster.events import EventKey, LoopStalled
+from aiokq.consumer.buffers import Buffers
+from aiokq.consumer.deserializers import record_deserializer
+from aiokq.consumer.fetcher import Fetcher
+from aiokq.consumer.health import BrokerHealth, ConsumerHealth, GroupHealth, partition_health
+from aiokq.consumer.partition_discovery import PartitionDiscovery
+from aiokq.consumer.position_resolver import PositionResolver
+from aiokq.consumer.positions import PartitionState, Positions, Start
+from aiokq.consumer.reader import Reader
+from aiokq.consumer.record_source import RecordSource
+from aiokq.consumer.streams import RecordSources
+from aiokq.consumer.time_limit import TimeLimit
+from aiokq.core.errors import Closed, ConfigError, copy_error
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.codecs import RecordCodecs
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.loop_binding import LoopBinding
+    from aiokq.consumer.acknowledgements import Acknowledgements
+    from aiokq.consumer.subscription import Subscription
+    from aiokq.consumer.values import ConsumerValues
+    from aiokq.core.supervisor import Supervisor
+    from aiokq.group.offsets import GroupOffsets
+
+__all__ = ["FetchPipeline"]
+
+T = TypeVar("T")
+
+_STALLS: Final = EventKey("loop", None)
+
+
+class FetchPipeline:
+    """The parts of one consumer.
+
+    Args:
+        supervisor: of the consumer: everything that runs is its child.
+        binding: of the consumer, to its loop.
+        stored: what the group has committed; None without a group.
+        acks: told what is handed over, where user code acknowledges it.
+
+    Attributes:
+        positions: of all assigned partitions.
+        sources: where their records leave.
+        committed_at: called when it is found out what the group has committed.
+        replaced: called before all that is known of a partition is forgotten, as another topic has
+            taken its name.
+        starved: called when a reader waits and there is nothing for it.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerValues,
+        engine: ClusterEngine,
+        subscription: Subscription,
+        supervisor: Supervisor,
+        binding: LoopBinding,
+        stored: GroupOffsets | None = None,
+        acks: Acknowledgements | None = None,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._subscription = subscription
+        self._supervisor = supervisor
+        self._binding = binding
+        self._stored = stored
+        self._acks = acks
+        self._work = asyncio.Event()
+        self.committed_at: Callable[[TopicPartition, int], None] = lambda tp, offset: None
+        self.replaced: Callable[[PartitionState], None] = lambda state: None
+        self.starved: Callable[[], None] = lambda: None
+        self._deserializer = record_deserializer(settings)
+        self._forget_gauges: list[Callable[[], None]] = []
+        self._discovery: PartitionDiscovery | None = None
+        self.positions = Positions()
+        self.buffers = Buffers(
+            settings.queued_max_bytes, codecs=RecordCodecs(crc32c), check_crcs=settings.check_crcs
+        )
+        self.fetcher = Fetcher(
+            settings,
+            engine,
+            self.buffers,
+            out_of_range=lambda state, error: self._resolver.out_of_range(state, error),
+            diverged=lambda state, end: self._resolver.diverged(state, end),
+            spawn=self._spawn,
+        )
+        self._resolver = PositionResolver(
+            settings,
+            engine,
+            self.positions,
+            settled=self.fetcher.update,
+            dropped=self._drop,
+            stored=stored,
+            found=lambda tp, offset: self.committed_at(tp, offset),
+            spawn=self._spawn,
+        )
+        self.sources = RecordSources(self._make_source)
+
+    @property
+    def discovery(self) -> PartitionDiscovery:
+        """Who keeps the assignment; there is one from the start on."""
+        assert self._discovery is not None
+        return self._discovery
+
+    def start(self, topics: Callable[[frozenset[str] | None], None] | None = None) -> None:
+        """Begin to follow the cluster.
+
+        Args:
+            topics: told what is subscribed to; the group then decides what is read.
+        """
+        self._discovery = PartitionDiscovery(
+            self._settings,
+            self._engine,
+            self._subscription,
+            self.positions,
+            assigned=self._assigned,
+            removed=self._removed,
+            recreated=self._recreated,
+            moved=self._moved,
+            topics=topics,
+            report=self.sources.report,
+            spawn=self._spawn,
+        )
+        self._spawn(self._resolver.run(), "positions")
+        self._spawn(self._end_with_cluster(), "cluster")
+        counters = self._engine.counters
+        self._forget_gauges = [
+            counters.read_ahead_bytes.add_source(lambda: self.buffers.used),
+            counters.fetch_lag.add_source(self._lags),
+            counters.records_received.add_source(self._in_hand),
+        ]
+
+    async def close(self) -> None:
+        """No more records; sessions and connections are closed."""
+        self.sources.close()
+        for forget in self._forget_gauges:
+            forget()
+        if self._discovery is None:
+            return
+        self._discovery.close()
+        self.fetcher.stop()
+        for state in list(self.positions):
+            self._removed(state)
+        await self.fetcher.close()
+
+    def fail(self, failure: Closed) -> None:
+        """A bug ended a task of the consumer: whoever waits is told, and nothing is begun anew."""
+        if self._discovery is not None:
+            self._discovery.close()
+        self.fetcher.stop()
+        self.sources.close(failure)
+        for state in self.positions:
+            state.refused(failure)
+
+    def closed_error(self) -> Closed:
+        """What is raised to who uses the consumer after its end."""
+        if self._engine.ending:
+            return Closed("the Cluster of this consumer is closed: make a new one of both")
+        return Closed("this consumer is closed: make a new one")
+
+    def reader(self, source: RecordSource) -> Reader:
+        """What reads from an source."""
+        return Reader(
+            source, self.buffers, self._deserializer, self._acks, self._binding.check_bound
+        )
+
+    # -- what a user does to a partition
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        """Go on there."""
+        self._drop(state)
+        self._forget_work(state)
+        state.source.forget_errors(state.tp)
+        state.jump(offset)
+        self.fetcher.update(state)
+
+    def reset(self, state: PartitionState, start: Start) -> None:
+        """Look the position up anew."""
+        state.source.forget_errors(state.tp)
+        self._resolver.reset(state, start)
+        self._forget_work(state)
+
+    def pause(self, state: PartitionState) -> None:
+        """Hand over nothing; what was fetched leaves the memory that it shares with others."""
+        if state.paused:
+            return
+        state.paused = True
+        state.source.interrupt(state)
+        for chunk in state.chunks:
+            if chunk.frame.own:
+                continue  # paused before
+            self._count(chunk.received)
+            if self.buffers.detach(chunk):
+                self.fetcher.opened()
+        self.fetcher.update(state)
+
+    def resume(self, state: PartitionState) -> None:
+        """Hand over again."""
+        if state.paused:
+            state.paused = False
+            state.source.arrived(state)
+            self.fetcher.update(state)
+
+    def close_stream(self, source: RecordSource, failed: bool) -> None:
+        """End a stream.
+
+        Args:
+            failed: its record in work was not finished; what is committed must not cover it.
+        """
+        if failed and self._stored is not None:
+            for state in list(source.states.values()):
+                if source.unfinished(state):
+                    self.seek(state, source.finished(state))
+        self.sources.close_one(source)
+
+    # -- what a group does to a partition
+
+    def withhold(self, state: PartitionState) -> None:
+        """Hand over nothing, at once; what is being worked on is not finished by this."""
+        if not state.withheld:
+            state.withheld = True
+            state.source.interrupt(state)
+            self.fetcher.update(state)
+
+    def release(self, state: PartitionState) -> None:
+        """Hand over what comes from now on."""
+        if state.withheld:
+            state.withheld = False
+            state.source.arrived(state)
+            self.fetcher.update(state)
+
+    def let_go(self, state: PartitionState) -> None:
+        """The group took the partition away; who assigned it by hand goes on from the commit."""
+        if state.tp in self._subscription.partitions:
+            self.reset(state, Start.COMMITTED)
+            self.release(state)
+        else:
+            self.discovery.leave(state.tp)
+
+    async def work_changes(self) -> None:
+        """Until something that was handed over is finished."""
+        self._work.clear()
+        await self._work.wait()
+
+    def work_changed(self) -> None:
+        """Something that was handed over is finished."""
+        self._work.set()
+
+    async def await_positions(
+        self, states: Iterable[PartitionState], timeout: float | None
+    ) -> None:
+        """Until all have a position.
+
+        Args:
+            timeout: seconds; default `default_api_timeout_ms`.
+
+        Raises:
+            KafkaError: why one has none.
+        """
+        seconds = self._settings.default_api_timeout if timeout is None else timeout
+        waiting: PartitionState
+        async with TimeLimit(seconds, lambda waited: self._resolver.overdue(waiting, waited)):
+            for waiting in states:
+                await waiting.has_position()
+                if waiting.fetch_offset >= 0:
+                    continue
+                if waiting.error is not None:
+                    raise copy_error(waiting.error)
+                if self.sources.main.closed:
+                    raise self.closed_error()
+                raise ConfigError(f"{waiting.tp} is not assigned to this consumer any more")
+
+    # -- what is told of them
+
+    def health(self, *, works: bool, group: GroupHealth | None) -> ConsumerHealth:
+        """What is believed of the partitions and brokers right now. Context: any thread.
+
+        Args:
+            works: the consumer is open, and none of its tasks has failed.
+            group: what is believed of the membership.
+        """
+        now = self._engine.environment.clock.timestamp_ms()
+        committed_only = self._settings.committed_only
+        partitions = {
+            state.tp: partition_health(state, now, committed_only=committed_only)
+            for state in list(self.positions)
+        }
+        brokers = {
+            node_id: BrokerHealth(
+                len(loop.states),
+                loop.in_flight,
+                None if loop.last_error is None else str(loop.last_error),
+            )
+            for node_id, loop in list(self.fetcher.brokers.items())
+        }
+        missing = self._subscription.names - self._engine.metadata.topics.keys()
+        ok = works and not missing and (group is None or group.joined)
+        ok = ok and all(p.error is None and p.node is not None for p in partitions.values())
+        ok = ok and all(broker.error is None for broker in brokers.values() if broker.partitions)
+        stalled = self._engine.changes.get(_STALLS)
+        return ConsumerHealth(
+            ok,
+            partitions,
+            brokers,
+            self.buffers.used,
+            missing,
+            group,
+            stalled if isinstance(stalled, LoopStalled) else None,
+        )
+
+    def _lags(self) -> dict[tuple[str, ...], int]:
+        committed_only = self._settings.committed_only
+        return {
+            (state.tp.topic, str(state.tp.partition)): lag
+            for state in list(self.positions)
+            if (lag := state.lag(committed_only=committed_only)) is not None
+        }
+
+    def _in_hand(self) -> int:
+        """Records handed over of chunks that are not through yet; the others are counted."""
+        # `chunks` is a deque that the loop may empty meanwhile: this runs in the exporter's thread.
+        firsts = [list(state.chunks)[:1] for state in list(self.positions)]
+        return sum(chunk.received for first in firsts for chunk in first)
+
+    # -- what happens to partitions
+
+    def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
+        start = self._in_group(start)
+        state = PartitionState(tp, start, self.sources.main, self._engine.new_backoff())
+        self.positions.add(state)
+        self.sources.place(state)
+        self._resolver.kick()
+        return state
+
+    def _removed(self, state: PartitionState) -> None:
+        self._drop(state)
+        self._forget_work(state)
+        state.source.remove(state)
+        state.source.forget_errors(state.tp)
+        self.fetcher.remove(state)
+        self.positions.remove(state.tp)
+
+    def _in_group(self, start: Start) -> Start:
+        """Where to start if the group has committed nothing: a group's offsets come first."""
+        if self._stored is None:
+            return start
+        return Start.COMMITTED if start is Start.POLICY else Start.COMMITTED_NEW
+
+    def _recreated(self, state: PartitionState, start: Start) -> None:
+        self.replaced(state)
+        state.source.abandon(state)
+        self._forget_work(state)
+        state.source.forget_errors(state.tp)
+        state.replace_topic(self._in_group(start))
+        self.fetcher.update(state)
+        self._resolver.kick()
+
+    def _moved(self, state: PartitionState) -> None:
+        self.fetcher.leader_changed(state)
+        self._resolver.kick()
+
+    def _drop(self, state: PartitionState) -> None:
+        state.source.drop(state)
+
+    def _forget_work(self, state: PartitionState) -> None:
+        if self._acks is not None:
+            self._acks.forget(state.tp)
+
+    def _taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
+        if self._acks is not None:
+            self._acks.taken_back(tp, base, position)
+
+    # -- inside
+
+    async def _end_with_cluster(self) -> None:
+        """Raises what a cluster ends with while this still reads: nothing would come any more."""
+        await self._engine.changes.wait_for(lambda key, event: False)
+
+    def _make_source(self) -> RecordSource:
+        return RecordSource(
+            self.buffers,
+            consumed=self.fetcher.consumed,
+            starved=self._starved,
+            counted=self._count,
+            opened=self.fetcher.opened,
+            finished_some=self.work_changed,
+            taken_back=self._taken_back,
+            closed_error=self.closed_error,
+            guard=self._binding.guard,
+        )
+
+    def _starved(self, source: RecordSource) -> None:
+        self.fetcher.starved(source)
+        self.starved()
+
+    def _count(self, records: int) -> None:
+        self._engine.counters.records_received.value += records
+
+    def _spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        return self._supervisor.spawn(coro, name=name)

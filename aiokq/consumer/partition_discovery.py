@@ -1,0 +1,393 @@
+"""PartitionDiscovery: which partitions the subscription means now, as topics come, grow and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from aiokq.cluster.events import (
+    BrokerUp,
+    Event,
+    EventKey,
+    LeaderChanged,
+    PartitionRecovered,
+    PartitionsAdded,
+    TopicAdded,
+    TopicRecreated,
+    TopicRemoved,
+)
+from aiokq.cluster.metadata import NO_LEADER, ZERO_ID, TopicInfo
+from aiokq.consumer.positions import PartitionState, Positions, Start
+from aiokq.consumer.subscription import Mode, Subscription
+from aiokq.consumer.topic_search import TopicSearch
+from aiokq.core.errors import Closed, KafkaError
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.values import ConsumerValues
+
+__all__ = ["PartitionDiscovery"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+NOT_LISTED: Final = "topics cannot be listed"
+
+
+class _Left(NamedTuple):
+    """Where reading was in a partition whose topic seemed to be gone."""
+
+    topic_id: UUID
+    position: int
+    epoch: int
+
+
+class PartitionDiscovery:
+    """Follows the topics of a consumer and keeps its assignment as the subscription wants it.
+
+    Without a group a consumer takes all partitions of the topics it subscribes to. In a group it
+    reads what the group gives it, by `take` and `leave`: then this tells the group which topics the
+    subscription means.
+
+    Args:
+        assigned: called for a partition to be added, with where to start; gives its state.
+        removed: called for one that is not to be read any more.
+        recreated: called when another topic has taken a partition's name, with where to start.
+        moved: called when a partition's leader may be another one.
+        topics: told which topics are subscribed to, whenever that changes; None for none at all.
+            Not given where there is no group.
+        report: raises an error about a topic to the reader.
+        spawn: starts a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerValues,
+        engine: ClusterEngine,
+        subscription: Subscription,
+        positions: Positions,
+        *,
+        assigned: Callable[[TopicPartition, Start], PartitionState],
+        removed: Callable[[PartitionState], None],
+        recreated: Callable[[PartitionState, Start], None],
+        moved: Callable[[PartitionState], None],
+        topics: Callable[[frozenset[str] | None], None] | None,
+        report: Callable[[KafkaError], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._subscription = subscription
+        self._positions = positions
+        self._assigned = assigned
+        self._removed = removed
+        self._recreated = recreated
+        self._moved = moved
+        self._topics = topics
+        self._new: set[TopicPartition] = set()
+        self._report = report
+        self._spawn = spawn
+        self._search = TopicSearch(
+            settings,
+            engine,
+            wanted=lambda topic: topic in self._watched,
+            assigned=self._of,
+            # What comes up from now on did not exist when it was subscribed to.
+            asked=lambda topic: self._unseen.discard(topic),
+            report=report,
+            spawn=spawn,
+        )
+        self._watched: frozenset[str] = frozenset()
+        self._watching_all = False
+        self._unseen: set[str] = set()
+        self._listed = False
+        self._listing: asyncio.Task[None] | None = None
+        self._answered: asyncio.Future[None] | None = None
+        """Done when the listing has succeeded, or failed for the first time."""
+        self._left: dict[TopicPartition, _Left] = {}
+        self._changes = engine.changes.subscribe(self._changed, replay=False)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._changes.close()
+        self._watch(frozenset(), everything=False)
+
+    async def settled(self, timeout: float) -> None:
+        """Until it is known which of the topics exist, at most so many seconds."""
+        waiting = self._search.unanswered
+        if self._answered is not None:
+            waiting.append(self._answered)
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout)
+
+    # -- what is wanted changed
+
+    def follow(self) -> None:
+        """The subscription is another one: take and leave partitions accordingly."""
+        mode = self._subscription.mode
+        for state in list(self._positions):
+            if not self._keeps(state.tp):
+                self._drop(state)
+        self._left.clear()
+        self._new.clear()
+        if self._listing is not None:
+            self._listing.cancel()  # of what was wanted before
+            self._listing = None
+        if mode is Mode.TOPICS:
+            self._follow_names()
+        elif mode in (Mode.PATTERN, Mode.REGEX):
+            self._rewatch()
+            self._listed = False
+            self._take_all()
+            self._answered = asyncio.get_running_loop().create_future()
+            self._listing = self._spawn(self._list_topics(self._answered), "list topics")
+        self._rewatch()
+        for tp in self._subscription.partitions:
+            self._read(tp, Start.POLICY)
+        self._tell()
+
+    def take(self, tp: TopicPartition) -> None:
+        """The group gave this partition: it is read from now on."""
+        self._read(tp, self._start_of_new() if self._is_new(tp) else Start.POLICY)
+
+    def _is_new(self, tp: TopicPartition) -> bool:
+        """Whether the partition came up after the subscription, as far as it can be told."""
+        info = self._engine.metadata.topics.get(tp.topic)
+        if info is None:
+            return tp.topic in self._subscription.names and tp.topic not in self._unseen
+        # The coordinator may know of it before this client's metadata does.
+        return tp in self._new or tp.partition not in info.partitions
+
+    def leave(self, tp: TopicPartition) -> None:
+        """The group took it away."""
+        state = self._positions.get(tp)
+        if state is not None:
+            self._drop(state)
+        self._rewatch()
+
+    def _read(self, tp: TopicPartition, start: Start) -> None:
+        if tp not in self._positions:
+            self._look_at(self._assigned(tp, start))
+            self._rewatch()
+        if self._engine.metadata.partition(tp) is None:
+            self._search.find(tp.topic)
+
+    def _follow_names(self) -> None:
+        names = self._subscription.names
+        self._rewatch()
+        topics = self._engine.metadata.topics
+        for name in sorted(names):
+            info = topics.get(name)
+            if info is None:
+                self._unseen.add(name)
+                self._search.find(name)
+            else:
+                self._take(info, Start.POLICY)
+        self._unseen &= names
+
+    def _wanted(self, topic: str) -> bool:
+        info = self._engine.metadata.topics.get(topic)
+        internal = info is not None and info.internal and self._settings.exclude_internal_topics
+        return self._subscription.wants(topic, internal=internal)
+
+    def _keeps(self, tp: TopicPartition) -> bool:
+        """Whether a partition that is read goes on being read, as far as it is known here."""
+        if tp in self._subscription.partitions:
+            return True
+        # What the group has given it takes away itself, in order.
+        return self._topics is not None or self._wanted(tp.topic)
+
+    def _by_hand(self, tp: TopicPartition) -> bool:
+        """Whether somebody else decides that it is read, and not the topics there are."""
+        return self._topics is not None or tp in self._subscription.partitions
+
+    def _tell(self) -> None:
+        """Tell the group what is subscribed to, as soon as that is known."""
+        if self._topics is None:
+            return
+        mode = self._subscription.mode
+        if mode is Mode.TOPICS:
+            self._topics(self._subscription.names)
+        elif mode is Mode.REGEX:
+            self._topics(frozenset())
+        elif mode is not Mode.PATTERN:
+            self._topics(None)
+        elif self._listed:
+            self._topics(frozenset(filter(self._wanted, self._engine.metadata.topics)))
+
+    def _rewatch(self) -> None:
+        """Keep those topics current that are subscribed to or read."""
+        mode = self._subscription.mode
+        topics = set(self._subscription.names)
+        topics.update(tp.topic for tp in self._subscription.partitions)
+        if self._topics is not None:
+            topics.update(state.tp.topic for state in self._positions)
+        self._watch(frozenset(topics), everything=mode in (Mode.PATTERN, Mode.REGEX))
+
+    def _watch(self, topics: frozenset[str], *, everything: bool) -> None:
+        engine = self._engine
+        if topics != self._watched:
+            before, self._watched = self._watched, topics
+            self._search.forget(topics)
+            engine.watch(topics - before)
+            engine.unwatch(before - topics)
+        if everything != self._watching_all:
+            self._watching_all = everything
+            if everything:
+                engine.watch_all()
+            else:
+                engine.unwatch_all()
+
+    # -- all topics
+
+    async def _list_topics(self, answered: asyncio.Future[None]) -> None:
+        backoff = self._engine.new_backoff()
+        try:
+            while not self._listed:
+                try:
+                    await self._engine.refresh()
+                except Closed:
+                    return
+                except KafkaError as error:
+                    self._engine.outages.failed(NOT_LISTED, None, error, where={})
+                    self._report(error)
+                    answered.cancel()
+                    await asyncio.sleep(backoff.next())
+                else:
+                    self._engine.outages.ended(NOT_LISTED, None)
+                    self._take_all()
+                    self._listed = True
+                    self._tell()
+        finally:
+            answered.cancel()
+
+    def _take_all(self) -> None:
+        for info in self._engine.metadata.topics.values():
+            if self._wanted(info.name):
+                self._take(info, Start.POLICY)
+
+    # -- what happens to topics
+
+    def _changed(self, key: EventKey, event: Event) -> None:
+        if isinstance(event, LeaderChanged | PartitionRecovered):
+            state = self._positions.get(event.topic_partition)
+            if state is not None:
+                self._look_at(state)
+        elif isinstance(event, TopicAdded):
+            self._added(event.topic)
+        elif isinstance(event, PartitionsAdded):
+            numbers = range(event.previous, event.partitions)
+            self._new.update(TopicPartition(event.topic, number) for number in numbers)
+            self._grown(event.topic)
+        elif isinstance(event, TopicRecreated):
+            self._replaced(event.topic)
+        elif isinstance(event, TopicRemoved):
+            self._gone(event.topic)
+        elif isinstance(event, BrokerUp):
+            for state in self._positions:
+                if event.node_id in (state.leader, state.preferred):
+                    self._look_at(state)
+
+    def _added(self, topic: str) -> None:
+        info = self._engine.metadata.topics.get(topic)
+        if info is None:
+            return
+        self._search.found(topic)
+        for state in self._of(topic):  # assigned by hand, before the topic was known, or gone
+            state.source.forget_errors(state.tp)
+            self._look_at(state)
+        first = topic in self._unseen or (
+            self._subscription.mode in (Mode.PATTERN, Mode.REGEX) and not self._listed
+        )
+        self._unseen.discard(topic)
+        if not first:
+            self._new.update(TopicPartition(topic, number) for number in info.partitions)
+        if self._wanted(topic):
+            self._take(info, Start.POLICY if first else self._start_of_new())
+            self._tell()
+
+    def _grown(self, topic: str) -> None:
+        info = self._engine.metadata.topics.get(topic)
+        if info is None:
+            return
+        if self._wanted(topic):
+            self._take(info, self._start_of_new())
+        for state in self._of(topic):
+            if state.leader == NO_LEADER:
+                self._look_at(state)
+
+    def _replaced(self, topic: str) -> None:
+        info = self._engine.metadata.topics.get(topic)
+        for state in self._of(topic):
+            if (
+                not self._by_hand(state.tp)
+                and info is not None
+                and state.tp.partition not in info.partitions
+            ):
+                self._drop(state)
+                continue
+            self._renew(state)
+            self._look_at(state)
+        if info is not None:
+            self._new.update(TopicPartition(topic, number) for number in info.partitions)
+        if info is not None and self._wanted(topic):
+            self._take(info, self._start_of_new())
+        if info is not None and any(
+            state.tp.partition not in info.partitions for state in self._of(topic)
+        ):
+            self._search.find(topic)
+
+    def _gone(self, topic: str) -> None:
+        for state in self._of(topic):
+            if self._by_hand(state.tp):
+                state.leader = NO_LEADER
+                self._look_at(state)
+                continue
+            if state.topic_id != ZERO_ID and state.position >= 0:
+                self._left[state.tp] = _Left(state.topic_id, state.position, state.fetch_epoch)
+            logger.warning("topic is gone: partition=%s", state.tp)
+            self._drop(state)
+        self._tell()
+        if topic in self._watched:
+            self._search.lost(topic)
+
+    # -- partitions
+
+    def _of(self, topic: str) -> list[PartitionState]:
+        return [state for state in self._positions if state.tp.topic == topic]
+
+    def _look_at(self, state: PartitionState) -> None:
+        """Its leader may be another one, or its topic."""
+        info = self._engine.metadata.topics.get(state.tp.topic)
+        if info is not None and state.is_of_another(info.topic_id):
+            self._renew(state)
+        self._moved(state)
+
+    def _renew(self, state: PartitionState) -> None:
+        """Another topic has the name: to who subscribed to that, its partitions are new."""
+        logger.warning("topic was deleted and created again: partition=%s", state.tp)
+        assigned = state.tp in self._subscription.partitions
+        self._recreated(state, Start.POLICY if assigned else self._start_of_new())
+
+    def _start_of_new(self) -> Start:
+        return Start.EARLIEST if self._settings.new_partitions == "earliest" else Start.POLICY
+
+    def _take(self, info: TopicInfo, start: Start) -> None:
+        if self._topics is not None:
+            return  # the group gives its partitions to one of its members
+        for partition in info.partitions:
+            tp = TopicPartition(info.name, partition)
+            if tp in self._positions:
+                continue
+            state = self._assigned(tp, start)
+            left = self._left.pop(tp, None)
+            if left is not None and left.topic_id == info.topic_id:
+                # A broker did not know the topic for a while: it is the same one all the same.
+                state.jump(left.position, left.epoch)
+            self._look_at(state)
+
+    def _drop(self, state: PartitionState) -> None:
+        self._removed(state)

@@ -1,0 +1,91 @@
+"""The connection of one member to its group's coordinator. Owns finding it and letting it go.
+
+It is the member's own: a broker answers a connection in order, and a join is answered when the
+whole group has joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiokq.cluster.targets import CoordinatorKind
+from aiokq.core.errors import Closed, RequestTimeout
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.connection.lazy_connection import DedicatedConnection
+    from aiokq.group.actions import Ask
+    from aiokq.wire.struct import Response
+
+__all__ = ["CoordinatorConnection"]
+
+
+class CoordinatorConnection:
+    """Sends what a membership asks for to whoever coordinates the group now."""
+
+    def __init__(self, engine: ClusterEngine, group_id: str) -> None:
+        self._engine = engine
+        self._group_id = group_id
+        self._node_id: int | None = None
+        self._connection: DedicatedConnection | None = None
+        self._closed = False
+
+    async def ask(self, ask: Ask) -> Response:
+        """Send the request and wait for its response; the time limit covers finding the node.
+
+        Raises:
+            RequestTimeout: no coordinator, or no answer, in time.
+            ConnectionLost: the connection could not be made, or ended before the answer.
+            FieldNotSupported, UnsupportedVersion: the broker is too old for it.
+            BrokerError: the broker refuses to name a coordinator.
+            Closed: this was closed.
+        """
+        limit = asyncio.timeout(ask.timeout)
+        try:
+            async with limit:
+                dedicated = await self._dedicated(ask.timeout)
+                connection = await dedicated.get()
+                await dedicated.node.ready()
+                version = connection.version_for(ask.request_class)
+                return await connection.request(
+                    ask.make(version), version=version, timeout=ask.timeout
+                )
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise RequestTimeout(
+                f"the coordinator of group {self._group_id!r} did not answer within "
+                f"{ask.timeout:.3g} s",
+                api=ask.request_class.NAME,
+            ) from error
+
+    async def drop(self) -> None:
+        """Give the connection up, and whatever is in flight on it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def close(self) -> None:
+        """`drop`, and connect no more: also not for who is still looking for the coordinator."""
+        self._closed = True
+        await self.drop()
+
+    def relocate(self) -> None:
+        """The coordinator is looked up again before the next request."""
+        self._engine.coordinator_failed(CoordinatorKind.GROUP, self._group_id)
+
+    async def _dedicated(self, timeout: float) -> DedicatedConnection:
+        engine = self._engine
+        node_id = await engine.coordinator(CoordinatorKind.GROUP, self._group_id, timeout=timeout)
+        if self._closed:
+            raise Closed(f"the member of group {self._group_id!r} is closed")
+        connection = self._connection
+        if connection is None or node_id != self._node_id:
+            # In place before the old one is closed: whoever comes meanwhile finds this one.
+            old, self._node_id = connection, node_id
+            connection = engine.node(node_id).dedicated(f"group {self._group_id}")
+            self._connection = connection
+            if old is not None:
+                await old.close()
+        return connection

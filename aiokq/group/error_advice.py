@@ -1,0 +1,53 @@
+"""What a user can do when a group does not take a member. Owns words, and no decision."""
+
+from __future__ import annotations
+
+from aiokq.core.errors import (
+    BrokerError,
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    KafkaError,
+    UnsupportedVersion,
+)
+
+__all__ = ["with_advice"]
+
+
+def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool) -> KafkaError:
+    """The error, with what to do about it where the setting `group_protocol` is the matter.
+
+    Args:
+        auto: `group_protocol` is "auto": it was tried both ways already.
+        by_regex: a pattern is subscribed to that the broker evaluates.
+    """
+    if not isinstance(error, BrokerError):
+        return error
+    match error:
+        case GroupIdNotFound():
+            told = f"group {group_id!r} has members of the classic protocol: " + _other_ways(
+                auto, by_regex
+            )
+        case UnsupportedVersion():
+            told = "the broker does not have the consumer protocol (KIP-848): " + _other_ways(
+                auto, by_regex
+            )
+        case InconsistentGroupProtocol() if error.message == error.default_message:
+            told = (
+                f"group {group_id!r} has members of the consumer protocol, or its members have no "
+                "assignor in common with this one: "
+                + ("" if auto else "set group_protocol='auto' or 'consumer', or ")
+                + "name one of theirs in partition_assignment_strategy"
+            )
+        case _:
+            return error
+    better = type(error)(f"{told} [{error.message}]", api=error.api, node=error.node)
+    better.__cause__ = error.__cause__
+    return better
+
+
+def _other_ways(auto: bool, by_regex: bool) -> str:
+    if by_regex:
+        return "subscribe with pattern= in place of regex=, and set group_protocol='auto'"
+    if auto:
+        return "it changed meanwhile, try again"
+    return "set group_protocol='auto' or 'classic'"

@@ -1,0 +1,80 @@
+"""What the leader of a classic group's generation knows of it, and assigns by.
+
+Owns the members' subscriptions and the topics as they were last seen. When it assigns, and when it
+asks for a rebalance, is `classic`'s.
+
+Source: Kafka's `ConsumerCoordinator.onLeaderElected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiokq.assign.model import Assignment
+from aiokq.assign.protocol import decode_subscription, encode_assignment
+from aiokq.core.errors import KafkaError
+from aiokq.core.user_errors import INTERRUPTS
+from aiokq.wire.sync_group import SyncGroupRequestAssignment
+
+if TYPE_CHECKING:
+    from aiokq.assign.assignor import Assignor
+    from aiokq.assign.model import Topology
+    from aiokq.wire.join_group import JoinGroupResponseMember
+
+__all__ = ["GroupLeader", "assignor_failed"]
+
+
+class GroupLeader:
+    """Of one generation.
+
+    Raises:
+        ProtocolError: a member's subscription cannot be read.
+    """
+
+    def __init__(self, members: Iterable[JoinGroupResponseMember]) -> None:
+        self._members = {
+            member.member_id: decode_subscription(member.metadata, member.group_instance_id)
+            for member in members
+        }
+        self._topology: Topology | None = None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those that any member subscribes to."""
+        return frozenset(topic for member in self._members.values() for topic in member.topics)
+
+    def sees(self, topology: Topology) -> bool:
+        """Take note of the topics as they are; whether they were others at the last look."""
+        before, self._topology = self._topology, topology
+        return before is not None and topology != before
+
+    def assign(self, assignor: Assignor, topology: Topology) -> list[SyncGroupRequestAssignment]:
+        """What each member shall have; nothing, where the assignor leaves one out.
+
+        Raises:
+            KafkaError: the assignor failed; the cause says how.
+        """
+        nothing = Assignment(())
+        try:
+            assigned = assignor.assign(topology, self._members)
+            return [
+                SyncGroupRequestAssignment(
+                    member_id=member, assignment=encode_assignment(assigned.get(member, nothing))
+                )
+                for member in self._members
+            ]
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
+            raise assignor_failed(assignor, error) from error
+
+
+def assignor_failed(assignor: Assignor, error: BaseException) -> KafkaError:
+    """What ends the membership: the group cannot go on with it, and its author must know.
+
+    It is called synchronously: anything but `INTERRUPTS` is its own error, a CancelledError too.
+    """
+    failure = KafkaError(f"the assignor {assignor.name!r} failed: {error!r}")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,133 @@
+"""What a membership must know of topics: their partitions, where these are, and their names.
+
+Owns the watching of them in the cluster's metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from aiokq.assign.model import Topology
+from aiokq.cluster.events import (
+    Event,
+    EventKey,
+    PartitionsAdded,
+    TopicAdded,
+    TopicRecreated,
+    TopicRemoved,
+)
+from aiokq.core.errors import KafkaError
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.metadata import TopicInfo
+
+__all__ = ["TopicWatch"]
+
+
+class TopicWatch:
+    """Follows topics for one member.
+
+    Args:
+        changed: called when partitions of a watched topic came or went.
+        named: called with names of topics that were asked for by id.
+    """
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        *,
+        changed: Callable[[Topology], None],
+        named: Callable[[Mapping[UUID, str]], None],
+    ) -> None:
+        self._engine = engine
+        self._changed = changed
+        self._named = named
+        self._watched: frozenset[str] = frozenset()
+        self._nameless: frozenset[UUID] = frozenset()
+        self._known = False
+        self._changes = engine.changes.subscribe(self._on_change, replay=False)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._changes.close()
+        self._engine.unwatch(self._watched)
+        self._watched = frozenset()
+
+    async def learn(self, topics: frozenset[str]) -> Topology:
+        """The partitions of these topics as the cluster has them now; followed from then on.
+
+        A topic that does not exist has none. Repeated until the cluster answers.
+        """
+        self._known = False
+        engine = self._engine
+        before, self._watched = self._watched, topics
+        engine.watch(topics - before)
+        engine.unwatch(before - topics)
+        backoff = engine.new_backoff()
+        while missing := topics - engine.metadata.topics.keys():
+            try:
+                await engine.refresh(missing)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(backoff.next())
+            else:
+                break
+        self._known = True
+        return self._topology()
+
+    def name(self, topic_ids: frozenset[UUID]) -> None:
+        """Tell the names of these as soon as they are known."""
+        self._nameless = topic_ids
+        self._tell_names()
+        if self._nameless:
+            # A new topic that matches a pattern of the broker's: metadata of all topics has it.
+            self._engine.refresher.refresh()
+
+    def _topology(self) -> Topology:
+        metadata = self._engine.metadata
+        partitions: dict[str, int] = {}
+        racks: dict[TopicPartition, frozenset[str]] = {}
+        rack_of = {node_id: broker.rack for node_id, broker in metadata.brokers.items()}
+        for topic in self._watched:
+            info = metadata.topics.get(topic)
+            if info is None:
+                continue
+            partitions[topic] = len(info.partitions)
+            racks.update(_racks(info, rack_of))
+        return Topology(partitions, racks)
+
+    def _on_change(self, key: EventKey, event: Event) -> None:
+        if isinstance(event, TopicAdded | PartitionsAdded | TopicRecreated | TopicRemoved):
+            if self._nameless:
+                self._tell_names()
+            if self._known and event.topic in self._watched:
+                self._changed(self._topology())
+
+    def _tell_names(self) -> None:
+        names = {
+            info.topic_id: info.name
+            for info in self._engine.metadata.topics.values()
+            if info.topic_id in self._nameless
+        }
+        if names:
+            self._nameless -= names.keys()
+            self._named(names)
+
+
+def _racks(
+    info: TopicInfo, rack_of: Mapping[int, str | None]
+) -> dict[TopicPartition, frozenset[str]]:
+    found: dict[TopicPartition, frozenset[str]] = {}
+    for number, partition in info.partitions.items():
+        racks = frozenset(
+            rack for node in partition.replicas if (rack := rack_of.get(node)) is not None
+        )
+        if racks:
+            found[TopicPartition(info.name, number)] = racks
+    return found

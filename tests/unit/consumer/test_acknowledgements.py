@@ -1,0 +1,177 @@
+"""The low watermark of records that are finished in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from aiokq.consumer.acknowledgements import Acknowledgements
+from aiokq.consumer.batch import RecordBatch
+from aiokq.consumer.batch_progress import BatchProgress
+from aiokq.core.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+@dataclass
+class Handed:
+    offset: int
+    topic: str = "t"
+    partition: int = 0
+    timestamp_ms: int = 1
+
+
+def batch_of(base: int, end: int) -> RecordBatch[Any]:
+    return RecordBatch[Any](
+        "t", 0, base, size=1, progress=BatchProgress(base, end), cursor=None, records=3,
+        deserializer=None,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+@pytest.fixture
+def changes() -> list[None]:
+    return []
+
+
+@pytest.fixture
+def acks(changes: list[None]) -> Any:
+    return Acknowledgements(lambda: changes.append(None))
+
+
+def test_the_first_record_in_work_holds_the_rest_back(acks: Any, changes: list[None]) -> None:
+    """Committing past it would lose it in a crash."""
+    records = [Handed(offset) for offset in (3, 5, 9)]
+    for record in records:
+        acks.handed(record)
+    acks.done(records[1])
+    assert acks.first_open(TP) == 3
+    acks.done(records[0])
+    assert acks.first_open(TP) == 9
+    acks.done(records[2])
+    assert acks.first_open(TP) is None
+    assert len(changes) == 3
+
+
+def test_twice_or_too_late_is_harmless(acks: Any, changes: list[None]) -> None:
+    """A worker may end after its partition went to another member."""
+    record = Handed(1)
+    acks.handed(record)
+    acks.done(record)
+    acks.done(record)
+    acks.done(Handed(7, partition=3))
+    assert len(changes) == 1
+
+
+def test_reading_that_goes_back_begins_anew(acks: Any) -> None:
+    """What was open comes again, and must not count as later than what comes before it."""
+    for offset in (5, 6, 2):
+        acks.handed(Handed(offset))
+    assert acks.first_open(TP) == 2
+    acks.done(Handed(2))
+    assert acks.first_open(TP) is None
+
+
+def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> None:
+    """Whoever waits for its records has nothing to wait for."""
+    acks.handed(Handed(5))
+    acks.forget(TP)
+    acks.forget(TP)
+    assert acks.first_open(TP) is None
+    assert len(changes) == 1
+
+
+def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
+    """Its offset is that of the batch, and what is behind it was committed."""
+    batch = batch_of(3, 6)
+    acks.handed_batch(batch)
+    acks.done(Handed(3))
+    assert acks.first_open(TP) == 3
+    acks.done(batch)
+    assert acks.first_open(TP) is None
+
+
+def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
+    acks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each record was acknowledged, nothing was committed, and nothing said why."""
+    acks.handed_batch(batch_of(3, 6))
+    for offset in (3, 4, 5):
+        acks.done(Handed(offset))
+    acks.done(Handed(6))
+    assert acks.first_open(TP) == 3
+    [line] = caplog.messages
+    assert "ack(batch) has" in line
+    assert "offset=3" in line
+
+
+class TestAnotherTopicOfTheName:
+    """The old one's records are acknowledged while those of the new one are in work."""
+
+    @pytest.fixture
+    def topics(self) -> dict[TopicPartition, UUID]:
+        return {TP: UUID(int=1)}
+
+    @pytest.fixture
+    def acks(self, topics: dict[TopicPartition, UUID]) -> Acknowledgements:
+        return Acknowledgements(lambda: None, topics.__getitem__)
+
+    def test_they_finish_no_record_of_the_new_one(self, acks: Any, topics: Any) -> None:
+        """A crash would lose it."""
+        old, new = Handed(5), Handed(5, timestamp_ms=2)
+        acks.handed(old)
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        acks.handed(new)
+        acks.done(old)
+        assert acks.first_open(TP) == 5
+        acks.done(new)
+        assert acks.first_open(TP) is None
+
+    def test_what_is_never_acknowledged_of_it_is_in_nobodys_way(
+        self, acks: Any, topics: Any
+    ) -> None:
+        """Its handler may have failed."""
+        acks.handed(Handed(5))
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        new = Handed(5, timestamp_ms=2)
+        acks.handed(new)
+        acks.done(new)
+        assert acks.first_open(TP) is None
+
+    def test_records_that_look_the_same_are_acknowledged_once_each(
+        self, acks: Any, topics: Any
+    ) -> None:
+        """A topic that is filled again from a copy has the timestamps of the old one."""
+        acks.handed(Handed(5))
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        acks.handed(Handed(5))
+        acks.done(Handed(5))
+        assert acks.first_open(TP) == 5
+        acks.done(Handed(5))
+        assert acks.first_open(TP) is None
+
+    def test_the_same_topic_is_read_on_as_ever(self, acks: Any) -> None:
+        """After a seek, or when the group gave the partition back: the record is the same."""
+        acks.handed(Handed(5))
+        acks.forget(TP)
+        acks.handed(Handed(5))
+        acks.done(Handed(5))
+        assert acks.first_open(TP) is None
+
+    def test_a_batch_is_known_by_itself(self, acks: Any, topics: Any) -> None:
+        """One of the new topic may have the same offsets."""
+
+        old, new = batch_of(3, 6), batch_of(3, 6)
+        acks.handed_batch(old)
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        acks.handed_batch(new)
+        acks.done(old)
+        assert acks.first_open(TP) == 3
+        acks.done(new)
+        assert acks.first_open(TP) is None

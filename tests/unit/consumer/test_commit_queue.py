@@ -1,0 +1,42 @@
+"""CommitQueue: a line in which nobody overtakes, whatever happens to those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokq.consumer.commit_queue import CommitQueue
+from aiokq.core.errors import RequestTimeout
+
+
+def overdue(waited: float) -> RequestTimeout:
+    return RequestTimeout(f"waited {waited}")
+
+
+async def test_who_gives_up_lets_nobody_past_those_before() -> None:
+    """A commit that was overdue let the next one go before an older one had ended."""
+    queue = CommitQueue()
+    first, second, third = queue.join(), queue.join(), queue.join()
+    with pytest.raises(RequestTimeout):
+        await second.wait(0.01, overdue)
+    second.end()
+    with pytest.raises(RequestTimeout):
+        await third.wait(0.01, overdue)
+    first.end()
+    assert await third.wait(1.0, overdue) > 0
+
+
+async def test_a_turn_that_is_ended_twice_before_it_has_come_ends_once() -> None:
+    """commit_nowait() behind a longer commit: asyncio logged an InvalidStateError."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    queue = CommitQueue()
+    first, second = queue.join(), queue.join()
+    second.end()
+    second.end()
+    first.end()
+    await asyncio.sleep(0.01)
+    assert second.ended.done()
+    assert told == []

@@ -1,0 +1,185 @@
+"""The client's end of fetch sessions, without a network."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from aiokq.consumer.fetch_sessions import Ask, FetchSession, fetch_topics, forgotten_topics
+from aiokq.core.types import TopicPartition
+
+A = TopicPartition("a", 0)
+B = TopicPartition("b", 1)
+ID = uuid.UUID(int=1)
+
+
+def ask(offset: int = 0, *, topic_id: uuid.UUID = ID, generation: int = 0) -> Ask:
+    state: Any = None
+    return Ask(offset, 3, 2, 1000, topic_id, generation, state)
+
+
+def opened(*partitions: TopicPartition) -> FetchSession:
+    session = FetchSession()
+    for tp in partitions:
+        session.want(tp, ask())
+    session.next(by_ids=True, sessions=True)
+    session.accept(77)
+    return session
+
+
+def test_the_first_request_is_full_and_opens_a_session() -> None:
+    """Epoch 0 with id 0 asks for one."""
+    session = FetchSession()
+    session.want(A, ask(5))
+    plan = session.next(by_ids=True, sessions=True)
+    assert (plan.session_id, plan.epoch, plan.full) == (0, 0, True)
+    assert plan.asks == [(A, ask(5))]
+
+
+def test_later_requests_tell_what_changed() -> None:
+    """New, moved and dropped partitions, and nothing of the others."""
+    session = opened(A, B)
+    assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
+    session.accept(77)
+    c = TopicPartition("c", 0)
+    session.want(A, ask(9))
+    session.drop(B)
+    session.want(c, ask())
+    plan = session.next(by_ids=True, sessions=True)
+    assert (plan.session_id, plan.epoch) == (77, 2)
+    assert [tp for tp, _ in plan.asks] == [A, c]
+    assert plan.forgotten == [(B, ID)]
+
+
+def test_what_is_dropped_and_wanted_again_in_between_is_not_told() -> None:
+    """The broker keeps the partition as it is."""
+    session = opened(A, B)
+    session.drop(A)
+    session.want(A, ask())
+    assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
+
+
+def test_what_was_never_told_need_not_be_forgotten() -> None:
+    """Assigned and left between two requests."""
+    session = opened(A)
+    session.want(B, ask())
+    session.drop(B)
+    assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
+
+
+def test_what_moved_last_has_its_turn_last() -> None:
+    """A partition that just gave records must not be first again."""
+    session = FetchSession()
+    session.want(A, ask())
+    session.want(B, ask())
+    session.want(A, ask(10))
+    plan = session.next(by_ids=True, sessions=True)
+    assert [tp for tp, _ in plan.asks] == [B, A]
+
+
+def test_a_newer_generation_is_known_for_the_answer_though_nothing_is_sent() -> None:
+    """seek() to the same offset makes what is in flight void, and changes nothing at the broker."""
+    session = opened(A)
+    session.want(A, ask(generation=1))
+    plan = session.next(by_ids=True, sessions=True)
+    assert plan.asks == []
+    assert session.sent[A].generation == 1
+
+
+def test_another_topic_of_the_name_replaces_the_old_id() -> None:
+    """Deleted and created again: the broker knows partitions by id."""
+    session = opened(A)
+    other = uuid.UUID(int=2)
+    session.want(A, ask(topic_id=other))
+    plan = session.next(by_ids=True, sessions=True)
+    assert plan.forgotten == [(A, ID)]
+    assert plan.asks[0][1].topic_id == other
+
+
+def test_an_unknown_session_is_begun_anew_and_a_bad_epoch_takes_its_place_over() -> None:
+    """70: the id is of no use. 71, 106: with it the broker frees the old session."""
+    session = opened(A)
+    session.next(by_ids=True, sessions=True)
+    session.reject(70)
+    plan = session.next(by_ids=True, sessions=True)
+    assert (plan.session_id, plan.epoch, plan.full, len(plan.asks)) == (0, 0, True, 1)
+    session.accept(78)
+    for code in (71, 106):
+        session.next(by_ids=True, sessions=True)
+        session.reject(code)
+        plan = session.next(by_ids=True, sessions=True)
+        assert (plan.session_id, plan.epoch, plan.full) == (78, 0, True)
+        session.accept(78)
+
+
+def test_without_an_answer_the_session_is_not_gone_on_with() -> None:
+    """Whether the broker took the request cannot be told."""
+    session = opened(A)
+    session.want(A, ask(9))
+    session.next(by_ids=True, sessions=True)
+    session.lost()
+    plan = session.next(by_ids=True, sessions=True)
+    assert (plan.session_id, plan.epoch, plan.asks) == (77, 0, [(A, ask(9))])
+
+
+def test_a_broker_that_gives_the_session_up_is_asked_in_full_again() -> None:
+    """Its answer says session 0."""
+    session = opened(A)
+    session.next(by_ids=True, sessions=True)
+    session.accept(0)
+    plan = session.next(by_ids=True, sessions=True)
+    assert (plan.session_id, plan.epoch, plan.full) == (0, 0, True)
+
+
+def test_names_and_ids_do_not_mix_in_a_session() -> None:
+    """Error 106: the session is opened anew when the way of naming topics changes."""
+    session = opened(A)
+    plan = session.next(by_ids=False, sessions=True)
+    assert (plan.session_id, plan.epoch, plan.full) == (77, 0, True)
+
+
+def test_old_brokers_have_no_sessions() -> None:
+    """Below version 7 every request is full, and says so."""
+    session = FetchSession()
+    session.want(A, ask())
+    for _ in range(2):
+        plan = session.next(by_ids=False, sessions=False)
+        assert (plan.session_id, plan.epoch, plan.full) == (0, -1, True)
+
+
+def test_epochs_wrap_to_one() -> None:
+    """0 would open another session."""
+    session = opened(A)
+    session._epoch = 2**31 - 1
+    session.next(by_ids=True, sessions=True)
+    session.accept(77)
+    assert session.next(by_ids=True, sessions=True).epoch == 1
+
+
+def test_closing_names_the_session_once() -> None:
+    """And there is nothing to close where there is none."""
+    session = opened(A)
+    plan = session.close()
+    assert plan is not None
+    assert (plan.session_id, plan.epoch, plan.asks) == (77, -1, [])
+    assert session.close() is None
+    assert FetchSession().close() is None
+
+
+@pytest.mark.parametrize("epochs", [True, False])
+def test_partitions_are_grouped_by_topic(epochs: bool) -> None:
+    """As a request has them."""
+    c = TopicPartition("a", 4)
+    topics = fetch_topics([(A, ask(1)), (B, ask(2)), (c, ask(3))], epochs=epochs)
+    assert [(t.topic, [p.partition for p in t.partitions]) for t in topics] == [
+        ("a", [0, 4]),
+        ("b", [1]),
+    ]
+    assert topics[0].partitions[0].last_fetched_epoch == (2 if epochs else -1)
+    forgotten = forgotten_topics([(A, ID), (c, ID), (A, uuid.UUID(int=2))])
+    assert [(t.topic_id, t.partitions) for t in forgotten] == [
+        (ID, [0, 4]),
+        (uuid.UUID(int=2), [0]),
+    ]

@@ -1,0 +1,226 @@
+"""Rebalance handlers: sync or async, with a deadline, and what they raise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from aiokq.consumer.rebalance_handlers import RebalanceHandlers
+from aiokq.core.errors import RequestTimeout
+from aiokq.core.types import TopicPartition
+
+TPS = frozenset((TopicPartition("t", 0),))
+
+
+@pytest.fixture
+def failures() -> list[BaseException]:
+    return []
+
+
+@pytest.fixture
+def handlers(failures: list[BaseException]) -> RebalanceHandlers:
+    return RebalanceHandlers(failures.append)
+
+
+async def test_sync_and_async_ones_are_called(handlers: RebalanceHandlers) -> None:
+    """Both are what people write."""
+    calls: list[Any] = []
+
+    async def later(partitions: Any) -> None:
+        await asyncio.sleep(0)
+        calls.append(partitions)
+
+    handlers.set(calls.append, later, None)
+    await handlers.assigned(TPS, 1)
+    await handlers.revoked(TPS, 1)
+    await handlers.lost(TPS, 1)  # falls back to on_revoked, as in Java
+    assert calls == [TPS] * 3
+
+
+async def test_one_that_is_left_out_stays(handlers: RebalanceHandlers) -> None:
+    """subscribe() with one handler must not drop the others."""
+    calls: list[str] = []
+    handlers.set(lambda tps: calls.append("a"), lambda tps: calls.append("r"), None)
+    handlers.set(None, None, lambda tps: calls.append("l"))
+    await handlers.assigned(TPS, 1)
+    await handlers.revoked(TPS, 1)
+    await handlers.lost(TPS, 1)
+    assert calls == ["a", "r", "l"]
+
+
+async def test_what_user_code_raises_is_told(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """And goes no further."""
+
+    def broken(partitions: Any) -> None:
+        raise LookupError("x")
+
+    async def times_out(partitions: Any) -> None:
+        raise TimeoutError("of its own")
+
+    handlers.set(broken, times_out, None)
+    await handlers.assigned(TPS, 1)
+    await handlers.revoked(TPS, 1)
+    assert [type(error) for error in failures] == [LookupError, TimeoutError]
+
+
+async def test_one_that_does_not_end_is_cancelled(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """The rest of the group waits."""
+
+    async def stuck(partitions: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    handlers.set(stuck, None, None)
+    await handlers.assigned(TPS, 0.001)
+    assert isinstance(failures[0], RequestTimeout)
+
+
+async def test_a_cancellation_from_inside_is_an_error_like_others(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """Awaiting a task that was cancelled raises CancelledError: it must not end the driver."""
+
+    async def awaits_a_dead_task(partitions: Any) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    handlers.set(awaits_a_dead_task, None, None)
+    await handlers.assigned(TPS, 1)
+    assert isinstance(failures[0], RuntimeError)
+
+
+async def test_a_cancellation_from_outside_is_raised_again(handlers: RebalanceHandlers) -> None:
+    """Closing must be able to end it."""
+
+    async def stuck(partitions: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    handlers.set(stuck, None, None)
+    task = asyncio.get_running_loop().create_task(handlers.assigned(TPS, 60))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+class PanicError(BaseException):
+    """As the panics of Rust extensions are."""
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (StopIteration("not a record"), RuntimeError),
+        (StopAsyncIteration(), RuntimeError),
+        (asyncio.CancelledError(), RuntimeError),
+        (GeneratorExit(), RuntimeError),
+        (PanicError(), PanicError),
+    ],
+)
+async def test_anything_that_a_handler_raises_is_told_so_that_a_reader_can_raise_it(
+    handlers: RebalanceHandlers,
+    failures: list[BaseException],
+    raised: BaseException,
+    told: type[BaseException],
+) -> None:
+    """A StopIteration in a coroutine is its result: readers were given it as a record."""
+
+    def broken(partitions: Any) -> None:
+        raise raised
+
+    handlers.set(broken, None, None)
+    await handlers.assigned(TPS, 1)
+    (failure,) = failures
+    assert type(failure) is told
+    assert raised in (failure, failure.__cause__)
+
+
+async def test_a_handler_that_ends_the_program_ends_it(handlers: RebalanceHandlers) -> None:
+    """`sys.exit()` in a handler is no error of the handler's."""
+
+    def broken(partitions: Any) -> None:
+        raise SystemExit(2)
+
+    handlers.set(broken, None, None)
+    with pytest.raises(SystemExit):
+        await handlers.assigned(TPS, 1)
+
+
+@pytest.mark.parametrize("step", ["assigned", "revoked", "lost"])
+async def test_a_generator_exit_of_an_async_handler_is_told(
+    handlers: RebalanceHandlers, failures: list[BaseException], step: str
+) -> None:
+    """It was taken for the closing of the member's coroutine: the member stopped in silence."""
+    raised = GeneratorExit()
+
+    async def broken(partitions: Any) -> None:
+        await asyncio.sleep(0)
+        raise raised
+
+    handlers.set(broken, broken, broken)
+    await getattr(handlers, step)(TPS, 1)
+    (failure,) = failures
+    assert type(failure) is RuntimeError
+    assert failure.__cause__ is raised
+
+
+async def test_a_generator_exit_of_a_future_is_told(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """A future has no frame that would tell whose exception it is."""
+
+    def broken(partitions: Any) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_exception(GeneratorExit())
+        return future
+
+    handlers.set(broken, None, None)
+    await handlers.assigned(TPS, 1)
+    assert type(failures[0]) is RuntimeError
+
+
+async def test_closing_is_no_failure_of_the_handler(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """What is collected behind a closed loop goes on to nothing."""
+
+    async def stuck(partitions: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    handlers.set(stuck, None, None)
+    step = handlers.assigned(TPS, 60)
+    step.send(None)
+    step.close()
+    assert failures == []
+
+
+async def test_a_reader_is_told_of_what_cannot_be_logged(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """A handler of the log raised, the reader was told nothing, and the membership ended."""
+
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the log is full")
+
+    def broken(partitions: Any) -> None:
+        raise LookupError("x")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    handlers.set(broken, None, None)
+    log, handler = logging.getLogger("aiokq.consumer"), Broken()
+    log.addHandler(handler)
+    try:
+        await handlers.assigned(TPS, 1)
+    finally:
+        log.removeHandler(handler)
+    assert [type(error) for error in failures] == [LookupError]
+    assert [type(context["exception"]) for context in told] == [OSError]

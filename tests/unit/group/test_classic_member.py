@@ -1,0 +1,648 @@
+"""A classic member, event by event: what it asks, gives up and takes, in trouble too."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from aiokq.assign.assignor import Assignor, resolve
+from aiokq.assign.model import Assignment, Subscription, Topology
+from aiokq.assign.protocol import decode_subscription, encode_assignment, encode_subscription
+from aiokq.assign.range import RangeAssignor
+from aiokq.connection.backoff import Backoff
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    FencedInstanceId,
+    RequestTimeout,
+    UnknownMemberId,
+)
+from aiokq.core.types import TopicPartition
+from aiokq.group.actions import (
+    Abandon,
+    Action,
+    Ask,
+    Fail,
+    GiveUp,
+    Lose,
+    NeedTopics,
+    Relocate,
+    Take,
+)
+from aiokq.group.classic_member import ClassicMember
+from aiokq.group.member_state import MemberConfig, MemberState
+from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiokq.wire.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from aiokq.wire.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from aiokq.wire.struct import Response
+from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupResponse
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+class Play:
+    """A member, and what the test says to it."""
+
+    def __init__(
+        self, strategy: Sequence[str | Assignor] = ("range",), instance_id: str | None = None
+    ) -> None:
+        self.now = 100.0
+        config = MemberConfig(
+            group_id="g",
+            instance_id=instance_id,
+            session_timeout=45.0,
+            rebalance_timeout=60.0,
+            heartbeat_interval=3.0,
+            request_timeout=30.0,
+        )
+        backoff = Backoff(0.1, 1.0, random.Random(1))
+        self.member = ClassicMember(config, resolve(strategy), backoff)
+        self.asked: Ask | None = None
+
+    def poll(self) -> list[Action]:
+        actions = self.member.poll(self.now)
+        for action in actions:
+            if isinstance(action, Ask):
+                self.asked = action
+        return actions
+
+    def request(self, version: int = 9) -> object:
+        assert self.asked is not None
+        return self.asked.make(version)
+
+    def answer(self, response: Response) -> list[Action]:
+        assert self.asked is not None
+        self.member.received(self.asked.ticket, response, self.now)
+        return self.poll()
+
+    def fail(self, error: Exception) -> list[Action]:
+        assert self.asked is not None
+        self.member.failed(self.asked.ticket, error, self.now)  # type: ignore[arg-type]
+        return self.poll()
+
+    def handled(self) -> list[Action]:
+        self.member.handled(self.now)
+        return self.poll()
+
+    def wait(self) -> list[Action]:
+        """Until the member wants to be polled again."""
+        when = self.member.wake_at()
+        assert when is not None
+        self.now = max(self.now, when)
+        return self.poll()
+
+    def expect(self, actions: list[Action], *kinds: type[Action]) -> None:
+        assert [type(action) for action in actions] == list(kinds), actions
+
+    # longer ways
+
+    def joined(self, *, leader: str = "other", generation: int = 1) -> list[Action]:
+        members = [
+            JoinGroupResponseMember(
+                member_id="me",
+                metadata=encode_subscription(Subscription(("t",), generation=generation)),
+            )
+        ]
+        return self.answer(
+            JoinGroupResponse(
+                generation_id=generation,
+                protocol_name=self.request().protocols[0].name,  # type: ignore[attr-defined]
+                leader=leader,
+                member_id="me",
+                members=members if leader == "me" else [],
+            )
+        )
+
+    def synced(self, *partitions: TopicPartition) -> list[Action]:
+        return self.answer(SyncGroupResponse(assignment=encode_assignment(Assignment(partitions))))
+
+    def stable(self, *partitions: TopicPartition) -> None:
+        self.member.subscribe(frozenset({"t"}), self.now)
+        self.poll()
+        self.joined()
+        self.expect(self.synced(*partitions), Take)
+        self.handled()
+        assert self.member.state is MemberState.STABLE
+        assert self.member.owned == set(partitions)
+
+
+def test_a_member_joins_syncs_and_beats() -> None:
+    """The ordinary way: one JoinGroup with every assignor, one SyncGroup, then heartbeats."""
+    play = Play(["range", "sticky"])
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.expect(play.poll(), Ask)
+    join = play.request()
+    assert isinstance(join, JoinGroupRequest)
+    assert [protocol.name for protocol in join.protocols] == ["range", "sticky"]
+    assert join.session_timeout_ms == 45_000
+    play.expect(play.answer(JoinGroupResponse(error_code=79, member_id="me")), Ask)
+    again = play.request()
+    assert isinstance(again, JoinGroupRequest)
+    assert again.member_id == "me"
+    play.expect(play.joined(), Ask)
+    assert isinstance(play.request(), SyncGroupRequest)
+    (take,) = play.synced(T0, T1)
+    assert take == Take(frozenset({T0, T1}))
+    assert play.member.owned == frozenset()  # not before the consumer has them
+    play.expect(play.handled())
+    assert play.member.owned == {T0, T1}
+    play.expect(play.wait(), Ask)
+    assert isinstance(play.request(), HeartbeatRequest)
+    assert play.now == 103.0
+    play.expect(play.answer(HeartbeatResponse()))
+    assert play.member.wake_at() == 106.0
+
+
+def test_the_leader_assigns_for_all() -> None:
+    """It needs every topic of the group, its own or not, and sends what the assignor says."""
+    play = Play(["roundrobin"])
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    members = [
+        JoinGroupResponseMember(member_id=m, metadata=encode_subscription(Subscription(topics)))
+        for m, topics in (("me", ("t",)), ("other", ("t", "u")))
+    ]
+    actions = play.answer(
+        JoinGroupResponse(
+            generation_id=3,
+            protocol_name="roundrobin",
+            leader="me",
+            member_id="me",
+            members=members,
+        )
+    )
+    assert actions == [NeedTopics(frozenset({"t", "u"}))]
+    play.member.topology(Topology({"t": 2, "u": 1}), play.now)
+    play.expect(play.poll(), Ask)
+    sync = play.request()
+    assert isinstance(sync, SyncGroupRequest)
+    assert {a.member_id for a in sync.assignments} == {"me", "other"}
+
+
+def test_a_leader_rejoins_when_its_topics_grow() -> None:
+    """Nobody else notices: without it, new partitions would never be read."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined(leader="me")
+    play.member.topology(Topology({"t": 1}), play.now)
+    play.poll()
+    play.synced(T0)
+    play.handled()
+    play.member.topology(Topology({"t": 1}), play.now)  # as it was: nothing happens
+    play.expect(play.poll())
+    play.member.topology(Topology({"t": 2}), play.now)
+    play.expect(play.poll(), GiveUp)
+    play.expect(play.handled(), Ask)
+    assert isinstance(play.request(), JoinGroupRequest)
+
+
+def test_eager_members_give_everything_up_before_they_join_again() -> None:
+    """Their partitions may be others' after the join; user code commits first, beating on."""
+    play = Play()
+    play.stable(T0)
+    play.wait()
+    (give_up,) = play.answer(HeartbeatResponse(error_code=27))
+    assert give_up == GiveUp(frozenset({T0}))
+    play.expect(play.wait(), Ask)  # while the handler runs
+    assert isinstance(play.request(), HeartbeatRequest)
+    play.expect(play.answer(HeartbeatResponse(error_code=27)))
+    play.expect(play.handled(), Ask)
+    join = play.request()
+    assert isinstance(join, JoinGroupRequest)
+    assert decode_subscription(join.protocols[0].metadata).owned == ()
+
+
+def test_cooperative_members_keep_theirs_and_join_twice() -> None:
+    """Only what is taken away stops, and a second join hands it on (KIP-429)."""
+    play = Play(["cooperative-sticky"])
+    play.stable(T0, T1)
+    play.wait()
+    play.expect(play.answer(HeartbeatResponse(error_code=27)), Ask)
+    join = play.request()
+    assert isinstance(join, JoinGroupRequest)
+    told = decode_subscription(join.protocols[0].metadata)
+    assert (told.owned, told.generation) == ((T0, T1), 1)
+    play.joined(generation=2)
+    assert play.synced(T0, T2) == [GiveUp(frozenset({T1}))]
+    assert play.handled() == [Take(frozenset({T2}))]
+    assert play.member.owned == {T0}
+    play.expect(play.handled(), Ask)
+    assert isinstance(play.request(), JoinGroupRequest)
+    assert play.member.owned == {T0, T2}
+
+
+def test_an_unknown_member_loses_its_partitions_and_joins_as_a_new_one() -> None:
+    """Evicted meanwhile: somebody else reads them, so commits must not be tried."""
+    play = Play()
+    play.stable(T0)
+    play.wait()
+    (lose,) = play.answer(HeartbeatResponse(error_code=25))
+    assert isinstance(lose, Lose)
+    assert lose.partitions == {T0}
+    assert isinstance(lose.error, UnknownMemberId)
+    assert play.member.group_metadata.generation == -1
+    play.handled()
+    play.expect(play.wait(), Ask)
+    join = play.request()
+    assert isinstance(join, JoinGroupRequest)
+    assert join.member_id == ""
+
+
+def test_a_stale_generation_keeps_its_member_id() -> None:
+    """The group went on without it, but the coordinator still knows it."""
+    play = Play()
+    play.stable(T0)
+    play.wait()
+    play.expect(play.answer(HeartbeatResponse(error_code=22)), Lose)
+    play.handled()
+    play.wait()
+    join = play.request()
+    assert isinstance(join, JoinGroupRequest)
+    assert join.member_id == "me"
+
+
+def test_expelled_while_user_code_gives_partitions_up() -> None:
+    """The handler is let end; what it gave up is not lost on top."""
+    play = Play()
+    play.stable(T0)
+    play.wait()
+    play.answer(HeartbeatResponse(error_code=27))
+    play.wait()
+    play.expect(play.answer(HeartbeatResponse(error_code=25)))
+    play.expect(play.handled())
+    play.expect(play.wait(), Ask)
+    assert isinstance(play.request(), JoinGroupRequest)
+
+
+def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
+    """Membership outlives the move: no partition is given up for it."""
+    play = Play()
+    play.stable(T0)
+    play.wait()
+    play.expect(play.answer(HeartbeatResponse(error_code=16)), Relocate)
+    play.expect(play.wait(), Ask)
+    play.expect(play.fail(ConnectionLost("gone")), Relocate)
+    play.expect(play.wait(), Ask)
+    play.expect(play.fail(RequestTimeout()), Relocate)
+    play.expect(play.wait(), Ask)
+    play.expect(play.answer(HeartbeatResponse(error_code=14)))  # loading: the same node
+    play.expect(play.wait(), Ask)
+    play.expect(play.answer(HeartbeatResponse()))
+    assert play.member.state is MemberState.STABLE
+    assert play.member.owned == {T0}
+
+
+def test_a_lost_answer_to_a_sync_means_joining_again() -> None:
+    """Nobody knows whether the assignment was given out; the join finds out."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined()
+    play.expect(play.fail(ConnectionLost("gone")), Relocate)
+    play.expect(play.wait(), Ask)
+    join = play.request()
+    assert isinstance(join, JoinGroupRequest)
+    assert join.member_id == "me"
+
+
+@pytest.mark.parametrize("code", [82, 24, 26, 30, 81, 23])
+def test_what_repeating_does_not_mend_ends_membership(code: int) -> None:
+    """The user is told once, and nothing is asked any more."""
+    play = Play()
+    play.stable(T0)
+    play.wait()
+    actions = play.answer(HeartbeatResponse(error_code=code))
+    play.expect(actions, Fail, Lose)
+    play.expect(play.handled())
+    assert play.member.state is MemberState.FAILED
+    assert play.member.wake_at() is None
+    if code == 82:
+        assert isinstance(actions[0], Fail)
+        assert isinstance(actions[0].error, FencedInstanceId)
+
+
+def test_leaving_gives_up_then_says_goodbye() -> None:
+    """The others take over at once, not when the session ends."""
+    play = Play()
+    play.stable(T0)
+    play.member.leave(play.now)
+    play.expect(play.poll(), GiveUp)
+    play.expect(play.handled(), Ask)
+    leave = play.request(5)
+    assert isinstance(leave, LeaveGroupRequest)
+    assert leave.members[0].member_id == "me"
+    old = play.request(2)
+    assert isinstance(old, LeaveGroupRequest)
+    assert old.member_id == "me"
+    play.expect(play.answer(LeaveGroupResponse()))
+    assert play.member.state is MemberState.OUT
+
+
+def test_leaving_does_not_wait_for_a_join_in_flight() -> None:
+    """A join is answered when the whole group has joined: closing must not wait for that."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.answer(JoinGroupResponse(error_code=79, member_id="me"))
+    late = play.asked
+    assert late is not None
+    play.member.leave(play.now)
+    play.expect(play.poll(), Abandon, Ask)
+    assert isinstance(play.request(5), LeaveGroupRequest)
+    play.member.received(late.ticket, JoinGroupResponse(member_id="me", protocol_name="range"), 0)
+    assert play.member.state is MemberState.LEAVING
+
+
+def test_a_goodbye_that_is_lost_is_not_repeated() -> None:
+    """The session timeout does it: closing has its bound."""
+    play = Play()
+    play.stable()
+    play.member.leave(play.now)
+    play.expect(play.poll(), Ask)
+    play.fail(ConnectionLost("gone"))
+    assert play.member.state is MemberState.OUT
+
+
+def test_a_static_member_stays_away_without_a_word() -> None:
+    """So that its restart rebalances nobody (KIP-345)."""
+    play = Play(instance_id="i1")
+    play.stable(T0)
+    play.member.leave(play.now)
+    play.expect(play.poll(), GiveUp)
+    play.expect(play.handled())
+    assert play.member.state is MemberState.OUT
+
+
+def test_a_leader_that_is_told_to_skip_keeps_the_assignment_but_watches_the_topics() -> None:
+    """A restarted static leader; another assignment would rebalance all (KIP-814)."""
+    play = Play(instance_id="i1")
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    member = JoinGroupResponseMember(
+        member_id="me", metadata=encode_subscription(Subscription(("t",)))
+    )
+    actions = play.answer(
+        JoinGroupResponse(
+            generation_id=4,
+            protocol_name="range",
+            leader="me",
+            member_id="me",
+            members=[member],
+            skip_assignment=True,
+        )
+    )
+    play.expect(actions, NeedTopics, Ask)
+    sync = play.request()
+    assert isinstance(sync, SyncGroupRequest)
+    assert sync.assignments == []
+    play.member.topology(Topology({"t": 1}), play.now)
+    play.synced(T0)
+    play.handled()
+    play.member.topology(Topology({"t": 2}), play.now)
+    play.expect(play.poll(), GiveUp)
+
+
+def test_a_changed_subscription_joins_again_when_the_present_way_ends() -> None:
+    """Subscribing while a join is in flight must neither be lost nor disturb it."""
+    play = Play(["cooperative-sticky"])
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.request()
+    play.member.subscribe(frozenset({"t", "u"}), play.now)
+    play.expect(play.poll())
+    play.joined()
+    play.synced(T0)
+    play.expect(play.handled(), Ask)
+    join = play.request()
+    assert isinstance(join, JoinGroupRequest)
+    assert decode_subscription(join.protocols[0].metadata).topics == ("t", "u")
+
+
+def test_topics_that_are_unsubscribed_are_given_up_before_the_join() -> None:
+    """Cooperative too: the member itself wants them no more."""
+    play = Play(["cooperative-sticky"])
+    play.stable(T0)
+    play.member.subscribe(frozenset({"u"}), play.now)
+    assert play.poll() == [GiveUp(frozenset({T0}))]
+
+
+def test_an_assignor_that_raises_ends_membership_with_its_error() -> None:
+    """Its author must see it; going on would leave the group without assignment for ever."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined(leader="me")
+    play.member.topology(Topology({"t": None}), play.now)  # type: ignore[dict-item]
+    (fail,) = play.poll()
+    assert isinstance(fail, Fail)
+    assert "assignor 'range' failed" in str(fail.error)
+
+
+class PanicError(BaseException):
+    """As the panics of Rust extensions are."""
+
+
+@pytest.mark.parametrize("raised", [PanicError(), asyncio.CancelledError(), StopIteration()])
+@pytest.mark.parametrize("method", ["user_data", "assign", "assigned"])
+def test_whatever_an_assignor_raises_ends_membership_with_its_error(
+    method: str, raised: BaseException
+) -> None:
+    """A CancelledError ended the driver without a word, and readers waited for ever."""
+
+    def broken(*args: Any) -> Any:
+        raise raised
+
+    play = Play([type("Broken", (RangeAssignor,), {method: broken})()])
+    play.member.subscribe(frozenset({"t"}), play.now)
+    actions = play.poll()
+    if method != "user_data":
+        play.joined(leader="me")
+        play.member.topology(Topology({"t": 1}), play.now)
+        actions = play.poll()
+    if method == "assigned":
+        actions = play.synced(T0)
+    (fail,) = actions
+    assert isinstance(fail, Fail)
+    assert "assignor 'range' failed" in str(fail.error)
+    assert fail.error.__cause__ is raised
+
+
+def test_bytes_that_are_no_subscription_or_assignment_end_membership() -> None:
+    """Another member's, or another leader's: typed, never a crash of the driver."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined()
+    play.expect(play.answer(SyncGroupResponse(assignment=b"\x00")), Fail)
+
+
+def test_leaving_as_lost_says_why() -> None:
+    """max.poll.interval.ms ran out: what is owned is lost, not given up in order."""
+    play = Play()
+    play.stable(T0)
+    play.member.leave(play.now, lost=RequestTimeout("no record was asked for"))
+    play.expect(play.poll(), Lose)
+    play.expect(play.handled(), Ask)
+    leave = play.request(5)
+    assert isinstance(leave, LeaveGroupRequest)
+    assert "no record was asked for" in (leave.members[0].reason or "")
+    play.answer(LeaveGroupResponse())
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.expect(play.poll(), Ask)
+    assert isinstance(play.request(), JoinGroupRequest)
+
+
+def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_return() -> None:
+    """They are another's in the generation it comes back to: both would read them."""
+    play = Play(["cooperative-sticky"])
+    play.stable(T0, T1)
+    play.wait()
+    play.answer(HeartbeatResponse(error_code=27))
+    play.joined(generation=2)
+    assert play.synced(T0, T2) == [GiveUp(frozenset({T1}))]
+    play.member.leave(play.now)
+    assert play.handled() == [GiveUp(frozenset({T0}))]
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.expect(play.handled(), Ask)
+    play.joined(generation=3)
+    assert play.synced(T0) == [Take(frozenset({T0}))]
+    play.expect(play.handled())
+    assert play.member.state is MemberState.STABLE
+    assert play.member.owned == {T0}
+
+
+def test_a_heartbeat_that_was_in_flight_when_the_join_began_does_not_ask_for_another() -> None:
+    """Its answer speaks of the rebalance that the join is for: a second would stop all again."""
+    play = Play(["cooperative-sticky"])
+    play.stable(T0)
+    play.wait()
+    play.member.subscribe(frozenset({"t", "u"}), play.now)
+    play.expect(play.poll())
+    play.expect(play.answer(HeartbeatResponse(error_code=27)), Ask)
+    play.joined(generation=2)
+    play.expect(play.synced(T0), Take)
+    play.expect(play.handled())
+    assert play.member.state is MemberState.STABLE
+
+
+def leading(play: Play, *partitions: TopicPartition) -> None:
+    """It has these, and has to assign in the next generation."""
+    play.stable(*partitions)
+    play.wait()
+    play.answer(HeartbeatResponse(error_code=27))
+    play.expect(play.joined(leader="me", generation=2), NeedTopics)
+    assert play.member.state is MemberState.ASSIGNING
+
+
+def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment_first() -> None:
+    """They wait for it, and the coordinator takes no commit before: what is given up needs one."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.leave(play.now)
+    play.expect(play.poll())
+    play.member.topology(Topology({"t": 2}), play.now)
+    play.expect(play.poll(), Ask)
+    assert isinstance(play.request(), SyncGroupRequest)
+    assert play.synced(T0, T1) == [GiveUp(frozenset({T0}))]
+    play.expect(play.handled(), Ask)
+    assert isinstance(play.request(), LeaveGroupRequest)
+
+
+def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive() -> None:
+    """The group is in another rebalance by then, and needs nothing from who goes."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.topology(Topology({"t": 2}), play.now)
+    play.expect(play.poll(), Ask)
+    play.member.leave(play.now)
+    play.expect(play.poll())
+    assert play.answer(SyncGroupResponse(error_code=27)) == [GiveUp(frozenset({T0}))]
+    play.member.handled(play.now)
+    play.expect(play.wait(), Ask)
+    assert isinstance(play.request(), LeaveGroupRequest)
+
+
+def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
+    """max.poll.interval.ms ran out: whoever does not read is no use as a leader."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.leave(play.now, lost=RequestTimeout("too slow"))
+    play.expect(play.poll(), Lose)
+
+
+def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
+    """It would assign for ever, beating, with the whole group waiting for it."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined(leader="me")
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.poll(), Fail)
+    assert play.member.state is MemberState.FAILED
+    assert play.member.group_metadata.generation == -1
+
+
+@pytest.mark.parametrize("owned", [(), (T0,)])
+def test_a_leader_that_failed_says_goodbye_when_it_closes(
+    owned: tuple[TopicPartition, ...],
+) -> None:
+    """The others waited for its assignment until its session ended, 45 s after it had gone."""
+    play = Play(["cooperative-sticky"])
+    leading(play, *owned)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.poll(), Fail, *([Lose] if owned else []))
+    play.member.leave(play.now)
+    play.expect(play.handled() if owned else play.poll(), Ask)
+    assert isinstance(play.request(), LeaveGroupRequest)
+    play.answer(LeaveGroupResponse())
+    assert play.member.state is MemberState.OUT
+
+
+@pytest.mark.parametrize("code", [0, 25])
+def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int) -> None:
+    """It forgot why, or joined again behind the back of a user who was told that it had ended."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined(leader="me")
+    play.expect(play.wait(), Ask)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.answer(HeartbeatResponse(error_code=code)), Fail)
+    assert play.member.state is MemberState.FAILED
+    assert isinstance(play.member.error, AuthenticationFailed)
+
+
+def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
+    """Nobody is to be told of what nobody wants any more."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.leave(play.now)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    assert play.poll() == [GiveUp(frozenset({T0}))]
+
+
+def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
+    """What was asked in an earlier generation is not this one's matter."""
+    play = Play()
+    play.stable(T0)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.poll())
+    assert play.member.state is MemberState.STABLE
+
+
+def test_who_subscribes_while_it_is_thrown_out_joins_again_and_keeps_nothing() -> None:
+    """It was a member that owned nothing, with partitions that nobody read."""
+    for topics in ({"t"}, {"t", "u"}):
+        play = Play()
+        play.stable(T0)
+        play.member.leave(play.now, lost=RequestTimeout("too slow"))
+        play.expect(play.poll(), Lose)
+        play.member.subscribe(frozenset(topics), play.now)
+        play.expect(play.poll())
+        play.expect(play.handled(), Ask)
+        assert isinstance(play.request(), JoinGroupRequest)

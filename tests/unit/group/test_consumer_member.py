@@ -1,0 +1,444 @@
+"""A member of the consumer protocol, heartbeat by heartbeat (KIP-848)."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import pytest
+
+from aiokq.connection.backoff import Backoff
+from aiokq.core.errors import (
+    ConnectionLost,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    UnreleasedInstanceId,
+    UnsupportedVersion,
+)
+from aiokq.core.types import TopicPartition
+from aiokq.group.actions import Action, Ask, Fail, GiveUp, Lose, NeedNames, Relocate, Take
+from aiokq.group.consumer_member import ConsumerMember
+from aiokq.group.member_state import MemberConfig, MemberState
+from aiokq.wire.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatAssignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+
+T, U = UUID(int=1), UUID(int=2)
+NAMES = {T: "t", U: "u"}
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+class Play:
+    """A member, and what the test says to it."""
+
+    def __init__(self, instance_id: str | None = None) -> None:
+        self.now = 100.0
+        config = MemberConfig(
+            group_id="g",
+            instance_id=instance_id,
+            session_timeout=45.0,
+            rebalance_timeout=60.0,
+            heartbeat_interval=3.0,
+            request_timeout=30.0,
+            rack="r1",
+            remote_assignor="range",
+        )
+        self.member = ConsumerMember(config, "aiokq-1", Backoff(0.1, 1.0, random.Random(1)))
+        self.asked: Ask | None = None
+
+    def poll(self) -> list[Action]:
+        actions = self.member.poll(self.now)
+        for action in actions:
+            if isinstance(action, Ask):
+                self.asked = action
+        return actions
+
+    def request(self, version: int = 1) -> ConsumerGroupHeartbeatRequest:
+        assert self.asked is not None
+        request = self.asked.make(version)
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        return request
+
+    def answer(
+        self,
+        epoch: int = 1,
+        assigned: dict[UUID, list[int]] | None = None,
+        error: int = 0,
+        member_id: str | None = "aiokq-1",
+    ) -> list[Action]:
+        assert self.asked is not None
+        self.request()  # as the driver does before there can be an answer
+        assignment = None
+        if assigned is not None:
+            assignment = ConsumerGroupHeartbeatAssignment(
+                topic_partitions=[
+                    ConsumerGroupHeartbeatTopicPartitions(topic_id=topic, partitions=numbers)
+                    for topic, numbers in assigned.items()
+                ]
+            )
+        response = ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=error,
+            member_id=member_id,
+            member_epoch=epoch,
+            heartbeat_interval_ms=5000,
+            assignment=assignment,
+        )
+        self.member.received(self.asked.ticket, response, self.now)
+        return self.poll()
+
+    def fail(self, error: Exception) -> list[Action]:
+        assert self.asked is not None
+        self.request()
+        self.member.failed(self.asked.ticket, error, self.now)  # type: ignore[arg-type]
+        return self.poll()
+
+    def handled(self) -> list[Action]:
+        self.member.handled(self.now)
+        return self.poll()
+
+    def wait(self) -> list[Action]:
+        when = self.member.wake_at()
+        assert when is not None
+        self.now = max(self.now, when)
+        return self.poll()
+
+    def expect(self, actions: list[Action], *kinds: type[Action]) -> None:
+        assert [type(action) for action in actions] == list(kinds), actions
+
+    def owned_as_told(self) -> dict[UUID, list[int]] | None:
+        told = self.request().topic_partitions
+        return None if told is None else {t.topic_id: t.partitions for t in told}
+
+    def stable(self, **assigned: list[int]) -> None:
+        """A member that has these partitions and has said so."""
+        ids = {name: topic_id for topic_id, name in NAMES.items()}
+        self.member.named(NAMES, self.now)
+        self.member.subscribe(frozenset(NAMES.values()), self.now)
+        self.poll()
+        self.expect(self.answer(1, {ids[name]: n for name, n in assigned.items()}), Take)
+        self.expect(self.handled(), Ask)
+        self.expect(self.answer(1))
+        assert self.member.state is MemberState.STABLE
+
+
+def test_a_member_joins_with_everything_and_then_says_what_changed() -> None:
+    """Epoch 0 wants all fields; a heartbeat without news is nearly empty."""
+    play = Play()
+    play.member.named(NAMES, play.now)
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.expect(play.poll(), Ask)
+    join = play.request()
+    assert (join.member_id, join.member_epoch, join.rack_id) == ("aiokq-1", 0, "r1")
+    assert (join.rebalance_timeout_ms, join.server_assignor) == (60_000, "range")
+    assert (join.subscribed_topic_names, join.topic_partitions) == (["t"], [])
+    assert play.answer(1, {T: [0, 1]}) == [Take(frozenset({T0, T1}))]
+    play.expect(play.handled(), Ask)  # at once: others may wait for the acknowledgement
+    assert play.owned_as_told() == {T: [0, 1]}
+    assert play.request().subscribed_topic_names is None
+    play.expect(play.answer(1))
+    play.expect(play.wait(), Ask)
+    assert play.now == 105.0
+    quiet = play.request()
+    assert quiet.topic_partitions is None
+    assert quiet.rebalance_timeout_ms == -1
+    assert (quiet.member_epoch, quiet.rack_id, quiet.server_assignor) == (1, None, None)
+
+
+def test_what_is_taken_away_goes_before_what_is_new_comes() -> None:
+    """And is acknowledged only when user code has let go of it."""
+    play = Play()
+    play.stable(t=[0, 1])
+    play.wait()
+    assert play.answer(2, {T: [0], U: [0]}) == [GiveUp(frozenset({T1}))]
+    play.expect(play.wait(), Ask)  # beats while user code runs
+    assert play.owned_as_told() == {T: [0, 1]}
+    play.expect(play.answer(2))
+    assert play.handled() == [Take(frozenset({U0}))]
+    play.expect(play.handled(), Ask)
+    assert play.owned_as_told() == {T: [0], U: [0]}
+    assert play.member.group_metadata.generation == 2
+
+
+def test_an_assignment_that_changes_meanwhile_is_the_one_that_counts() -> None:
+    """Two rebalances in a row: nothing is taken that is not assigned any more."""
+    play = Play()
+    play.stable(t=[0, 1])
+    play.wait()
+    play.answer(2, {T: [0], U: [0]})
+    play.wait()
+    play.expect(play.answer(3, {T: [0]}))
+    play.expect(play.handled(), Ask)
+    assert play.owned_as_told() == {T: [0]}
+
+
+def test_topics_without_a_known_name_wait_for_it_and_the_others_do_not() -> None:
+    """The broker speaks of ids; metadata that names them may be a moment behind."""
+    play = Play()
+    play.member.named({T: "t"}, play.now)
+    play.member.subscribe(frozenset({"t", "u"}), play.now)
+    play.poll()
+    assert play.answer(1, {T: [0], U: [0]}) == [NeedNames(frozenset({U})), Take(frozenset({T0}))]
+    need, ask = play.handled()
+    assert isinstance(need, NeedNames)
+    assert isinstance(ask, Ask)
+    assert play.owned_as_told() == {T: [0]}
+    play.answer(1)
+    play.member.named({U: "u"}, play.now)
+    assert play.poll() == [Take(frozenset({U0}))]
+    play.expect(play.handled(), Ask)
+    assert play.owned_as_told() == {T: [0], U: [0]}
+
+
+def test_after_a_lost_answer_everything_is_said_again() -> None:
+    """Whether the broker heard the last one is not known; it compares with what it knows."""
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    play.expect(play.fail(ConnectionLost("gone")), Relocate)
+    play.expect(play.wait(), Ask)
+    again = play.request()
+    assert (again.member_epoch, again.rebalance_timeout_ms) == (1, 60_000)
+    assert play.owned_as_told() == {T: [0]}
+    play.expect(play.answer(1))
+    assert play.member.owned == {T0}
+
+
+@pytest.mark.parametrize("code", [25, 110, 69])
+def test_a_fenced_member_loses_its_partitions_and_joins_at_epoch_zero(code: int) -> None:
+    """Its partitions are others' already; its id stays its own.
+
+    69: it was fenced, and the others' group became a classic one, which its join may upgrade.
+    """
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    (lose,) = play.answer(0, error=code)
+    assert isinstance(lose, Lose)
+    assert lose.partitions == {T0}
+    if code == 110:
+        assert isinstance(lose.error, FencedMemberEpoch)
+    assert play.member.group_metadata.generation == -1
+    assert play.member.wake_at() is None  # the user is told first
+    play.handled()
+    play.expect(play.wait(), Ask)
+    join = play.request()
+    assert (join.member_id, join.member_epoch, join.topic_partitions) == ("aiokq-1", 0, [])
+    assert join.subscribed_topic_names == ["t", "u"]
+
+
+def test_a_coordinator_that_moves_or_loads_is_asked_again() -> None:
+    """No partition is given up for it."""
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    play.expect(play.answer(0, error=16), Relocate)
+    play.expect(play.wait(), Ask)
+    play.expect(play.answer(0, error=14))
+    play.expect(play.wait(), Ask)
+    play.expect(play.answer(1))
+    assert play.member.owned == {T0}
+
+
+@pytest.mark.parametrize(("code", "kind"), [(69, GroupIdNotFound), (42, None), (112, None)])
+def test_what_repeating_does_not_mend_ends_membership(code: int, kind: type | None) -> None:
+    """69 among it: the group is a classic one, and the driver may become a classic member."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    (fail,) = play.answer(0, error=code)
+    assert isinstance(fail, Fail)
+    assert kind is None or isinstance(fail.error, kind)
+    assert play.member.wake_at() is None
+
+
+def test_the_successor_of_a_killed_static_member_waits_for_its_place() -> None:
+    """The broker frees it after a session; later, somebody else holds the instance id."""
+    play = Play(instance_id="i1")
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    began = play.now
+    while play.now < began + 50.0:
+        play.expect(play.answer(0, error=111))
+        play.expect(play.wait(), Ask)
+        assert play.request().member_epoch == 0
+    (fail,) = play.answer(0, error=111)
+    assert isinstance(fail, Fail)
+    assert isinstance(fail.error, UnreleasedInstanceId)
+
+
+def test_a_group_that_takes_no_consumer_ends_membership() -> None:
+    """The driver falls back by this error, too; only who was a member joins again by itself."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    (fail,) = play.answer(0, error=69)
+    assert isinstance(fail, Fail)
+
+
+def test_a_broker_without_the_protocol_ends_membership() -> None:
+    """The driver falls back by this error."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    (fail,) = play.fail(UnsupportedVersion("no ConsumerGroupHeartbeat"))
+    assert isinstance(fail, Fail)
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i1", -2)])
+def test_leaving_gives_up_then_says_goodbye(instance_id: str | None, epoch: int) -> None:
+    """A static member says that it will be back."""
+    play = Play(instance_id)
+    play.stable(t=[0])
+    play.member.leave(play.now)
+    assert play.poll() == [GiveUp(frozenset({T0}))]
+    play.expect(play.handled(), Ask)
+    leave = play.request()
+    assert (leave.member_epoch, leave.instance_id) == (epoch, instance_id)
+    play.expect(play.answer(epoch))
+    assert play.member.state is MemberState.OUT
+
+
+def test_a_lost_goodbye_is_not_repeated() -> None:
+    """Closing has its bound; the session timeout does the rest."""
+    play = Play()
+    play.stable()
+    play.member.leave(play.now)
+    play.expect(play.poll(), Ask)
+    play.fail(ConnectionLost("gone"))
+    assert play.member.state is MemberState.OUT
+
+
+def test_a_broker_that_names_its_members_gives_the_id() -> None:
+    """Heartbeat version 0: what it answers is what it knows the member by."""
+    play = Play()
+    play.member.named(NAMES, play.now)
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.answer(1, {T: [0]}, member_id="named-by-broker")
+    play.handled()
+    assert play.request(0).member_id == "named-by-broker"
+    assert play.member.group_metadata.member_id == "named-by-broker"
+
+
+def test_who_leaves_during_its_first_join_does_so_by_its_id_on_any_version() -> None:
+    """Under heartbeat version 0 it had none yet: it stayed in the group until its session ended."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    assert play.request(0).member_id == "aiokq-1"
+    play.member.leave(play.now)
+    play.expect(play.poll(), Ask)
+    assert play.request(0).member_epoch == -1
+    assert play.request(0).member_id == "aiokq-1"
+
+
+def test_a_changed_subscription_is_said_at_once() -> None:
+    """Names and regular expression; a pattern that is dropped is said to be."""
+    play = Play()
+    play.stable(t=[0])
+    play.member.subscribe(frozenset(), play.now, regex="t.*")
+    play.expect(play.poll(), Ask)
+    told = play.request()
+    assert (told.subscribed_topic_names, told.subscribed_topic_regex) == ([], "t.*")
+    play.answer(1)
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.expect(play.poll(), Ask)
+    told = play.request()
+    assert (told.subscribed_topic_names, told.subscribed_topic_regex) == (["t"], "")
+
+
+def test_the_answer_to_an_earlier_heartbeat_does_not_bring_a_leaving_member_back() -> None:
+    """A heartbeat that was in flight when it left must not bring it back."""
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    late = play.asked
+    assert late is not None
+    play.member.leave(play.now)
+    play.member.received(
+        late.ticket,
+        ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0, error_code=0, member_epoch=9, heartbeat_interval_ms=1
+        ),
+        play.now,
+    )
+    assert play.poll() == [GiveUp(frozenset({T0}))]
+    assert play.member.state is MemberState.PREPARING
+
+
+def test_a_member_that_leaves_while_its_heartbeat_is_under_way_commits_at_the_new_epoch() -> None:
+    """An answer that is not waited for may bring an epoch: without it the last commit is stale,
+    and the next heartbeat fenced."""
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    play.member.leave(play.now)
+    assert play.poll() == [GiveUp(frozenset({T0}))]
+    play.expect(play.answer(2))
+    assert play.member.group_metadata.generation == 2
+    play.expect(play.handled(), Ask)
+    assert play.request().member_epoch == -1
+
+
+def test_a_goodbye_does_not_wait_for_the_heartbeat_under_way() -> None:
+    """Nor is that one's answer taken for the goodbye's."""
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    earlier = play.asked
+    play.member.leave(play.now)
+    play.poll()
+    play.expect(play.handled(), Ask)
+    assert play.request().member_epoch == -1
+    goodbye, play.asked = play.asked, earlier
+    play.expect(play.answer(2))
+    assert play.member.state is MemberState.LEAVING
+    play.asked = goodbye
+    play.answer(-1)
+    assert play.member.state is MemberState.OUT
+
+
+def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Up to a session: whoever restarted it wonders why nothing is read."""
+    play = Play(instance_id="i1")
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    for _ in range(3):
+        play.expect(play.answer(0, error=111))
+        play.expect(play.wait(), Ask)
+    waits = [r for r in caplog.records if "waits for its place" in r.message]
+    assert len(waits) == 1
+    assert "instance=i1" in waits[0].message
+
+
+def test_what_is_assigned_while_a_member_goes_counts_when_it_stays_after_all() -> None:
+    """Unsubscribed and subscribed again within one handler: it took back what was another's."""
+    play = Play()
+    play.stable(t=[0, 1])
+    play.member.leave(play.now)
+    assert play.poll() == [GiveUp(frozenset({T0, T1}))]
+    play.wait()
+    play.answer(2, {T: [0]})
+    play.member.subscribe(frozenset(NAMES.values()), play.now)
+    play.expect(play.handled(), Ask)
+    everything = play.request()
+    assert (everything.member_epoch, everything.rebalance_timeout_ms) == (2, 60_000)
+    assert play.owned_as_told() == {}
+    assert play.answer(2, {T: [0]}) == [Take(frozenset({T0}))]
+
+
+def test_who_subscribes_while_it_is_thrown_out_says_that_it_has_nothing() -> None:
+    """It was a member that owned nothing, with partitions that nobody read."""
+    play = Play()
+    play.stable(t=[0])
+    play.member.leave(play.now, lost=ConnectionLost("too slow"))
+    play.expect(play.poll(), Lose)
+    play.member.subscribe(frozenset(NAMES.values()), play.now)
+    play.expect(play.poll())
+    play.expect(play.handled(), Ask)
+    assert play.owned_as_told() == {}
+    assert play.answer(1, {T: [0]}) == [Take(frozenset({T0}))]
