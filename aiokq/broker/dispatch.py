@@ -5,12 +5,12 @@ Owns no state of the broker; a connection's order, limits and counters are `conn
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers import APIS, Handler
+from aiokq.broker.handlers import APIS
 from aiokq.broker.handlers.call import Call
 from aiokq.connection.request_context import CloseConnection, RequestContext
+from aiokq.connection.turn import REQUESTS_PER_TURN
 from aiokq.core.errors import UnsupportedVersion
 from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
 from aiokq.wire.catalog import api as request_class
@@ -20,32 +20,35 @@ from aiokq.wire.frames import RequestHeader, decode_request_header, encode_respo
 from aiokq.wire.struct import Request, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from aiokq.broker.handlers.areas import Areas, Handler
+    from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
+    from aiokq.core.counters import BrokerCounters
 
-    from aiokq.broker.node import BrokerNode
-
-__all__ = ["Dispatcher"]
+__all__ = ["BATCHES_A_REQUEST", "REQUESTS_PER_TURN", "Dispatcher"]
 
 PRODUCE: Final = 0
 API_VERSIONS: Final = 18
 
-REQUESTS_PER_TURN: Final = 64
-"""Requests begun in one turn of the loop. A client that pipelines has the rest later, so that
-others are heard in between."""
-
 BATCHES_A_REQUEST: Final = 16
-"""So many appended batches count there as one request more: one may have a thousand."""
+"""Appended batches that count as one more request of a turn; a request may have a thousand."""
 
 
 class Dispatcher:
-    """Implements `connection.RequestHandler` for one node."""
+    """Implements `connection.RequestHandler` for one node.
 
-    def __init__(self, node: BrokerNode) -> None:
-        self._node = node
-        self._legacy = node.settings.legacy
+    Args:
+        areas: of the node, for its handlers.
+        counters: the node's metrics.
+        legacy: whether the versions that Kafka 4 dropped are served.
+    """
+
+    def __init__(self, areas: Areas, counters: BrokerCounters, *, legacy: bool) -> None:
+        self._areas = areas
+        self._turn = areas.turn
+        self._counters = counters
+        self._legacy = legacy
         self._routes: dict[tuple[int, int], tuple[type[Request[Response]], Handler]] = {}
-        self._left_in_turn = REQUESTS_PER_TURN
-        self._ordinary: Callable[[BrokerNode, memoryview], list[Fragment] | None] | None = None
+        self._ordinary: OrdinaryProduce | None = None
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Answer one request.
@@ -54,11 +57,10 @@ class Dispatcher:
             CloseConnection: an API or version that is not served; Kafka closes here too.
             ProtocolError: the frame is no request.
         """
-        if self._left_in_turn <= 0:
-            await asyncio.sleep(0)
-        if self._left_in_turn == REQUESTS_PER_TURN:
-            asyncio.get_running_loop().call_soon(self._begin_turn)
-        self._left_in_turn -= 1
+        turn = self._turn
+        if turn.is_over:
+            await turn.next()
+        turn.spend(1)
         if len(frame) > 1 and frame[1] == PRODUCE and not frame[0]:
             answer = self._answer_ordinary(frame)
             if answer is not None:
@@ -73,28 +75,28 @@ class Dispatcher:
         # its Metadata request for all topics.
         request = decode(message, frame, version, header.body_offset, exact=False)
         del frame  # what the request does not hold of it may go while the handler waits
-        response = await handler(self._node, request, Call(version, header.client_id, context))
+        call = Call(version, header.client_id, context, self._counters)
+        response = await handler(request, call)
         if response is None:
             return None
         return encode_response(response, version=version, correlation_id=header.correlation_id)
 
     def _answer_ordinary(self, frame: memoryview) -> list[Fragment] | None:
         """The answer to a Produce request that needs no more; None if it does."""
-        if self._ordinary is None:
-            from aiokq.broker.handlers.h00_ordinary import answer
+        ordinary = self._ordinary
+        if ordinary is None:
+            from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
 
-            self._ordinary = answer
-        counters = self._node.counters
-        before = counters.batches_appended
-        answered = self._ordinary(self._node, frame)
-        self._left_in_turn -= (counters.batches_appended - before) // BATCHES_A_REQUEST
+            areas = self._areas
+            ordinary = OrdinaryProduce(areas.topics, areas.host.clock, self._counters)
+            self._ordinary = ordinary
+        answered = ordinary.answer(frame)
+        if ordinary.appended >= BATCHES_A_REQUEST:
+            self._turn.spend(ordinary.appended // BATCHES_A_REQUEST)
         return answered
 
-    def _begin_turn(self) -> None:
-        self._left_in_turn = REQUESTS_PER_TURN
-
     def _route(self, key: int, version: int) -> tuple[type[Request[Response]], Handler] | None:
-        """Who answers a version that is served; None for one of ApiVersions that is not.
+        """The handler of a version that is served; None for one of ApiVersions that is not.
 
         Raises:
             CloseConnection: any other API or version.
@@ -106,7 +108,7 @@ class Dispatcher:
             if key == API_VERSIONS:
                 return None
             raise CloseConnection(f"{api.name} version {version} is not supported")
-        route = self._routes[key, version] = (request_class(key), api.load())
+        route = self._routes[key, version] = (request_class(key), api.load(self._areas))
         return route
 
 

@@ -12,15 +12,20 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiokq.core.background import LONGEST_PAUSE
 from aiokq.core.errors import KafkaStorage
 
 if TYPE_CHECKING:
     from aiokq.broker.log.cleaner.cleaner import LogCleaner
-    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.log.cold_reads import ColdReads
+    from aiokq.broker.log.retention import RetentionPolicy
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.storage import Storage
     from aiokq.core.background import BackgroundWork
+    from aiokq.core.counters import BrokerCounters
+    from aiokq.core.environment import Environment
     from aiokq.core.supervisor import Supervisor
 
 __all__ = ["Job", "Maintenance", "jobs"]
@@ -51,7 +56,22 @@ class Job(NamedTuple):
     run: Callable[[], Awaitable[None]]
 
 
-def jobs(node: BrokerNode) -> list[Job]:
+class MaintainedNode(Protocol):
+    """What the jobs use of a node."""
+
+    settings: BrokerSettings
+    environment: Environment
+    counters: BrokerCounters
+    cold_reads: ColdReads
+    retention_policies: list[RetentionPolicy]
+
+    @property
+    def storage(self) -> Storage: ...
+
+    def purge_later(self) -> None: ...
+
+
+def jobs(node: MaintainedNode) -> list[Job]:
     """The jobs of a node, in no order that matters."""
     settings = node.settings
 

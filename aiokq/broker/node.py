@@ -10,19 +10,23 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
 from aiokq.broker.dispatch import Dispatcher
+from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.handlers import advertised_versions
+from aiokq.broker.handlers.areas import Areas
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
+from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.broker.warm_up import warm_up
 from aiokq.connection.server import Server, ServerLimits
+from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.errors import Closed, KafkaStorage
@@ -41,22 +45,13 @@ if TYPE_CHECKING:
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
 
-__all__ = ["BrokerEndpoint", "BrokerNode"]
+__all__ = ["BrokerNode"]
 
 logger = logging.getLogger("aiokq.broker")
 
 
 RECOVERY_MOMENT: Final = 1.0
 """Seconds that a start waits for recovery: mostly it is done by then, and nobody notices."""
-
-
-class BrokerEndpoint(NamedTuple):
-    """A live node as clients are told of it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 class BrokerNode:
@@ -78,6 +73,7 @@ class BrokerNode:
         retention_policies: what old segments are deleted by; others may be added.
         counters: what metrics show of this node.
         background: told of failures of what it does by itself.
+        turn: the fairness between its connections.
     """
 
     def __init__(
@@ -96,7 +92,7 @@ class BrokerNode:
         self.crc32c = crc32c
         self.counters = BrokerCounters()
         self.advertised_versions = tuple(advertised_versions(settings.legacy))
-        self.dispatcher = Dispatcher(self)
+        self.turn = Turn()
         self.purgatory = FetchPurgatory()
         self.cold_reads = ColdReads(environment.offload)
         self.leadership_listeners: list[LeadershipListener] = []
@@ -107,6 +103,7 @@ class BrokerNode:
         self._given_node_id = node_id
         self._advertise = advertise
         self._storage: Storage | None = None
+        self._dispatcher: Dispatcher | None = None
         self._group_coordinator: GroupCoordinator | None = None
         self._server: Server | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
@@ -179,6 +176,17 @@ class BrokerNode:
         if self._storage is None:
             raise Closed("this broker is not running")
         return self._storage
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The handler of its clients' requests.
+
+        Raises:
+            Closed: the node was not opened.
+        """
+        if self._dispatcher is None:
+            raise Closed("this broker is not running")
+        return self._dispatcher
 
     @property
     def topics(self) -> TopicRegistry:
@@ -272,6 +280,7 @@ class BrokerNode:
             )
             self.leadership_listeners.append(self._group_coordinator)
             await self._group_coordinator.start()
+            self._dispatcher = Dispatcher(self._areas(), self.counters, legacy=self.settings.legacy)
             Maintenance(self._supervisor, self.background).start(jobs(self))
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
@@ -281,6 +290,29 @@ class BrokerNode:
         self.counters.offline_log_directories.add_source(self._count_offline_directories)
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
+
+    def _areas(self) -> Areas:
+        """What the handlers use of this node, once it is open."""
+        cluster = NodeCluster(
+            self.node_id, self.cluster_id, self.advertised_versions, brokers=self.brokers
+        )
+        return Areas(
+            topics=self.topics,
+            changes=self.metadata,
+            groups=self.group_coordinator,
+            logs=NodeLogs(
+                self.purgatory,
+                self.cold_reads,
+                self.storage,
+                sessions=lambda: self.fetch_sessions,
+                purge_later=self.purge_later,
+            ),
+            cluster=cluster,
+            configs=NodeConfigs(self.settings, self.group_configs, node=self),
+            producer_ids=self.producer_ids,
+            host=NodeHost(self.environment, self.crc32c),
+            turn=self.turn,
+        )
 
     async def start(self) -> None:
         """Open the directories, then accept clients.
@@ -307,6 +339,7 @@ class BrokerNode:
                 clock=self.environment.clock,
                 counters=self.counters,
                 limits=self._limits(),
+                turn=self.turn,
             )
             await self._server.start()
             self._supervisor.spawn(warm_up(self.background), name="import modules")

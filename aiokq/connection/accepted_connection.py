@@ -16,6 +16,7 @@ from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, SIZE_BYTES, FrameRead
 from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
 from aiokq.connection.transport import FrameTransport
+from aiokq.connection.turn import RECEIVED_BYTES_PER_TURN
 from aiokq.core.errors import Closed, ConnectionLost, KafkaError, ProtocolError
 from aiokq.wire import API_NAMES
 
@@ -37,10 +38,6 @@ WAITING_BYTES: Final = 1152 * 1024
 """Likewise of their bytes, and eight requests of 128 KB are less. So a connection holds less than
 this, what one read brings, and the memory of the request in work and of those it came with. Both of
 the latter are one request, or of several at most as much again."""
-
-TURN_BYTES: Final = 512 * 1024
-"""So much is handled of one client's requests in a turn of the loop, and what the last of them has
-more; then others are heard."""
 
 
 class _Pause:
@@ -103,7 +100,8 @@ class AcceptedConnection:
             ),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
         )
-        self._writer = ResponseWriter(self.transport, limits.write_stall)
+        self._writer = ResponseWriter(self.transport, limits.write_stall, server.turn)
+        self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
 
     # -- what the transport reports
 
@@ -252,7 +250,8 @@ class AcceptedConnection:
         handle = server.handler.handle
         counters, queue = server.counters, self._frames
         self.busy = True
-        turn = 0
+        share = self._share
+        share.renew()
         while queue:
             frame, nbytes, given_back, arrived = queue.popleft()
             self._waiting -= nbytes
@@ -289,10 +288,8 @@ class AcceptedConnection:
             budget.answered(self, given_back)
             if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
-            turn += nbytes
-            if turn >= TURN_BYTES and queue:
-                turn = 0
-                await asyncio.sleep(0)
+            if share.spend(0, nbytes) and queue:
+                await share.next()
                 if self._stopping:
                     break
         self.busy = False

@@ -18,11 +18,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
+from aiokq.connection.turn import SENT_BYTES_PER_TURN
 from aiokq.core.errors import ConnectionLost, KafkaError
 from aiokq.core.files import FileRange
 
 if TYPE_CHECKING:
     from aiokq.connection.transport import FrameTransport
+    from aiokq.connection.turn import Turn
     from aiokq.core.types import Buffer
     from aiokq.wire import Fragment
 
@@ -39,9 +41,6 @@ _INLINE_BYTES: Final = 16 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 _SENDFILE_BYTES: Final = 1024 * 1024
 
-# A peer that reads as fast as we send would keep the loop to itself.
-_BYTES_PER_TURN: Final = 4 * 1024 * 1024
-
 _IOV_MAX: Final = 1024
 
 # What keepalive and routers report; they are no ConnectionError.
@@ -57,12 +56,14 @@ class ResponseWriter:
     Args:
         transport: of the connection.
         write_stall: seconds after which a peer that takes nothing is given up.
+        turn: of the node; limits what is sent before other tasks run.
     """
 
-    __slots__ = ("_stall", "_transport", "_writable")
+    __slots__ = ("_stall", "_transport", "_turn", "_writable")
 
-    def __init__(self, transport: FrameTransport, write_stall: float) -> None:
+    def __init__(self, transport: FrameTransport, write_stall: float, turn: Turn) -> None:
         self._transport = transport
+        self._turn = turn
         self._stall = write_stall
         self._writable: asyncio.Future[None] | None = None
 
@@ -177,7 +178,8 @@ class ResponseWriter:
         if transport.unsent:
             await self._drain(empty=True)
         buffers: list[memoryview] = []
-        turn = 0
+        # A peer that reads as fast as we send would keep the loop to itself.
+        share = self._turn.share(SENT_BYTES_PER_TURN)
         for fragment in fragments:
             if not isinstance(fragment, FileRange):
                 buffers.append(memoryview(fragment))
@@ -199,7 +201,7 @@ class ResponseWriter:
                     )
                 except (BlockingIOError, InterruptedError):
                     await self._wait_writable(descriptor)
-                    turn = 0
+                    share.renew()
                     continue
                 except OSError as error:
                     if not _peer_is_gone(error):
@@ -208,11 +210,9 @@ class ResponseWriter:
                 if n == 0:
                     self._shrunk(fragment)
                 position += n
-                turn += n
                 transport.bytes_out += n
-                if turn >= _BYTES_PER_TURN:
-                    turn = 0
-                    await asyncio.sleep(0)
+                if share.spend(0, n):
+                    await share.next()
         await self._send_buffers(descriptor, buffers)
 
     async def _send_buffers(self, descriptor: int, buffers: list[memoryview]) -> None:

@@ -25,6 +25,7 @@ from aiokq.connection.request_context import (
     Session,
 )
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
+from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundTask, BackgroundWork
 from aiokq.core.errors import Closed, ProtocolError
 from aiokq.core.supervisor import Supervisor
@@ -66,6 +67,7 @@ class Server:
         limits: what clients may take.
         ssl: for a TLS listener.
         listener: its name, for handlers and logs.
+        turn: of the node, which all of its servers share.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class Server:
         limits: ServerLimits | None = None,
         ssl: ssl_module.SSLContext | None = None,
         listener: str = "PLAINTEXT",
+        turn: Turn | None = None,
     ) -> None:
         self.handler = handler
+        self.turn = turn or Turn()
         self.clock = clock
         self.counters = counters
         self.limits = limits or ServerLimits()

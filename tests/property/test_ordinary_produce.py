@@ -12,7 +12,7 @@ import struct
 import pytest
 
 from aiokq import wire
-from aiokq.broker.handlers import h00_ordinary
+from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
 from aiokq.connection.request_context import CloseConnection
 from aiokq.core.errors import KafkaStorage, ProtocolError
 from aiokq.fastpath import crc32c
@@ -180,7 +180,8 @@ def encoded(broker, version, acks, parts, change, transactional_id, client_id):
 async def answers(commands, ordinary):
     """What becomes of requests: the answers, what was counted, and then the files."""
     async with Broker() as broker:
-        broker.node.dispatcher._ordinary = ordinary
+        node = broker.node
+        node.dispatcher._ordinary = ordinary(node.topics, broker.clock, node.counters)
         broker.ids = {}
         for topic, configs in TOPICS.items():
             broker.ids[topic] = await broker.create(topic, 2, **configs)
@@ -210,13 +211,18 @@ def test_both_ways_answer_and_store_the_same(seed):
     """A rule that only one of them knows lets in what the other refuses."""
     answered = []
 
-    def noting(node, frame):
-        answer = h00_ordinary.answer(node, frame)
-        answered.append(answer is not None)
-        return answer
+    class Noting(OrdinaryProduce):
+        def answer(self, *request):
+            answer = super().answer(*request)
+            answered.append(answer is not None)
+            return answer
 
-    ordinary = asyncio.run(answers(Commands(seed), noting))
-    general = asyncio.run(answers(Commands(seed), lambda node, frame: None))
+    class Never(OrdinaryProduce):
+        def answer(self, *request):
+            return None
+
+    ordinary = asyncio.run(answers(Commands(seed), Noting))
+    general = asyncio.run(answers(Commands(seed), Never))
     for one, other in zip(ordinary, general, strict=True):
         assert one == other
     assert answered.count(True) > 5

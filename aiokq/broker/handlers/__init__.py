@@ -6,19 +6,13 @@ Owns what is advertised. A version that stands here works; what does not work do
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
-
-from aiokq.wire.struct import Request, Response
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.handlers.areas import Areas, Handler
 
-__all__ = ["APIS", "Api", "Handler", "advertised_versions"]
-
-Handler = Callable[["BrokerNode", Request[Response], "Call"], Awaitable[Response | None]]
-"""Answers one request; None where the protocol has no answer (Produce with acks=0)."""
+__all__ = ["APIS", "Api", "advertised_versions"]
 
 
 class Api(NamedTuple):
@@ -37,10 +31,11 @@ class Api(NamedTuple):
             return self.legacy_min_version
         return self.min_version
 
-    def load(self) -> Handler:
-        """Import the module and give its `handle`."""
-        module = importlib.import_module(f"{__name__}.{self.module}")
-        return cast("Handler", module.handle)
+    def load(self, areas: Areas) -> Handler:
+        """Import the module and return its `handle` with the areas that it uses."""
+        from aiokq.broker.handlers.areas import bind
+
+        return bind(importlib.import_module(f"{__name__}.{self.module}").handle, areas)
 
 
 APIS: Final = {

@@ -1,4 +1,4 @@
-"""Shared by the handlers of groups: the caller, validation of group ids, counting of errors."""
+"""Shared by the handlers of groups: the caller, and validation of group ids."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from aiokq.core.errors import InvalidGroupId
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
-    from aiokq.core.errors import BrokerError
 
-__all__ = ["caller_of", "check_group_id", "counted"]
+__all__ = ["caller_of", "check_group_id"]
 
 
 def caller_of(call: Call) -> Caller:
@@ -28,9 +26,3 @@ def check_group_id(group_id: str) -> None:
     """
     if not group_id:
         raise InvalidGroupId("the group id is empty")
-
-
-def counted(node: BrokerNode, error: BrokerError) -> int:
-    """The code of an error, which is counted in the metrics."""
-    node.counters.errors[error.name] += 1
-    return error.code

@@ -17,10 +17,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, TURN_BYTES, refusal
+from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, refusal
 from aiokq.broker.log.appending import OrdinaryAppend
 from aiokq.broker.replica.admission import AS_IT_CAME, admit
 from aiokq.connection.request_context import CloseConnection
+from aiokq.connection.turn import APPENDED_BYTES_PER_TURN
 from aiokq.core.errors import BrokerError
 from aiokq.fastpath.broker import read_produced
 from aiokq.records.header import BatchHeader
@@ -31,8 +32,10 @@ from aiokq.wire.produced import AppendedBatch, encode_appended
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.handlers.areas import Topics
     from aiokq.broker.replica.partition import Partition
+    from aiokq.core.clock import Clock
+    from aiokq.core.counters import BrokerCounters
     from aiokq.fastpath.broker import ProducedBatch
     from aiokq.wire.fields import Fragment
 
@@ -42,87 +45,105 @@ TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppe
 _header: Final = tuple.__new__
 
 
-def answer(node: BrokerNode, frame: memoryview) -> list[Fragment] | None:
-    """Append the batches of an ordinary request; None if it is none: nothing was appended then.
+class OrdinaryProduce:
+    """The fast way of Produce.
 
-    Returns:
-        The answer, empty where the protocol has none (acks=0).
-
-    Raises:
-        CloseConnection: a batch sent with acks=0 was refused.
+    Attributes:
+        appended: batches that the last request appended.
     """
-    if len(frame) > TURN_BYTES:
-        return None
-    request = read_produced(frame)
-    if request is None:
-        return None
-    version, correlation_id, acks, topics = request
-    appends = _appends(node, topics, acks)
-    if appends is None:
-        return None
-    counters = node.counters
-    answers: list[tuple[str | bytes, list[AppendedBatch]]] = []
-    refused: dict[tuple[int, int], PartitionProduceResponse] = {}
-    for name, of_topic in appends:
-        appended: list[AppendedBatch] = []
-        answers.append((name, appended))
-        for partition, append in of_topic:
-            try:
-                result = partition.append_prepared(append)
-            except BrokerError as error:
-                counters.errors[error.name] += 1
-                # Not the error: it knows this call, which would know it, and until the collector
-                # came by the memory of the request would not be free.
-                refused[len(answers) - 1, len(appended)] = refusal(partition.index, error)
-                appended.append((partition.index, -1, -1))
-                continue
-            if not result.duplicate:
-                counters.batches_appended += 1
-                counters.records_appended += append.count
-                counters.record_bytes_appended += append.size
-            appended.append((partition.index, result.base_offset, result.log_start_offset))
-    if acks == 0:
-        if refused:
-            raise CloseConnection(NO_ANSWER_POSSIBLE)
-        return []
-    if refused:
-        response = _response(answers, refused)
-        return encode_response(response, version=version, correlation_id=correlation_id)
-    return [encode_appended(version, correlation_id, answers)]
 
+    __slots__ = ("_clock", "_counters", "_topics", "appended")
 
-def _appends(
-    node: BrokerNode,
-    topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]],
-    acks: int,
-) -> list[TopicAppends] | None:
-    """What is to be appended where; None if not all of it may be, as far as can be told before."""
-    registry = node.topics
-    now_ms = node.environment.clock.timestamp_ms()
-    appends: list[TopicAppends] = []
-    for name, batches in topics:
-        if isinstance(name, str):
-            topic = registry.get(name)
-        else:
-            topic = registry.by_id(uuid.UUID(bytes=name))
-        if topic is None:
+    def __init__(self, topics: Topics, clock: Clock, counters: BrokerCounters) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._counters = counters
+        self.appended = 0
+
+    def answer(self, frame: memoryview) -> list[Fragment] | None:
+        """Append the batches of an ordinary request; None if it is none: nothing was appended then.
+
+        Returns:
+            The answer, empty where the protocol has none (acks=0).
+
+        Raises:
+            CloseConnection: a batch sent with acks=0 was refused.
+        """
+        self.appended = 0
+        if len(frame) > APPENDED_BYTES_PER_TURN:
             return None
-        of_topic: list[tuple[Partition, OrdinaryAppend]] = []
-        appends.append((name, of_topic))
-        for index, records, fields in batches:
-            partition = topic.partition(index)
-            if partition is None:
+        request = read_produced(frame)
+        if request is None:
+            return None
+        version, correlation_id, acks, topics = request
+        appends = self._appends(topics, acks)
+        if appends is None:
+            return None
+        counters = self._counters
+        answers: list[tuple[str | bytes, list[AppendedBatch]]] = []
+        refused: dict[tuple[int, int], PartitionProduceResponse] = {}
+        batches = records = nbytes = 0
+        for name, of_topic in appends:
+            appended: list[AppendedBatch] = []
+            answers.append((name, appended))
+            for partition, append in of_topic:
+                try:
+                    result = partition.append_prepared(append)
+                except BrokerError as error:
+                    counters.errors[error.name] += 1
+                    # Not the error: it knows this call, which would know it, and until the
+                    # collector came by the memory of the request would not be free.
+                    refused[len(answers) - 1, len(appended)] = refusal(partition.index, error)
+                    appended.append((partition.index, -1, -1))
+                    continue
+                if not result.duplicate:
+                    batches += 1
+                    records += append.count
+                    nbytes += append.size
+                appended.append((partition.index, result.base_offset, result.log_start_offset))
+        self.appended = batches
+        counters.batches_appended += batches
+        counters.records_appended += records
+        counters.record_bytes_appended += nbytes
+        if acks == 0:
+            if refused:
+                raise CloseConnection(NO_ANSWER_POSSIBLE)
+            return []
+        if refused:
+            response = _response(answers, refused)
+            return encode_response(response, version=version, correlation_id=correlation_id)
+        return [encode_appended(version, correlation_id, answers)]
+
+    def _appends(
+        self, topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]], acks: int
+    ) -> list[TopicAppends] | None:
+        """What is to be appended where; None if not all of it may be, as far as can be told."""
+        registry = self._topics
+        now_ms = self._clock.timestamp_ms()
+        appends: list[TopicAppends] = []
+        for name, batches in topics:
+            if isinstance(name, str):
+                topic = registry.get(name)
+            else:
+                topic = registry.by_id(uuid.UUID(bytes=name))
+            if topic is None:
                 return None
-            header = _header(BatchHeader, fields)
-            try:
-                if admit(partition, header, acks, now_ms) is not AS_IT_CAME:
+            of_topic: list[tuple[Partition, OrdinaryAppend]] = []
+            appends.append((name, of_topic))
+            for index, records, fields in batches:
+                partition = topic.partition(index)
+                if partition is None:
                     return None
-            except BrokerError:  # the general way says it
-                return None
-            if partition.commits_late(acks):
-                return None
-            of_topic.append((partition, OrdinaryAppend(records, header, now_ms)))
-    return appends
+                header = _header(BatchHeader, fields)
+                try:
+                    if admit(partition, header, acks, now_ms) is not AS_IT_CAME:
+                        return None
+                except BrokerError:  # the general way says it
+                    return None
+                if partition.commits_late(acks):
+                    return None
+                of_topic.append((partition, OrdinaryAppend(records, header, now_ms)))
+        return appends
 
 
 def _response(

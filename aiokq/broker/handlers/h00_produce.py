@@ -9,7 +9,6 @@ Of versions 0-2, `legacy` takes message formats 0 and 1 and stores them as forma
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from aiokq.broker.log.validation import (
 )
 from aiokq.broker.replica.admission import Preparation, admit
 from aiokq.connection.request_context import CloseConnection
+from aiokq.connection.turn import APPENDED_BYTES_PER_TURN
 from aiokq.core.errors import (
     BrokerError,
     InvalidRecord,
@@ -46,21 +46,19 @@ from aiokq.wire.produce import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Configs, Host, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.appending import PreparedAppend
     from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.node import BrokerNode
     from aiokq.broker.replica.partition import Partition
+    from aiokq.connection.turn import Turn
 
 FIRST_V2_VERSION: Final = 3
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22  # the low byte of the two
-TURN_BYTES: Final = 4 * 1024 * 1024
-"""Bytes appended in one turn of the loop; then other connections have theirs."""
-
-LEAST_TURN_BYTES: Final = TURN_BYTES // 1024
-"""A smaller batch counts as so many bytes of a turn: it takes no less time, and 4 MB may hold
-50,000 of them."""
+MIN_BATCH_COST_BYTES: Final = 4 * 1024
+"""Bytes of a turn that a smaller batch counts as: it takes no less time to append, and 4 MB may
+hold 50,000 of them."""
 
 NO_ANSWER_POSSIBLE: Final = "a batch sent with acks=0 was refused"
 
@@ -68,31 +66,39 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics, by Kafka's convention."""
 
 
-async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> ProduceResponse | None:
+async def handle(
+    topics: Topics,
+    configs: Configs,
+    host: Host,
+    turn: Turn,
+    request: ProduceRequest,
+    call: Call,
+) -> ProduceResponse | None:
     """Append each partition's batch. A batch that is refused does not affect the others.
 
     # hot: benchmarks/raw_load.py
     """
     refused = False
-    turn = 0
-    topics = []
+    share = turn.share(APPENDED_BYTES_PER_TURN)
+    answered = []
     appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
     for topic in request.topic_data:
         responses = []
         for data in topic.partition_data:
             try:
-                response, partition, end_offset = await _append(node, request, topic, data, call)
+                response, partition, end_offset = await _append(
+                    topics, configs, host, request, topic, data, call
+                )
                 appended.append((partition, end_offset, response))
             except BrokerError as error:
                 refused = True
-                node.counters.errors[error.name] += 1
+                call.counted(error)
                 response = refusal(data.index, error)
             responses.append(response)
-            turn += max(LEAST_TURN_BYTES, 0 if data.records is None else len(data.records))
-            if turn > TURN_BYTES:
-                turn = 0
-                await asyncio.sleep(0)
-        topics.append(
+            nbytes = 0 if data.records is None else len(data.records)
+            if share.spend(0, max(MIN_BATCH_COST_BYTES, nbytes)):
+                await share.next()
+        answered.append(
             TopicProduceResponse(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=responses
             )
@@ -106,14 +112,16 @@ async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> Produ
         try:
             await partition.acknowledged(end_offset, request.acks)
         except BrokerError as error:
-            node.counters.errors[error.name] += 1
+            call.counted(error)
             response.error_code, response.error_message = error.code, error.message
             response.base_offset = response.log_append_time_ms = response.log_start_offset = -1
-    return ProduceResponse(responses=topics)
+    return ProduceResponse(responses=answered)
 
 
 async def _append(
-    node: BrokerNode,
+    topics: Topics,
+    configs: Configs,
+    host: Host,
     request: ProduceRequest,
     topic: TopicProduceData,
     data: PartitionProduceData,
@@ -127,7 +135,7 @@ async def _append(
     # hot: benchmarks/micro/produce.py
     version = call.version
     records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]
-    if version < FIRST_V2_VERSION and not node.settings.legacy:
+    if version < FIRST_V2_VERSION and not configs.settings.legacy:
         raise UnsupportedVersion(
             f"Produce version {version} with message formats 0 and 1 is served with `legacy` only"
         )
@@ -136,16 +144,16 @@ async def _append(
         raise TransactionalIdAuthorization("a transactional batch without a transactional id")
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks is -1, 0 or 1, not {request.acks}")
-    partition = _find(node, topic, data.index, version)
+    partition = _find(topics, topic, data.index, version)
     if version < FIRST_V2_VERSION:
-        records = await _convert_up(node, records)
+        records = await _convert_up(host, records)
         headers = produced_headers(records, FIRST_V2_VERSION)
     else:
         headers = produced_headers(records, version)
     if transactional:
         kind = TransactionAbortable if version >= 11 else InvalidTxnState
         raise kind("this broker coordinates no transactions")
-    now_ms = node.environment.clock.timestamp_ms()
+    now_ms = host.clock.timestamp_ms()
     by_admin = call.client_id == ADMIN_CLIENT_ID
     prepared: PreparedAppend | None = None
     config: LogConfig | None = None
@@ -158,7 +166,7 @@ async def _append(
             result = partition.append_prepared(prepared)
             break
         config = partition.topic.config
-        prepared = await node.environment.offload.run(
+        prepared = await host.offload.run(
             functools.partial(
                 prepare_append,
                 records,
@@ -166,12 +174,12 @@ async def _append(
                 config,
                 now_ms=now_ms,
                 origin=Origin.CLIENT,
-                crc32c=node.crc32c,
+                crc32c=host.crc32c,
             )
         )
         # Meanwhile the topic may have been deleted, its settings changed, its replicas lost.
-        partition = _find(node, topic, data.index, version)
-    counters = node.counters
+        partition = _find(topics, topic, data.index, version)
+    counters = call.counters
     if not result.duplicate:
         counters.batches_appended += len(headers)
         counters.records_appended += headers[0].count
@@ -195,14 +203,14 @@ def _is_transactional(records: memoryview) -> bool:
     )
 
 
-def _find(node: BrokerNode, topic: TopicProduceData, index: int, version: int) -> Partition:
+def _find(topics: Topics, topic: TopicProduceData, index: int, version: int) -> Partition:
     if version >= 13:
-        found = node.topics.by_id(topic.topic_id)
+        found = topics.by_id(topic.topic_id)
         if found is None:
             raise UnknownTopicId()
         partition = found.partition(index)
     else:
-        partition = node.topics.partition(topic.name, index)
+        partition = topics.partition(topic.name, index)
     if partition is None:
         raise UnknownTopicOrPartition()
     return partition
@@ -226,7 +234,7 @@ def refusal(index: int, error: BrokerError) -> PartitionProduceResponse:
     return response
 
 
-async def _convert_up(node: BrokerNode, records: memoryview) -> memoryview:
+async def _convert_up(host: Host, records: memoryview) -> memoryview:
     """A message set of format 0 or 1 as one batch of format 2.
 
     The offsets in it are the producer's own (old ones write 0 everywhere) and are counted anew.
@@ -244,8 +252,8 @@ async def _convert_up(node: BrokerNode, records: memoryview) -> memoryview:
         )
         codec = read_header(records).codec
         try:
-            return encode_batch(numbered, crc32c=node.crc32c, codec=codec)
+            return encode_batch(numbered, crc32c=host.crc32c, codec=codec)
         except ValueError:
             raise InvalidRecord("no whole message in the message set") from None
 
-    return memoryview(await node.environment.offload.run(convert))
+    return memoryview(await host.offload.run(convert))

@@ -36,9 +36,9 @@ from aiokq.wire.fetch import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Configs, Host, Logs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.partition_log import PartitionLog
-    from aiokq.broker.node import BrokerNode
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.files import FileRange
 
@@ -63,24 +63,26 @@ class Pass:
     """What some partitions have to wait for, which are errors as long as they do not."""
 
 
-async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchResponse:
+async def handle(
+    topics: Topics, logs: Logs, configs: Configs, host: Host, request: FetchRequest, call: Call
+) -> FetchResponse:
     """Read; if that gives less than `min_bytes`, wait for more and read again."""
-    context = node.fetch_sessions.open(request, call.version)
+    context = logs.fetch_sessions.open(request, call.version)
     if context.error_code:
         return FetchResponse(error_code=context.error_code, session_id=0)
-    max_bytes = min(request.max_bytes, node.settings.fetch_max_bytes)
+    max_bytes = min(request.max_bytes, configs.settings.fetch_max_bytes)
     min_bytes = min(request.min_bytes, max_bytes)
-    clock = node.environment.clock
+    clock = host.clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
 
     def look() -> Pass:
-        return _read_all(node, context.targets, request, call.version, max_bytes)
+        return _read_all(topics, context.targets, request, call.version, max_bytes)
 
     fresh = False
     while True:
         found = look()
         if found.loads:
-            found = await _read_cold(node, found, look)
+            found = await _read_cold(logs, found, look)
         if found.immediate or found.size >= min_bytes or not context.targets:
             break
         left = deadline - clock.monotonic()
@@ -88,17 +90,17 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
             break
         # What is there then was written meanwhile, or committed: that may be long after.
         fresh = not found.size and request.isolation_level != READ_COMMITTED
-        if not await node.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
+        if not await logs.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
             # The time is up: what came in meanwhile goes along, even if it is too little.
             found = look()
             if found.loads:
-                found = await _read_cold(node, found, look)
+                found = await _read_cold(logs, found, look)
             break
     if not fresh:
-        await _load_cold(node, found)
+        await _load_cold(logs, call, found)
     for name in found.errors:
-        node.counters.errors[name] += 1
-    node.counters.record_bytes_fetched += found.size
+        call.counters.errors[name] += 1
+    call.counters.record_bytes_fetched += found.size
     replica_id = _replica_id(request, call.version)
     session_id, results = context.finish(found.results, privileged=replica_id >= 0)
     response = FetchResponse(responses=_by_topic(results))
@@ -106,7 +108,7 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
         response.session_id = session_id
     if call.version < FIRST_V2_VERSION:
         for _, data in results:
-            await _convert_down(node, data, call.version)
+            await _convert_down(host, call, data, call.version)
     return response
 
 
@@ -116,7 +118,7 @@ def _replica_id(request: FetchRequest, version: int) -> int:
     return CONSUMER if request.replica_state is None else request.replica_state.replica_id
 
 
-async def _read_cold(node: BrokerNode, found: Pass, look: Callable[[], Pass]) -> Pass:
+async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
     """Look again, as long as partitions wait for the disk; they all have it read at once.
 
     Args:
@@ -131,13 +133,13 @@ async def _read_cold(node: BrokerNode, found: Pass, look: Callable[[], Pass]) ->
         return found
 
     try:
-        return await node.cold_reads.read(settled)
+        return await logs.cold_reads.read(settled)
     except ColdRead:
         return look()  # the others are answered
 
 
 def _read_all(
-    node: BrokerNode,
+    topics: Topics,
     targets: Sequence[FetchTarget],
     request: FetchRequest,
     version: int,
@@ -145,7 +147,6 @@ def _read_all(
 ) -> Pass:
     """# hot: benchmarks/raw_load.py. Partitions in order, each within what the others left."""
     found = Pass()
-    topics = node.topics
     replica_id = _replica_id(request, version)
     read_committed = request.isolation_level == READ_COMMITTED
     left = max_bytes
@@ -253,20 +254,20 @@ def _by_topic(
     ]
 
 
-async def _load_cold(node: BrokerNode, found: Pass) -> None:
+async def _load_cold(logs: Logs, call: Call, found: Pass) -> None:
     """Have what only the disk holds read off the loop, which would wait for it while it sends."""
     for log, data in found.read:
         fragments: list[FileRange] = data.records if isinstance(data.records, list) else []
         for fragment in fragments:
             if not fragment.cached():
                 try:
-                    await node.cold_reads.run(fragment.load)
+                    await logs.cold_reads.run(fragment.load)
                 except OSError as error:
-                    _refuse(node, data, log.read_refused(error))
+                    _refuse(call, data, log.read_refused(error))
                     break
 
 
-async def _convert_down(node: BrokerNode, data: FetchPartitionData, version: int) -> None:
+async def _convert_down(host: Host, call: Call, data: FetchPartitionData, version: int) -> None:
     """Give a client of versions 0-3 the format it reads: 0 up to version 1, then 1.
 
     What cannot be converted is an error of its partition, as what cannot be read.
@@ -278,7 +279,7 @@ async def _convert_down(node: BrokerNode, data: FetchPartitionData, version: int
         return
     magic = 0 if version < 2 else 1
     try:
-        data.records = await node.environment.offload.run(
+        data.records = await host.offload.run(
             lambda: downconvert(b"".join([fragment.read() for fragment in fragments]), magic)
         )
         return
@@ -286,9 +287,9 @@ async def _convert_down(node: BrokerNode, data: FetchPartitionData, version: int
         refusal = error
     except (OSError, EOFError) as error:
         refusal = KafkaStorage(f"read failed: {error}")
-    _refuse(node, data, refusal)
+    _refuse(call, data, refusal)
 
 
-def _refuse(node: BrokerNode, data: FetchPartitionData, error: BrokerError) -> None:
-    node.counters.errors[error.name] += 1
+def _refuse(call: Call, data: FetchPartitionData, error: BrokerError) -> None:
+    call.counted(error)
     data.error_code, data.high_watermark, data.records = error.code, -1, b""

@@ -27,8 +27,8 @@ from aiokq.wire.list_offsets import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Logs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
     from aiokq.broker.replica.partition import Partition
 
 LATEST: Final = -1
@@ -61,7 +61,9 @@ class Found(NamedTuple):
 NOTHING: Final = Found(-1, -1, -1)
 
 
-async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+async def handle(
+    topics: Topics, logs: Logs, request: ListOffsetsRequest, call: Call
+) -> ListOffsetsResponse:
     """Answer each partition; one that is named twice is refused with 42."""
     named: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
@@ -69,30 +71,30 @@ async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> L
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             (twice if key in named else named).add(key)
-    topics = []
+    answered = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             try:
                 if (topic.name, asked.partition_index) in twice:
                     raise InvalidRequest("partition named twice")
-                partition = node.topics.partition(topic.name, asked.partition_index)
+                partition = topics.partition(topic.name, asked.partition_index)
                 if partition is None:
                     raise UnknownTopicOrPartition()
-                answers.append(await _answer(node, partition, asked, request, call.version))
+                answers.append(await _answer(logs, partition, asked, request, call.version))
             except BrokerError as error:
-                node.counters.errors[error.name] += 1
+                call.counted(error)
                 answers.append(
                     ListOffsetsPartitionResponse(
                         partition_index=asked.partition_index, error_code=error.code
                     )
                 )
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+        answered.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=answered)
 
 
 async def _answer(
-    node: BrokerNode,
+    logs: Logs,
     partition: Partition,
     asked: ListOffsetsPartition,
     request: ListOffsetsRequest,
@@ -107,9 +109,9 @@ async def _answer(
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index,
             error_code=0,
-            old_style_offsets=await _old_style(node, partition, asked, end),
+            old_style_offsets=await _old_style(logs, partition, asked, end),
         )
-    found = await _find(node, partition, asked.timestamp, end)
+    found = await _find(logs, partition, asked.timestamp, end)
     answer = ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=0,
@@ -121,7 +123,7 @@ async def _answer(
     return answer
 
 
-async def _find(node: BrokerNode, partition: Partition, timestamp: int, end: int) -> Found:
+async def _find(logs: Logs, partition: Partition, timestamp: int, end: int) -> Found:
     log = partition.log
     if timestamp == LATEST:
         return Found(-1, end, partition.leader_epoch)
@@ -131,13 +133,13 @@ async def _find(node: BrokerNode, partition: Partition, timestamp: int, end: int
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        timestamp = await node.cold_reads.read(log.max_timestamp_ms)
+        timestamp = await logs.cold_reads.read(log.max_timestamp_ms)
         if timestamp < 0:
             return NOTHING
-    return await _first_since(node, partition, timestamp, end)
+    return await _first_since(logs, partition, timestamp, end)
 
 
-async def _first_since(node: BrokerNode, partition: Partition, timestamp: int, end: int) -> Found:
+async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: int) -> Found:
     """The first record not earlier than `timestamp`.
 
     Read off the loop: from the index entry on it may be a whole segment, and to look into one
@@ -148,11 +150,11 @@ async def _first_since(node: BrokerNode, partition: Partition, timestamp: int, e
     # What lies above the visible end is not found: a consumer could not read it.
     while offset < end:
         look = functools.partial(log.search_timestamp, timestamp, offset)
-        search = await node.cold_reads.read(look)
+        search = await logs.cold_reads.read(look)
         if search is None:
             break
         try:
-            record = await node.cold_reads.run(search.run)
+            record = await logs.cold_reads.run(search.run)
         except OSError as error:
             raise log.read_refused(error) from error
         if record is not None:
@@ -165,7 +167,7 @@ async def _first_since(node: BrokerNode, partition: Partition, timestamp: int, e
 
 
 async def _old_style(
-    node: BrokerNode, partition: Partition, asked: ListOffsetsPartition, end: int
+    logs: Logs, partition: Partition, asked: ListOffsetsPartition, end: int
 ) -> list[int]:
     """Version 0 lists segment starts, newest first; two of them are enough for any client."""
     start = partition.log.log_start_offset
@@ -174,6 +176,6 @@ async def _old_style(
     elif asked.timestamp == EARLIEST:
         offsets = [start]
     else:
-        found = await _find(node, partition, asked.timestamp, end)
+        found = await _find(logs, partition, asked.timestamp, end)
         offsets = [start if found.offset < 0 else found.offset]
     return offsets[: max(asked.max_num_offsets, 0)]

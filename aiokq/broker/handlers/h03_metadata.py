@@ -32,12 +32,19 @@ from aiokq.wire.metadata import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Changes, Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.metadata.topics import Topic
-    from aiokq.broker.node import BrokerNode
 
 
-async def handle(node: BrokerNode, request: MetadataRequest, call: Call) -> MetadataResponse:
+async def handle(
+    topics: Topics,
+    changes: Changes,
+    cluster: Cluster,
+    configs: Configs,
+    request: MetadataRequest,
+    call: Call,
+) -> MetadataResponse:
     """Describe the asked topics. One that is created here is answered at once, with its leaders:
     Kafka answers 3 or 5 first and creates it later, every client takes both."""
     version = call.version
@@ -45,21 +52,23 @@ async def handle(node: BrokerNode, request: MetadataRequest, call: Call) -> Meta
     if version >= 8 and request.include_topic_authorized_operations:
         operations = TOPIC_OPERATIONS
     if request.topics is None or (version == 0 and not request.topics):
-        topics = [_describe(topic, operations) for topic in node.topics.sorted()]
+        described = [_describe(topic, operations) for topic in topics.sorted()]
     else:
-        topics = []
+        described = []
         for asked in _distinct(request.topics):
-            topics.append(await _answer(node, asked, request, version, operations))
+            described.append(
+                await _answer(topics, changes, configs, call, asked, request, version, operations)
+            )
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
-            for broker in node.brokers()
+            for broker in cluster.brokers()
         ],
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
-        topics=topics,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.node_id,
+        topics=described,
     )
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
@@ -71,7 +80,10 @@ def _distinct(asked: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
 
 
 async def _answer(
-    node: BrokerNode,
+    topics: Topics,
+    changes: Changes,
+    configs: Configs,
+    call: Call,
     asked: MetadataRequestTopic,
     request: MetadataRequest,
     version: int,
@@ -81,22 +93,22 @@ async def _answer(
     if asked.name is None or (version >= 12 and asked.topic_id != ZERO_UUID):
         if version < 12 or asked.topic_id == ZERO_UUID:
             return _refusal("" if version < 12 else None, asked.topic_id, InvalidRequest.code)
-        topic = node.topics.by_id(asked.topic_id)
+        topic = topics.by_id(asked.topic_id)
         if topic is None:
             return _refusal(None, asked.topic_id, UnknownTopicId.code)
         return _describe(topic, operations)
-    topic = node.topics.get(asked.name)
+    topic = topics.get(asked.name)
     if topic is None:
         try:
-            await node.metadata.create_topic_if_allowed(
+            await changes.create_topic_if_allowed(
                 asked.name,
-                allowed=node.settings.auto_create_topics_enable
+                allowed=configs.settings.auto_create_topics_enable
                 and (version < 4 or request.allow_auto_topic_creation),
             )
         except BrokerError as error:
-            node.counters.errors[error.name] += 1
+            call.counted(error)
             return _refusal(asked.name, ZERO_UUID, error.code, operations)
-        topic = node.topics.get(asked.name)
+        topic = topics.get(asked.name)
         if topic is None:
             return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, operations)
     return _describe(topic, operations)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.group_calls import counted
 from aiokq.core.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
 from aiokq.wire.offset_commit import (
     OffsetCommitRequest,
@@ -23,21 +22,21 @@ from aiokq.wire.offset_commit import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.metadata.topics import Topic
-    from aiokq.broker.node import BrokerNode
 
 FIRST_WITH_TOPIC_IDS: Final = 10
 
 
 async def handle(
-    node: BrokerNode, request: OffsetCommitRequest, call: Call
+    topics: Topics, groups: Groups, request: OffsetCommitRequest, call: Call
 ) -> OffsetCommitResponse:
     """Commit the offsets of partitions that exist, and refuse the others."""
     refused = []
     accepted = []
     for topic in request.topics:
-        known, reason = _sift(_find(node, topic, call.version), topic, call.version)
+        known, reason = _sift(_find(topics, topic, call.version), topic, call.version)
         if reason is not None:
             refused.append(reason)
         if known is not None:
@@ -46,21 +45,21 @@ async def handle(
     request.topics = accepted
     if accepted or not refused:
         try:
-            response = await node.group_coordinator.write(
+            response = await groups.write(
                 request.group_id,
                 lambda shard, instant: shard.commit_offsets(request, call.version, instant),
             )
-            node.counters.offsets_committed += _committed(response)
+            call.counters.offsets_committed += _committed(response)
         except BrokerError as error:
-            response = _failed(accepted, counted(node, error))
+            response = _failed(accepted, call.counted(error))
     response.topics = _merged(response.topics + refused)
     return response
 
 
-def _find(node: BrokerNode, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
+def _find(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
     if version >= FIRST_WITH_TOPIC_IDS:
-        return node.topics.by_id(topic.topic_id)
-    return node.topics.get(topic.name)
+        return topics.by_id(topic.topic_id)
+    return topics.get(topic.name)
 
 
 def _sift(

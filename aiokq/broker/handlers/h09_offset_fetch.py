@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.group_calls import counted
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -33,8 +32,8 @@ from aiokq.wire.offset_fetch import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 FIRST_WITH_GROUP_ERROR: Final = 2
 FIRST_WITH_GROUPS: Final = 8
@@ -42,13 +41,17 @@ FIRST_WITH_TOPIC_IDS: Final = 10
 NO_OFFSET: Final = -1
 
 
-async def handle(node: BrokerNode, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+async def handle(
+    topics: Topics, groups: Groups, request: OffsetFetchRequest, call: Call
+) -> OffsetFetchResponse:
     """The offsets of each group, or its error."""
     if call.version < FIRST_WITH_GROUPS:
-        group = _fetch(node, _as_group(request), request, call.version)
+        group = _fetch(topics, groups, call, _as_group(request), request, call.version)
         return _as_single(group, call.version)
     return OffsetFetchResponse(
-        groups=[_fetch(node, group, request, call.version) for group in request.groups]
+        groups=[
+            _fetch(topics, groups, call, group, request, call.version) for group in request.groups
+        ]
     )
 
 
@@ -88,17 +91,22 @@ def _as_single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResp
 
 
 def _fetch(
-    node: BrokerNode, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, version: int
+    topics: Topics,
+    groups: Groups,
+    call: Call,
+    group: OffsetFetchRequestGroup,
+    request: OffsetFetchRequest,
+    version: int,
 ) -> OffsetFetchResponseGroup:
     by_id = version >= FIRST_WITH_TOPIC_IDS
-    unknown = _name_topics(node, group, by_id=by_id)
+    unknown = _name_topics(topics, group, by_id=by_id)
     try:
-        answer = node.group_coordinator.read(
+        answer = groups.read(
             group.group_id,
             lambda shard: shard.fetch_offsets(group, require_stable=request.require_stable),
         )
     except BrokerError as error:
-        return _failed(group, counted(node, _for_fetch(error)), version)
+        return _failed(group, call.counted(_for_fetch(error)), version)
     if by_id:  # a deleted topic has no id to name it by
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
     answer.topics += unknown
@@ -106,7 +114,7 @@ def _fetch(
 
 
 def _name_topics(
-    node: BrokerNode, group: OffsetFetchRequestGroup, *, by_id: bool
+    topics: Topics, group: OffsetFetchRequestGroup, *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
     """Complete each topic's name and id; returns the answer for unknown ids.
 
@@ -116,7 +124,7 @@ def _name_topics(
         return []
     known, unknown = [], []
     for topic in group.topics:
-        found = node.topics.by_id(topic.topic_id) if by_id else node.topics.get(topic.name)
+        found = topics.by_id(topic.topic_id) if by_id else topics.get(topic.name)
         if found is not None:
             topic.name, topic.topic_id = found.name, found.topic_id
         if found is None and by_id:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.group_calls import counted
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -26,24 +25,25 @@ from aiokq.wire.find_coordinator import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Cluster, Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 GROUP, TRANSACTION = 0, 1
 FIRST_WITH_KEYS: Final = 4
 
 
 async def handle(
-    node: BrokerNode, request: FindCoordinatorRequest, call: Call
+    groups: Groups, cluster: Cluster, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
     """The coordinator of each key, or the error."""
     if call.version >= FIRST_WITH_KEYS:
         return FindCoordinatorResponse(
             coordinators=[
-                await _find(node, request.key_type, key) for key in request.coordinator_keys
+                await _find(groups, cluster, call, request.key_type, key)
+                for key in request.coordinator_keys
             ]
         )
-    found = await _find(node, request.key_type, request.key)
+    found = await _find(groups, cluster, call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -53,14 +53,16 @@ async def handle(
     )
 
 
-async def _find(node: BrokerNode, key_type: int, key: str) -> Coordinator:
+async def _find(
+    groups: Groups, cluster: Cluster, call: Call, key_type: int, key: str
+) -> Coordinator:
     try:
         if key_type == TRANSACTION:
             raise TransactionalIdAuthorization("this broker coordinates no transactions")
         if key_type != GROUP:
             raise InvalidRequest(f"unknown coordinator key type {key_type}")
-        node_id = await node.group_coordinator.locate(key)
-        for broker in node.brokers():
+        node_id = await groups.locate(key)
+        for broker in cluster.brokers():
             if broker.node_id == node_id:
                 return Coordinator(
                     key=key,
@@ -77,6 +79,6 @@ async def _find(node: BrokerNode, key_type: int, key: str) -> Coordinator:
             node_id=-1,
             host="",
             port=-1,
-            error_code=counted(node, error),
+            error_code=call.counted(error),
             error_message=error.message,
         )

@@ -12,31 +12,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.group_calls import caller_of, check_group_id, counted
+from aiokq.broker.handlers.group_calls import caller_of, check_group_id
 from aiokq.core.errors import BrokerError, InvalidSessionTimeout
 from aiokq.wire.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Configs, Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_WITH_NULL_PROTOCOL: Final = 7
 
 
-async def handle(node: BrokerNode, request: JoinGroupRequest, call: Call) -> JoinGroupResponse:
+async def handle(
+    groups: Groups, configs: Configs, request: JoinGroupRequest, call: Call
+) -> JoinGroupResponse:
     """Have the member join; the answer comes with the next generation of the group."""
     if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(call)
     try:
         check_group_id(request.group_id)
-        _check_session_timeout(node, request.session_timeout_ms)
-        response = await node.group_coordinator.write(
+        _check_session_timeout(configs, request.session_timeout_ms)
+        response = await groups.write(
             request.group_id, lambda shard, instant: shard.join(request, caller, instant)
         )
     except BrokerError as error:
-        response = JoinGroupResponse(error_code=counted(node, error), member_id=request.member_id)
+        response = JoinGroupResponse(error_code=call.counted(error), member_id=request.member_id)
     if call.version < FIRST_WITH_NULL_PROTOCOL:
         response.protocol_name = response.protocol_name or ""
     else:
@@ -44,8 +46,8 @@ async def handle(node: BrokerNode, request: JoinGroupRequest, call: Call) -> Joi
     return response
 
 
-def _check_session_timeout(node: BrokerNode, timeout_ms: int) -> None:
-    settings = node.settings
+def _check_session_timeout(configs: Configs, timeout_ms: int) -> None:
+    settings = configs.settings
     shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not shortest <= timeout_ms <= longest:
         raise InvalidSessionTimeout(

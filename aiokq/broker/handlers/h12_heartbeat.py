@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.broker.handlers.group_calls import check_group_id
 from aiokq.core.errors import BrokerError, CoordinatorLoadInProgress
 from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
-async def handle(node: BrokerNode, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
+async def handle(groups: Groups, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
     """Restart the session; the answer says whether the member has to join again."""
     try:
         check_group_id(request.group_id)
-        return await node.group_coordinator.write(
+        return await groups.write(
             request.group_id, lambda shard, instant: shard.heartbeat(request, instant)
         )
     except CoordinatorLoadInProgress:
         # Loading starts the sessions of all members, so there is nothing to do yet.
         return HeartbeatResponse(error_code=0)
     except BrokerError as error:
-        return HeartbeatResponse(error_code=counted(node, error))
+        return HeartbeatResponse(error_code=call.counted(error))

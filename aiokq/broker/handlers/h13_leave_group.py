@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.broker.handlers.group_calls import check_group_id
 from aiokq.core.errors import BrokerError, UnknownMemberId
 from aiokq.wire.leave_group import (
     LeaveGroupRequest,
@@ -19,24 +19,24 @@ from aiokq.wire.leave_group import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 FIRST_WITH_MEMBERS: Final = 3
 
 
-async def handle(node: BrokerNode, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
+async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
     """Remove each member; in a group that does not exist each is unknown (25)."""
     single = call.version < FIRST_WITH_MEMBERS
     if single:
         request.members = [MemberIdentity(member_id=request.member_id)]
     try:
         check_group_id(request.group_id)
-        response = await node.group_coordinator.write(
+        response = await groups.write(
             request.group_id, lambda shard, instant: shard.leave(request, instant)
         )
     except UnknownMemberId as error:
-        code = counted(node, error)
+        code = call.counted(error)
         response = LeaveGroupResponse(
             members=[
                 MemberResponse(
@@ -48,7 +48,7 @@ async def handle(node: BrokerNode, request: LeaveGroupRequest, call: Call) -> Le
             ]
         )
     except BrokerError as error:
-        return LeaveGroupResponse(error_code=counted(node, error))
+        return LeaveGroupResponse(error_code=call.counted(error))
     if single:
         return LeaveGroupResponse(error_code=response.members[0].error_code)
     return response

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.broker.handlers.group_calls import check_group_id
 from aiokq.core.errors import BrokerError, InconsistentGroupProtocol
 from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 FIRST_WITH_PROTOCOL: Final = 5
 
 
-async def handle(node: BrokerNode, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
+async def handle(groups: Groups, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
     """Store the assignment of the leader, or wait for it."""
     try:
         check_group_id(request.group_id)
@@ -28,8 +28,8 @@ async def handle(node: BrokerNode, request: SyncGroupRequest, call: Call) -> Syn
             request.protocol_type is None or request.protocol_name is None
         ):
             raise InconsistentGroupProtocol("protocol type and name are required")
-        return await node.group_coordinator.write(
+        return await groups.write(
             request.group_id, lambda shard, instant: shard.sync(request, instant)
         )
     except BrokerError as error:
-        return SyncGroupResponse(error_code=counted(node, error))
+        return SyncGroupResponse(error_code=call.counted(error))

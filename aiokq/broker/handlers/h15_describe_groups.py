@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import counted
 from aiokq.broker.handlers.operations import GROUP_OPERATIONS
 from aiokq.core.errors import BrokerError
 from aiokq.wire.describe_groups import (
@@ -20,26 +19,24 @@ from aiokq.wire.describe_groups import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: DescribeGroupsRequest, call: Call
+    groups: Groups, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse:
     """Each group, or its error."""
-    groups = [_describe(node, group_id, call.version) for group_id in request.groups]
+    described = [_describe(groups, call, group_id, call.version) for group_id in request.groups]
     if request.include_authorized_operations:
-        for group in groups:
+        for group in described:
             if not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=groups)
+    return DescribeGroupsResponse(groups=described)
 
 
-def _describe(node: BrokerNode, group_id: str, version: int) -> DescribedGroup:
+def _describe(groups: Groups, call: Call, group_id: str, version: int) -> DescribedGroup:
     try:
-        return node.group_coordinator.read(
-            group_id, lambda shard: shard.describe_group(group_id, version)
-        )
+        return groups.read(group_id, lambda shard: shard.describe_group(group_id, version))
     except BrokerError as error:
-        return DescribedGroup(group_id=group_id, error_code=counted(node, error))
+        return DescribedGroup(group_id=group_id, error_code=call.counted(error))

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import counted
 from aiokq.core.errors import BrokerError
 from aiokq.wire.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
-async def handle(node: BrokerNode, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+async def handle(groups: Groups, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     """The groups in one of the requested states and of one of the requested types."""
     try:
         return ListGroupsResponse(
-            groups=node.group_coordinator.read_all(
+            groups=groups.read_all(
                 lambda shard: shard.list_groups(request.states_filter, request.types_filter)
             )
         )
     except BrokerError as error:
-        return ListGroupsResponse(error_code=counted(node, error))
+        return ListGroupsResponse(error_code=call.counted(error))

@@ -14,13 +14,13 @@ from aiokq.core.errors import InvalidRequest
 from aiokq.wire.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Cluster
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def handle(node: BrokerNode, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+async def handle(cluster: Cluster, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
     """The advertised ranges; 42 for a software name or version that Kafka's pattern refuses."""
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
@@ -35,7 +35,7 @@ async def handle(node: BrokerNode, request: ApiVersionsRequest, call: Call) -> A
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
-            for key, low, high in node.advertised_versions
+            for key, low, high in cluster.advertised_versions
         ],
         finalized_features_epoch=0 if call.version >= 3 else -1,
     )

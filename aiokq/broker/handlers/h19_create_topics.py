@@ -21,12 +21,12 @@ from aiokq.wire.create_topics import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Changes, Configs
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: CreateTopicsRequest, call: Call
+    changes: Changes, configs: Configs, request: CreateTopicsRequest, call: Call
 ) -> CreateTopicsResponse:
     """Create each topic, or only check it; a name given twice is refused with 42."""
     times = Counter(topic.name for topic in request.topics)
@@ -34,20 +34,31 @@ async def handle(
     for asked in request.topics:
         if asked.name not in results:
             results[asked.name] = await _create(
-                node, asked, times[asked.name], validate_only=request.validate_only
+                changes,
+                configs,
+                call,
+                asked,
+                times[asked.name],
+                validate_only=request.validate_only,
             )
     return CreateTopicsResponse(topics=list(results.values()))
 
 
 async def _create(
-    node: BrokerNode, asked: CreatableTopic, times: int, *, validate_only: bool
+    changes: Changes,
+    configs: Configs,
+    call: Call,
+    asked: CreatableTopic,
+    times: int,
+    *,
+    validate_only: bool,
 ) -> CreatableTopicResult:
     try:
         if times > 1:
             raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
-        created = await node.metadata.create_topic(_spec(asked), validate_only=validate_only)
+        created = await changes.create_topic(_spec(asked), validate_only=validate_only)
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message, configs=[]
         )
@@ -66,7 +77,7 @@ async def _create(
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in topic_config_entries(created.configs, node.settings)
+            for entry in topic_config_entries(created.configs, configs.settings)
         ],
     )
 

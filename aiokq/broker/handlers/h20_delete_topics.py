@@ -24,13 +24,13 @@ from aiokq.wire.delete_topics import (
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Changes, Configs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.metadata.topics import Topic
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: DeleteTopicsRequest, call: Call
+    topics: Topics, changes: Changes, configs: Configs, request: DeleteTopicsRequest, call: Call
 ) -> DeleteTopicsResponse:
     """Delete each topic, by name or by id; one that is named twice is refused with 42."""
     if call.version < 6:
@@ -38,7 +38,10 @@ async def handle(
     else:
         asked = request.topics
     times = Counter(_key(state) for state in asked)
-    responses = [await _delete(node, state, twice=times[_key(state)] > 1) for state in asked]
+    responses = [
+        await _delete(topics, changes, configs, call, state, twice=times[_key(state)] > 1)
+        for state in asked
+    ]
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -47,36 +50,42 @@ def _key(state: DeleteTopicState) -> object:
 
 
 async def _delete(
-    node: BrokerNode, state: DeleteTopicState, *, twice: bool
+    topics: Topics,
+    changes: Changes,
+    configs: Configs,
+    call: Call,
+    state: DeleteTopicState,
+    *,
+    twice: bool,
 ) -> DeletableTopicResult:
     name, topic_id = state.name, state.topic_id
     try:
         if twice:
             raise InvalidRequest("the request names this topic twice")
-        topic = _find(node, state)
+        topic = _find(topics, state)
         name, topic_id = topic.name, topic.topic_id
-        if not node.settings.delete_topic_enable:
+        if not configs.settings.delete_topic_enable:
             raise TopicDeletionDisabled()
-        await node.metadata.delete_topic(topic)
+        await changes.delete_topic(topic)
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
         )
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)
 
 
-def _find(node: BrokerNode, state: DeleteTopicState) -> Topic:
+def _find(topics: Topics, state: DeleteTopicState) -> Topic:
     if state.name is not None and state.topic_id != ZERO_UUID:
         raise InvalidRequest("give a topic's name or its id, not both")
     if state.name is not None:
-        topic = node.topics.get(state.name)
+        topic = topics.get(state.name)
         if topic is None:
             raise UnknownTopicOrPartition()
         return topic
     if state.topic_id == ZERO_UUID:
         raise InvalidRequest("give a topic's name or its id")
-    topic = node.topics.by_id(state.topic_id)
+    topic = topics.by_id(state.topic_id)
     if topic is None:
         raise UnknownTopicId()
     return topic

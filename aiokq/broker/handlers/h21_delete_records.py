@@ -22,43 +22,43 @@ from aiokq.wire.delete_records import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Logs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 HIGH_WATERMARK: Final = -1
 NOT_KNOWN: Final = -1
 
 
 async def handle(
-    node: BrokerNode, request: DeleteRecordsRequest, call: Call
+    topics: Topics, logs: Logs, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse:
     """The new low watermark of each partition."""
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[_delete(node, topic.name, asked) for asked in topic.partitions],
+                partitions=[_delete(topics, call, topic.name, asked) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
     )
     results = [result for topic in response.topics for result in topic.partitions]
     try:
-        await node.storage.save_log_starts()  # what was hidden stays hidden over a kill
+        await logs.save_log_starts()  # what was hidden stays hidden over a kill
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         for result in results:
             if not result.error_code:
                 result.error_code, result.low_watermark = error.code, NOT_KNOWN
-    node.purge_later()
+    logs.purge_later()
     return response
 
 
 def _delete(
-    node: BrokerNode, topic: str, asked: DeleteRecordsPartition
+    topics: Topics, call: Call, topic: str, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     try:
-        partition = node.topics.partition(topic, asked.partition_index)
+        partition = topics.partition(topic, asked.partition_index)
         if partition is None:
             raise UnknownTopicOrPartition()
         if "delete" not in partition.topic.config.cleanup_policy:
@@ -69,7 +69,7 @@ def _delete(
             raise OffsetOutOfRange(f"offset {offset} is not in [0, {high_watermark}]")
         low_watermark = partition.delete_records(offset)
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         return DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=NOT_KNOWN, error_code=error.code
         )

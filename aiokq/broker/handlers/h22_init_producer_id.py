@@ -13,12 +13,12 @@ from aiokq.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from aiokq.wire.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import ProducerIds
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: InitProducerIdRequest, call: Call
+    producer_ids: ProducerIds, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
     """A fresh producer id with epoch 0; 53 for a transactional id, which nobody coordinates.
 
@@ -30,8 +30,8 @@ async def handle(
         refusal = TransactionalIdAuthorization if request.transactional_id else InvalidRequest
         return InitProducerIdResponse(error_code=refusal.code, producer_epoch=-1)
     try:
-        producer_id = await node.producer_ids.next()
+        producer_id = await producer_ids.next()
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)

@@ -18,19 +18,21 @@ from aiokq.wire.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: OffsetForLeaderEpochRequest, call: Call
+    topics: Topics, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
     """Latest epoch: the log's end. Unknown higher: (-1, -1). Otherwise the floor epoch's end."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_answer(node, topic.topic, asked) for asked in topic.partitions],
+                partitions=[
+                    _answer(topics, call, topic.topic, asked) for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -38,16 +40,16 @@ async def handle(
 
 
 def _answer(
-    node: BrokerNode, topic: str, asked: OffsetForLeaderPartition
+    topics: Topics, call: Call, topic: str, asked: OffsetForLeaderPartition
 ) -> OffsetForLeaderEpochEndOffset:
     try:
-        partition = node.topics.partition(topic, asked.partition)
+        partition = topics.partition(topic, asked.partition)
         if partition is None:
             raise UnknownTopicOrPartition()
         check_leader_epoch(partition, asked.current_leader_epoch)
         epoch, end = partition.end_offset_for_epoch(asked.leader_epoch)
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         return OffsetForLeaderEpochEndOffset(error_code=error.code, partition=asked.partition)
     return OffsetForLeaderEpochEndOffset(
         error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end

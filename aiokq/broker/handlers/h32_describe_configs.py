@@ -16,7 +16,6 @@ from aiokq.broker.metadata.config_sources import (
     GROUP,
     TOPIC,
     ConfigEntry,
-    broker_config_entries,
     check_broker_name,
     group_config_entries,
     logger_entries,
@@ -34,21 +33,29 @@ from aiokq.wire.describe_configs import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: DescribeConfigsRequest, call: Call
+    topics: Topics, cluster: Cluster, configs: Configs, request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse:
     """Each resource's settings, all or those that are named."""
     return DescribeConfigsResponse(
-        results=[_describe(node, resource, request) for resource in request.resources]
+        results=[
+            _describe(topics, cluster, configs, call, resource, request)
+            for resource in request.resources
+        ]
     )
 
 
 def _describe(
-    node: BrokerNode, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    topics: Topics,
+    cluster: Cluster,
+    configs: Configs,
+    call: Call,
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=0,
@@ -57,9 +64,9 @@ def _describe(
         resource_name=resource.resource_name,
     )
     try:
-        entries = _entries(node, resource)
+        entries = _entries(topics, cluster, configs, resource)
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         result.error_code, result.error_message = error.code, error.message
         return result
     names = resource.configuration_keys
@@ -69,27 +76,29 @@ def _describe(
     return result
 
 
-def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+def _entries(
+    topics: Topics, cluster: Cluster, configs: Configs, resource: DescribeConfigsResource
+) -> Iterable[ConfigEntry]:
     if resource.resource_type == TOPIC:
         check_topic_name(resource.resource_name)
-        topic = node.topics.get(resource.resource_name)
+        topic = topics.get(resource.resource_name)
         if topic is None:
             raise UnknownTopicOrPartition()
-        return topic_config_entries(topic.configs, node.settings)
+        return topic_config_entries(topic.configs, configs.settings)
     if resource.resource_type == BROKER:
         if not resource.resource_name:
             return ()  # the cluster-wide dynamic settings, of which there are none
-        check_broker_name(resource.resource_name, node.node_id)
-        return broker_config_entries(node)
+        check_broker_name(resource.resource_name, cluster.node_id)
+        return configs.broker_entries()
     if resource.resource_type == BROKER_LOGGER:
         if not resource.resource_name:
             raise InvalidRequest("Broker id must not be empty")
-        check_broker_name(resource.resource_name, node.node_id)
+        check_broker_name(resource.resource_name, cluster.node_id)
         return logger_entries()
     if resource.resource_type == GROUP:
         if not resource.resource_name:
             raise InvalidRequest("Group name must not be empty")
-        return group_config_entries(resource.resource_name, node.group_configs)
+        return group_config_entries(resource.resource_name, configs.group_configs)
     raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
 
 

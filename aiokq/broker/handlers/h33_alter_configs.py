@@ -24,12 +24,12 @@ from aiokq.wire.alter_configs import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from aiokq.broker.handlers.areas import Changes, Cluster, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: AlterConfigsRequest, call: Call
+    topics: Topics, changes: Changes, cluster: Cluster, request: AlterConfigsRequest, call: Call
 ) -> AlterConfigsResponse:
     """Replace each resource's settings by those that are given."""
     times = Counter((r.resource_type, r.resource_name) for r in request.resources)
@@ -39,9 +39,9 @@ async def handle(
         try:
             if times[(resource.resource_type, resource.resource_name)] > 1:
                 raise InvalidRequest("the request names this resource twice")
-            await _alter(node, resource, validate_only=request.validate_only)
+            await _alter(topics, changes, cluster, resource, validate_only=request.validate_only)
         except BrokerError as error:
-            node.counters.errors[error.name] += 1
+            call.counted(error)
             code, message = error.code, error.message
         responses.append(
             AlterConfigsResourceResponse(
@@ -54,14 +54,23 @@ async def handle(
     return AlterConfigsResponse(responses=responses)
 
 
-async def _alter(node: BrokerNode, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(
+    topics: Topics,
+    changes: Changes,
+    cluster: Cluster,
+    resource: AlterConfigsResource,
+    *,
+    validate_only: bool,
+) -> None:
     configs: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:
             raise InvalidRequest(f"setting {config.name} has no value")
         configs[config.name] = config.value
     await alter(
-        node,
+        topics,
+        changes,
+        cluster,
         resource.resource_type,
         resource.resource_name,
         lambda _: configs,
@@ -70,7 +79,9 @@ async def _alter(node: BrokerNode, resource: AlterConfigsResource, *, validate_o
 
 
 async def alter(
-    node: BrokerNode,
+    topics: Topics,
+    changes: Changes,
+    cluster: Cluster,
     resource_type: int,
     name: str,
     change: Callable[[Mapping[str, str]], Mapping[str, str]],
@@ -86,15 +97,15 @@ async def alter(
             another type of resource.
     """
     if resource_type == TOPIC:
-        topic = node.topics.get(name)
+        topic = topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-        await node.metadata.alter_topic_configs(topic, change, validate_only=validate_only)
+        await changes.alter_topic_configs(topic, change, validate_only=validate_only)
     elif resource_type == GROUP:
-        await node.metadata.alter_group_configs(name, change, validate_only=validate_only)
+        await changes.alter_group_configs(name, change, validate_only=validate_only)
     elif resource_type == BROKER:
         if name:
-            check_broker_name(name, node.node_id)
+            check_broker_name(name, cluster.node_id)
         if names := ", ".join(change({})):
             raise InvalidRequest(
                 f"Cannot update these configs dynamically: Set({names}): a broker reads its "

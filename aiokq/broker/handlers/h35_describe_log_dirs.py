@@ -18,27 +18,25 @@ from aiokq.wire.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Host, Logs
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.node import BrokerNode
     from aiokq.core.files import Files
 
 NOT_KNOWN: Final = (-1, -1)
 
 
 async def handle(
-    node: BrokerNode, request: DescribeLogDirsRequest, call: Call
+    logs: Logs, host: Host, request: DescribeLogDirsRequest, call: Call
 ) -> DescribeLogDirsResponse:
     """One result per directory; one that is offline has error 56 and nothing in it."""
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    directories = node.storage.directories
+    directories = logs.directories
     results = []
     for directory in directories.online:
-        total, usable = await node.environment.offload.run(
-            _volume, node.environment.files, directory.path
-        )
+        total, usable = await host.offload.run(_volume, host.files, directory.path)
         results.append(
             DescribeLogDirsResult(
                 error_code=0,

@@ -14,12 +14,12 @@ from aiokq.wire.create_partitions import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Changes, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: CreatePartitionsRequest, call: Call
+    topics: Topics, changes: Changes, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse:
     """Grow each topic to the count it asks for, which is the new total."""
     times = Counter(topic.name for topic in request.topics)
@@ -27,28 +27,34 @@ async def handle(
     for asked in request.topics:
         if asked.name not in results:
             results[asked.name] = await _grow(
-                node, asked, times[asked.name], validate_only=request.validate_only
+                topics, changes, call, asked, times[asked.name], validate_only=request.validate_only
             )
     return CreatePartitionsResponse(results=list(results.values()))
 
 
 async def _grow(
-    node: BrokerNode, asked: CreatePartitionsTopic, times: int, *, validate_only: bool
+    topics: Topics,
+    changes: Changes,
+    call: Call,
+    asked: CreatePartitionsTopic,
+    times: int,
+    *,
+    validate_only: bool,
 ) -> CreatePartitionsTopicResult:
     try:
         if times > 1:
             raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
-        topic = node.topics.get(asked.name)
+        topic = topics.get(asked.name)
         if topic is None:
             raise UnknownTopicOrPartition()
         assignments = None
         if asked.assignments is not None:
             assignments = [assignment.broker_ids for assignment in asked.assignments]
-        await node.metadata.create_partitions(
+        await changes.create_partitions(
             topic, asked.count, assignments, validate_only=validate_only
         )
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         return CreatePartitionsTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import counted
 from aiokq.core.errors import BrokerError
 from aiokq.wire.delete_groups import (
     DeletableGroupResult,
@@ -18,22 +17,20 @@ from aiokq.wire.delete_groups import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
-async def handle(
-    node: BrokerNode, request: DeleteGroupsRequest, call: Call
-) -> DeleteGroupsResponse:
+async def handle(groups: Groups, request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
     """Delete each group; an error does not affect the other groups."""
-    results = [await _delete(node, group_id) for group_id in dict.fromkeys(request.groups_names)]
+    results = [
+        await _delete(groups, call, group_id) for group_id in dict.fromkeys(request.groups_names)
+    ]
     return DeleteGroupsResponse(results=results)
 
 
-async def _delete(node: BrokerNode, group_id: str) -> DeletableGroupResult:
+async def _delete(groups: Groups, call: Call, group_id: str) -> DeletableGroupResult:
     try:
-        return await node.group_coordinator.write(
-            group_id, lambda shard, instant: shard.delete_group(group_id)
-        )
+        return await groups.write(group_id, lambda shard, instant: shard.delete_group(group_id))
     except BrokerError as error:
-        return DeletableGroupResult(group_id=group_id, error_code=counted(node, error))
+        return DeletableGroupResult(group_id=group_id, error_code=call.counted(error))

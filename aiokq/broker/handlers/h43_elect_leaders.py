@@ -29,16 +29,14 @@ from aiokq.wire.elect_leaders import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aiokq.broker.handlers.areas import Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-async def handle(
-    node: BrokerNode, request: ElectLeadersRequest, call: Call
-) -> ElectLeadersResponse:
+async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
     """Tell of each partition why there is nothing to elect.
 
     Asked for all partitions, those that have the leader they should have are left out.
@@ -48,29 +46,29 @@ async def handle(
             request, InvalidRequest(f"Unknown election type {request.election_type}")
         )
     response = ElectLeadersResponse(error_code=0)
-    for topic, partitions in _asked(node, request):
+    for topic, partitions in _asked(topics, request):
         result = ReplicaElectionResult(topic=topic)
         for partition in partitions:
-            error = _elect(node, topic, partition, request.election_type)
+            error = _elect(topics, topic, partition, request.election_type)
             if request.topic_partitions is None and isinstance(error, ElectionNotNeeded):
                 continue
-            node.counters.errors[error.name] += 1
+            call.counted(error)
             result.partition_result.append(_result(partition, error))
         response.replica_election_results.append(result)
     return response
 
 
-def _asked(node: BrokerNode, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
+def _asked(topics: Topics, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
     if request.topic_partitions is None:
-        for topic in node.topics.sorted():
+        for topic in topics.sorted():
             yield topic.name, list(range(len(topic.partitions)))
     else:
         for asked in request.topic_partitions:
             yield asked.topic, asked.partitions
 
 
-def _elect(node: BrokerNode, name: str, index: int, election_type: int) -> BrokerError:
-    topic = node.topics.get(name)
+def _elect(topics: Topics, name: str, index: int, election_type: int) -> BrokerError:
+    topic = topics.get(name)
     if topic is None:
         return UnknownTopicOrPartition(f"No such topic as {name}")
     partition = topic.partition(index)

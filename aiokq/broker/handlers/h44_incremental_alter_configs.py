@@ -24,12 +24,17 @@ from aiokq.wire.incremental_alter_configs import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aiokq.broker.handlers.areas import Changes, Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: IncrementalAlterConfigsRequest, call: Call
+    topics: Topics,
+    changes: Changes,
+    cluster: Cluster,
+    configs: Configs,
+    request: IncrementalAlterConfigsRequest,
+    call: Call,
 ) -> IncrementalAlterConfigsResponse:
     """Change each resource, all of its changes or none."""
     times = Counter((r.resource_type, r.resource_name) for r in request.resources)
@@ -40,9 +45,11 @@ async def handle(
         try:
             if twice:
                 raise InvalidRequest("the request names this resource twice")
-            await _alter(node, resource, validate_only=request.validate_only)
+            await _alter(
+                topics, changes, cluster, configs, resource, validate_only=request.validate_only
+            )
         except BrokerError as error:
-            node.counters.errors[error.name] += 1
+            call.counted(error)
             code, message = error.code, error.message
         responses.append(
             IncrementalAlterConfigsResourceResponse(
@@ -56,17 +63,31 @@ async def handle(
 
 
 async def _alter(
-    node: BrokerNode, resource: IncrementalAlterConfigsResource, *, validate_only: bool
+    topics: Topics,
+    changes: Changes,
+    cluster: Cluster,
+    configs: Configs,
+    resource: IncrementalAlterConfigsResource,
+    *,
+    validate_only: bool,
 ) -> None:
-    changes = [(change.name, change.config_operation, change.value) for change in resource.configs]
+    alterations = [
+        (change.name, change.config_operation, change.value) for change in resource.configs
+    ]
     if resource.resource_type == BROKER_LOGGER:
-        check_broker_name(resource.resource_name, node.node_id)
-        alter_loggers(changes, validate_only=validate_only)
+        check_broker_name(resource.resource_name, cluster.node_id)
+        alter_loggers(alterations, validate_only=validate_only)
         return
 
-    def change(configs: Mapping[str, str]) -> dict[str, str]:
-        return changed_configs(configs, changes, node.settings)
+    def change(before: Mapping[str, str]) -> dict[str, str]:
+        return changed_configs(before, alterations, configs.settings)
 
     await alter(
-        node, resource.resource_type, resource.resource_name, change, validate_only=validate_only
+        topics,
+        changes,
+        cluster,
+        resource.resource_type,
+        resource.resource_name,
+        change,
+        validate_only=validate_only,
     )

@@ -22,12 +22,12 @@ from aiokq.wire.alter_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Cluster, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: AlterPartitionReassignmentsRequest, call: Call
+    topics: Topics, cluster: Cluster, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
     """Check each partition's new replicas; there is nothing to move."""
     return AlterPartitionReassignmentsResponse(
@@ -37,7 +37,9 @@ async def handle(
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[_alter(node, topic.name, asked) for asked in topic.partitions],
+                partitions=[
+                    _alter(topics, cluster, call, topic.name, asked) for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ],
@@ -45,20 +47,20 @@ async def handle(
 
 
 def _alter(
-    node: BrokerNode, name: str, asked: ReassignablePartition
+    topics: Topics, cluster: Cluster, call: Call, name: str, asked: ReassignablePartition
 ) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(
         partition_index=asked.partition_index, error_code=0, error_message=None
     )
     try:
-        _check(node, name, asked)
+        _check(topics, cluster, name, asked)
     except BrokerError as error:
-        node.counters.errors[error.name] += 1
+        call.counted(error)
         response.error_code, response.error_message = error.code, error.message
     return response
 
 
-def _check(node: BrokerNode, name: str, asked: ReassignablePartition) -> None:
+def _check(topics: Topics, cluster: Cluster, name: str, asked: ReassignablePartition) -> None:
     """Refuse what is no assignment of this partition.
 
     Raises:
@@ -66,11 +68,11 @@ def _check(node: BrokerNode, name: str, asked: ReassignablePartition) -> None:
         NoReassignmentInProgress: one is to be cancelled.
         InvalidReplicaAssignment: the replicas are none, named twice, or no brokers.
     """
-    topic = node.topics.get(name)
+    topic = topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartition(f"Unable to find a topic named {name}.")
     if topic.partition(asked.partition_index) is None:
         raise UnknownTopicOrPartition(f"Unable to find partition {name}:{asked.partition_index}.")
     if asked.replicas is None:
         raise NoReassignmentInProgress()
-    check_replicas(asked.replicas, node.node_id)
+    check_replicas(asked.replicas, cluster.node_id)

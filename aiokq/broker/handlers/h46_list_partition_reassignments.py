@@ -14,11 +14,10 @@ from aiokq.wire.list_partition_reassignments import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: ListPartitionReassignmentsRequest, call: Call
+    request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
     """None, whichever topics are asked for; topics that do not exist are no error in Kafka."""
     return ListPartitionReassignmentsResponse(error_code=0, error_message=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.broker.handlers.group_calls import check_group_id
 from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
 from aiokq.wire.offset_delete import (
     OffsetDeleteRequest,
@@ -19,23 +19,23 @@ from aiokq.wire.offset_delete import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: OffsetDeleteRequest, call: Call
+    topics: Topics, groups: Groups, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
     """Delete the offsets of existing partitions; those of deleted topics are gone already."""
-    known, unknown = _sifted(node, request.topics)
+    known, unknown = _sifted(topics, request.topics)
     request.topics = known
     try:
         check_group_id(request.group_id)
-        response = await node.group_coordinator.write(
+        response = await groups.write(
             request.group_id, lambda shard, instant: shard.delete_offsets(request)
         )
     except BrokerError as error:
-        return OffsetDeleteResponse(error_code=counted(node, error))
+        return OffsetDeleteResponse(error_code=call.counted(error))
     if not response.error_code:
         answers = {topic.name: topic for topic in response.topics}
         for name, refused in unknown.items():
@@ -46,13 +46,13 @@ async def handle(
 
 
 def _sifted(
-    node: BrokerNode, topics: list[OffsetDeleteRequestTopic]
+    topics: Topics, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
     """The partitions that exist, and by topic the answers for those that do not."""
     known: list[OffsetDeleteRequestTopic] = []
     unknown: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    for topic in topics:
-        found = node.topics.get(topic.name)
+    for topic in asked:
+        found = topics.get(topic.name)
         present = []
         for one in topic.partitions:
             if found is not None and found.partition(one.partition_index) is not None:

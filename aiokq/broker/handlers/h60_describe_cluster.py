@@ -16,15 +16,15 @@ from aiokq.wire.describe_cluster import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Cluster
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
 async def handle(
-    node: BrokerNode, request: DescribeClusterRequest, call: Call
+    cluster: Cluster, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
     """Describe this cluster to whoever asks for its brokers."""
     if request.endpoint_type == CONTROLLERS:
@@ -32,24 +32,24 @@ async def handle(
             error_code=MismatchedEndpointType.code,
             error_message="this is a broker's endpoint, not a controller's",
             endpoint_type=BROKERS,
-            cluster_id=node.cluster_id,
+            cluster_id=cluster.cluster_id,
         )
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=UnsupportedEndpointType.code,
             error_message=f"unknown endpoint type {request.endpoint_type}",
             endpoint_type=BROKERS,
-            cluster_id=node.cluster_id,
+            cluster_id=cluster.cluster_id,
         )
     response = DescribeClusterResponse(
         error_code=0,
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.node_id,
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
-            for broker in node.brokers()
+            for broker in cluster.brokers()
         ],
     )
     if request.include_cluster_authorized_operations:

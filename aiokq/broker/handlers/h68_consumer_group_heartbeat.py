@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import caller_of, counted
+from aiokq.broker.handlers.group_calls import caller_of
 from aiokq.core.errors import BrokerError
 from aiokq.wire.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -18,21 +18,21 @@ from aiokq.wire.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: ConsumerGroupHeartbeatRequest, call: Call
+    groups: Groups, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
     """Handle the heartbeat; the answer has the member's epoch and assignment."""
     caller = caller_of(call)
     try:
-        return await node.group_coordinator.write(
+        return await groups.write(
             request.group_id,
             lambda shard, instant: shard.consumer_group_heartbeat(request, caller, instant),
         )
     except BrokerError as error:
         return ConsumerGroupHeartbeatResponse(
-            error_code=counted(node, error), error_message=error.message
+            error_code=call.counted(error), error_message=error.message
         )

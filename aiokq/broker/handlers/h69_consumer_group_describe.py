@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.broker.handlers.group_calls import check_group_id
 from aiokq.broker.handlers.operations import GROUP_OPERATIONS
 from aiokq.core.errors import BrokerError
 from aiokq.wire.consumer_group_describe import (
@@ -19,29 +19,27 @@ from aiokq.wire.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Groups
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: ConsumerGroupDescribeRequest, call: Call
+    groups: Groups, request: ConsumerGroupDescribeRequest, call: Call
 ) -> ConsumerGroupDescribeResponse:
     """Each group, or its error."""
-    groups = [_describe(node, group_id) for group_id in request.group_ids]
+    described = [_describe(groups, call, group_id) for group_id in request.group_ids]
     if request.include_authorized_operations:
-        for group in groups:
+        for group in described:
             if not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
-    return ConsumerGroupDescribeResponse(groups=groups)
+    return ConsumerGroupDescribeResponse(groups=described)
 
 
-def _describe(node: BrokerNode, group_id: str) -> ConsumerGroupDescribedGroup:
+def _describe(groups: Groups, call: Call, group_id: str) -> ConsumerGroupDescribedGroup:
     try:
         check_group_id(group_id)
-        return node.group_coordinator.read(
-            group_id, lambda shard: shard.describe_consumer_group(group_id)
-        )
+        return groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id))
     except BrokerError as error:
         return ConsumerGroupDescribedGroup(
-            group_id=group_id, error_code=counted(node, error), error_message=error.message
+            group_id=group_id, error_code=call.counted(error), error_message=error.message
         )

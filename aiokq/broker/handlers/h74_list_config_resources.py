@@ -19,22 +19,26 @@ from aiokq.wire.list_config_resources import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.node import BrokerNode
 
 TYPES: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 """In the order of Kafka's answer."""
 
 
 async def handle(
-    node: BrokerNode, request: ListConfigResourcesRequest, call: Call
+    topics: Topics,
+    cluster: Cluster,
+    configs: Configs,
+    request: ListConfigResourcesRequest,
+    call: Call,
 ) -> ListConfigResourcesResponse:
     """Every resource of the types that are asked for."""
     if call.version == 0:
         return ListConfigResourcesResponse(error_code=0)
     wanted = set(request.resource_types or TYPES)
     if not wanted.issubset(TYPES):
-        node.counters.errors[UnsupportedVersion.name] += 1
+        call.counted(UnsupportedVersion)
         return ListConfigResourcesResponse(error_code=UnsupportedVersion.code)
     return ListConfigResourcesResponse(
         error_code=0,
@@ -42,17 +46,17 @@ async def handle(
             ConfigResource(resource_name=name, resource_type=resource_type)
             for resource_type in TYPES
             if resource_type in wanted
-            for name in _names(node, resource_type)
+            for name in _names(topics, cluster, configs, resource_type)
         ],
     )
 
 
-def _names(node: BrokerNode, resource_type: int) -> Iterator[str]:
+def _names(topics: Topics, cluster: Cluster, configs: Configs, resource_type: int) -> Iterator[str]:
     if resource_type == GROUP:
-        yield from node.group_configs.group_ids()
+        yield from configs.group_configs.group_ids()
     elif resource_type in (BROKER_LOGGER, BROKER):
-        for broker in node.brokers():
+        for broker in cluster.brokers():
             yield str(broker.node_id)
     elif resource_type == TOPIC:
-        for topic in node.topics.sorted():
+        for topic in topics.sorted():
             yield topic.name

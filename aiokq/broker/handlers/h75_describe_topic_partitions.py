@@ -20,18 +20,18 @@ from aiokq.wire.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Configs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.metadata.topics import Topic
-    from aiokq.broker.node import BrokerNode
 
 
 async def handle(
-    node: BrokerNode, request: DescribeTopicPartitionsRequest, call: Call
+    topics: Topics, configs: Configs, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
     """Topics by name from the cursor on, until the limit of partitions; no names means all."""
     asked_all = not request.topics
     names = (
-        [topic.name for topic in node.topics.sorted()]
+        [topic.name for topic in topics.sorted()]
         if asked_all
         else sorted({topic.name for topic in request.topics})
     )
@@ -41,11 +41,11 @@ async def handle(
         names = [name for name in names if name >= start]
         if names and names[0] == start:
             first_partition = max(request.cursor.partition_index, 0)
-    ceiling = node.settings.max_request_partition_size_limit
+    ceiling = configs.settings.max_request_partition_size_limit
     left = max(min(request.response_partition_limit, ceiling), 1)
     response = DescribeTopicPartitionsResponse()
     for name in names:
-        topic = node.topics.get(name)
+        topic = topics.get(name)
         if topic is None:
             response.topics.append(_refusal(name))
             continue

@@ -12,8 +12,7 @@ from itertools import pairwise
 import pytest
 
 from aiokq import wire
-from aiokq.broker.dispatch import Dispatcher
-from aiokq.broker.handlers import h00_ordinary, h00_produce
+from aiokq.broker.handlers import h00_produce
 from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
@@ -26,9 +25,9 @@ def looked_into(monkeypatch):
     requests = []
     handle = h00_produce.handle
 
-    async def noting(node, request, call):
+    async def noting(topics, configs, host, turn, request, call):
         requests.append(request)
-        return await handle(node, request, call)
+        return await handle(topics, configs, host, turn, request, call)
 
     monkeypatch.setattr(h00_produce, "handle", noting)
     return requests
@@ -164,7 +163,7 @@ async def test_a_refused_request_is_let_go_at_once(acks, looked_into):
         gc.disable()
         try:
             with contextlib.suppress(CloseConnection):
-                assert await Dispatcher(broker.node).handle(context, memoryview(memory))
+                assert await broker.node.dispatcher.handle(context, memoryview(memory))
             memory.append(0)  # a BufferError while anything has a view of it
         finally:
             gc.enable()
@@ -322,4 +321,4 @@ async def test_short_frames_are_nobodys(looked_into):
         for frame in (b"", b"\0", b"\0\0", b"\0\0\0\x09"):
             with pytest.raises(Exception, match="header"):
                 await broker.frame(frame)
-        assert h00_ordinary.answer(broker.node, memoryview(b"")) is None
+        assert broker.node.dispatcher._ordinary.answer(memoryview(b"")) is None

@@ -1,0 +1,265 @@
+"""The areas of a node that handlers use, as protocols: a handler's signature names its areas.
+
+A handler is a function ``handle(area, ..., request, call)``. The parameters before ``request`` are
+fields of ``Areas``, by name; ``bind`` gives them their values once, when the first request of the
+API arrives. No handler sees the node.
+
+Tests: ``tests/unit/broker/handlers/test_areas.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import uuid
+
+    from aiokq.broker.coordinator.group.shard import GroupShard
+    from aiokq.broker.coordinator.outcome import Outcome
+    from aiokq.broker.coordinator.timers import Instant
+    from aiokq.broker.endpoint import BrokerEndpoint
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.log.cold_reads import ColdReads
+    from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.metadata.config_sources import ConfigEntry
+    from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
+    from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.replica.fetch_sessions import FetchSessionCache
+    from aiokq.broker.replica.partition import Partition
+    from aiokq.broker.replica.purgatory import FetchPurgatory
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.connection.turn import Turn
+    from aiokq.core.clock import Clock
+    from aiokq.core.files import Files
+    from aiokq.core.offload import Offload
+    from aiokq.records.header import Checksum
+    from aiokq.wire.struct import Request, Response
+
+__all__ = [
+    "Areas",
+    "Changes",
+    "Cluster",
+    "Configs",
+    "Groups",
+    "Handler",
+    "Host",
+    "Logs",
+    "ProducerIds",
+    "Topics",
+    "bind",
+]
+
+R = TypeVar("R")
+
+Handler = Callable[["Request[Response]", "Call"], Awaitable["Response | None"]]
+"""Answers one request; None where the protocol has no answer (Produce with acks=0)."""
+
+
+class Topics(Protocol):
+    """The topics and partitions of the node."""
+
+    def sorted(self) -> list[Topic]:
+        """Return all topics, by name."""
+        ...
+
+    def get(self, name: str) -> Topic | None:
+        """Return the topic of this name; None if there is none."""
+        ...
+
+    def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Return the topic of this id; None if there is none."""
+        ...
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """Return a partition; None if there is none."""
+        ...
+
+
+class Changes(Protocol):
+    """Changes of topics and settings; see ``metadata.changes.MetadataChanges``."""
+
+    async def create_topic(
+        self, spec: TopicSpec, *, validate_only: bool = False
+    ) -> CreatedTopic: ...
+
+    async def create_topic_if_allowed(self, name: str, *, allowed: bool) -> None: ...
+
+    async def delete_topic(self, topic: Topic) -> None: ...
+
+    async def create_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None: ...
+
+    async def alter_topic_configs(
+        self,
+        topic: Topic,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None: ...
+
+    async def alter_group_configs(
+        self,
+        group_id: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None: ...
+
+
+class Groups(Protocol):
+    """The group coordinator; see ``coordinator.runtime.CoordinatorRuntime``."""
+
+    async def write(
+        self, key: str, operation: Callable[[GroupShard, Instant], Outcome[R]]
+    ) -> R: ...
+
+    def read(self, key: str, operation: Callable[[GroupShard], R]) -> R: ...
+
+    def read_all(self, operation: Callable[[GroupShard], list[R]]) -> list[R]: ...
+
+    async def locate(self, key: str) -> int: ...
+
+
+class Logs(Protocol):
+    """Reading and deleting records, and the directories that hold them."""
+
+    @property
+    def purgatory(self) -> FetchPurgatory:
+        """The fetches that wait for records."""
+        ...
+
+    @property
+    def cold_reads(self) -> ColdReads:
+        """Reads of logs that need the disk."""
+        ...
+
+    @property
+    def fetch_sessions(self) -> FetchSessionCache:
+        """The fetch sessions of KIP-227."""
+        ...
+
+    @property
+    def directories(self) -> LogDirectories:
+        """The log directories."""
+        ...
+
+    async def save_log_starts(self) -> None:
+        """Write the log start offsets to their checkpoint.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        ...
+
+    def purge_later(self) -> None:
+        """Remove the files of deleted segments and partitions, each after its topic's delay."""
+        ...
+
+
+class Cluster(Protocol):
+    """The cluster as clients see it."""
+
+    @property
+    def node_id(self) -> int:
+        """The id of this node, which is also the controller."""
+        ...
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        ...
+
+    @property
+    def advertised_versions(self) -> Sequence[tuple[int, int, int]]:
+        """Key, oldest and newest version of each API."""
+        ...
+
+    def brokers(self) -> list[BrokerEndpoint]:
+        """Return the live brokers."""
+        ...
+
+
+class Configs(Protocol):
+    """The settings of the node and of groups."""
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings that the node was started with."""
+        ...
+
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """The settings of groups."""
+        ...
+
+    def broker_entries(self) -> Iterable[ConfigEntry]:
+        """Return all settings of the node with their sources."""
+        ...
+
+
+class ProducerIds(Protocol):
+    """The ids of idempotent producers."""
+
+    async def next(self) -> int:
+        """Return an id that no producer was given before.
+
+        Raises:
+            KafkaStorage: a block of ids could not be reserved.
+        """
+        ...
+
+
+class Host(Protocol):
+    """The clock of the machine, its threads and its files."""
+
+    @property
+    def clock(self) -> Clock:
+        """Wall-clock and monotonic time."""
+        ...
+
+    @property
+    def offload(self) -> Offload:
+        """The threads for work that would block the event loop."""
+        ...
+
+    @property
+    def files(self) -> Files:
+        """The file system."""
+        ...
+
+    @property
+    def crc32c(self) -> Checksum:
+        """The checksum of record batches."""
+        ...
+
+
+class Areas(NamedTuple):
+    """The areas of one open node, by the names of handlers' parameters."""
+
+    topics: Topics
+    changes: Changes
+    groups: Groups
+    logs: Logs
+    cluster: Cluster
+    configs: Configs
+    producer_ids: ProducerIds
+    host: Host
+    turn: Turn
+
+
+def bind(handle: Callable[..., Awaitable[Response | None]], areas: Areas) -> Handler:
+    """Return `handle` with the areas that its signature names in front of ``request``."""
+    code = handle.__code__
+    names = code.co_varnames[: code.co_argcount - 2]  # without request and call
+    if not names:
+        return handle
+    return functools.partial(handle, *(getattr(areas, name) for name in names))

@@ -1,0 +1,68 @@
+"""aiokq.connection.turn: how much work a node does before other tasks run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokq.connection.turn import REQUESTS_PER_TURN, Turn
+
+
+async def test_a_turn_is_over_after_its_requests_and_begins_again_with_the_next_iteration():
+    """However the requests were counted."""
+    turn = Turn()
+    assert not turn.spend(1)
+    assert not turn.spend(REQUESTS_PER_TURN - 2)
+    assert not turn.is_over
+    assert turn.spend(1)
+    assert turn.is_over
+    await turn.next()
+    assert not turn.is_over
+    assert turn.spend(REQUESTS_PER_TURN)
+
+
+async def test_a_turn_of_few_requests_begins_again_too():
+    """Requests of an earlier iteration do not count."""
+    turn = Turn()
+    for _ in range(10):
+        assert not turn.spend(REQUESTS_PER_TURN - 1)
+        await asyncio.sleep(0)
+
+
+async def test_a_request_may_pass_the_limit_and_the_next_turn_owes_nothing():
+    """A request of a thousand batches counts as many requests, and is not split."""
+    turn = Turn()
+    assert turn.spend(10 * REQUESTS_PER_TURN)
+    await turn.next()
+    assert not turn.spend(1)
+
+
+async def test_a_share_is_used_up_by_its_own_bytes_only():
+    """Each connection, request and response has a limit of its own."""
+    turn = Turn()
+    one, other = turn.share(100), turn.share(100)
+    assert not one.spend(0, 99)
+    assert not other.spend(0, 99)
+    assert one.spend(0, 1)
+    await one.next()
+    assert not one.spend(0, 99)
+    one.renew()
+    assert not one.spend(0, 99)
+
+
+async def test_requests_of_a_share_are_the_nodes():
+    """All shares of a node ask the same turn."""
+    turn = Turn()
+    assert not turn.share(100).spend(REQUESTS_PER_TURN, 1)
+    assert turn.is_over
+
+
+async def test_next_lets_other_tasks_run():
+    """Otherwise the limits would be of no use."""
+    turn = Turn()
+    ran = []
+    asyncio.get_running_loop().call_soon(ran.append, "node")
+    await turn.next()
+    assert ran == ["node"]
+    asyncio.get_running_loop().call_soon(ran.append, "share")
+    await turn.share(1).next()
+    assert ran == ["node", "share"]
