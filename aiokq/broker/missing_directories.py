@@ -17,8 +17,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.log import names
-from aiokq.broker.log.stopped_directories import stopped_directories
+from aiokq.broker.log import file_names
+from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata.records import DirectoriesKnown, StartedUnclean
 from aiokq.core.errors import ConfigError, KafkaStorage
@@ -112,7 +112,7 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
         ConfigError: these are no log directories of one node.
         KafkaStorage: one is in use, or the disk refuses.
     """
-    with stopped_directories(files, paths) as ids:
+    with locked_directories(files, paths) as ids:
         for path in paths:
             if not files.exists(f"{path}/{METADATA_LOG}"):
                 raise ConfigError(f"{path} has no {METADATA_LOG}: no broker of aiokq had it")
@@ -124,7 +124,7 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
             if not missing:
                 return Forgotten((), ())
             there = {
-                names.parse_partition_directory(name)
+                file_names.parse_partition_directory(name)
                 for path in paths
                 for name in files.listdir(path)
             }

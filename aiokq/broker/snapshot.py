@@ -14,12 +14,14 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log import names
-from aiokq.broker.log.capture import CapturedFile, CapturedLog, capture
+from aiokq.broker.log import file_names
+from aiokq.broker.log.checkpoint_file import write_offsets
 from aiokq.broker.log.clean_shutdown import clean_shutdown_marker
-from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log.leader_epochs import LeaderEpochs
+from aiokq.broker.log.log_snapshot import LogSnapshot, SnapshotFile, snapshot_log
 from aiokq.broker.log.meta_properties import MetaProperties, random_id
-from aiokq.broker.log.text_files import format_uuid, write_offsets, write_partition_metadata
+from aiokq.broker.log.partition_metadata import write_partition_metadata
+from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.broker.metadata.metadata_file import MetadataFile
 from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.core.errors import ConfigError, KafkaStorage
@@ -62,7 +64,7 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
     if offline:
         raise next(iter(offline.values()))
     unique = uuid.UUID(int=node.environment.random.getrandbits(128)).hex
-    temporary = f"{path}.{unique}{names.TEMPORARY}"
+    temporary = f"{path}.{unique}{file_names.TEMPORARY}"
     copy = _Copy(node, temporary, target)
     try:
         for _ in range(ATTEMPTS):
@@ -90,13 +92,13 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
         ConfigError: it is no log directory, it is in use, or there is something at `data_dir`.
         OSError: the disk refused.
     """
-    if not files.exists(f"{snapshot}/{names.META_PROPERTIES}"):
+    if not files.exists(f"{snapshot}/{file_names.META_PROPERTIES}"):
         raise ConfigError(
             f"nothing to restore: {snapshot} is neither a snapshot nor a broker's log directory"
         )
     _check_free(files, data_dir)
     try:
-        lock = files.lock(f"{snapshot}/{names.LOCK}")
+        lock = files.lock(f"{snapshot}/{file_names.LOCK}")
     except BlockingIOError:
         raise ConfigError(
             f"{snapshot} is in use by a broker: take a snapshot of it, and restore that"
@@ -128,7 +130,7 @@ class _Copy:
         self._links.clear()
         offload = node.environment.offload
         await offload.run(_remove, self._target, self._path)
-        captured: list[tuple[uuid.UUID, CapturedLog]] = []
+        captured: list[tuple[uuid.UUID, LogSnapshot]] = []
         async with node.metadata.unchanged():
             partitions = [partition for topic in node.topics for partition in topic.partitions]
             # Most of what the moment itself would have to write.
@@ -145,7 +147,7 @@ class _Copy:
                     if directory is None
                     else directory.checkpoints.cleaned_offsets.get(partition.name)
                 )
-                log = capture(partition.log, self._source, node.crc32c, cleaned)
+                log = snapshot_log(partition.log, self._source, node.crc32c, cleaned)
                 captured.append((partition.topic.topic_id, log))
             # Ids of producers are reserved before they are used: a later image has all of them.
             image = await offload.run(node.storage.metadata_image)
@@ -157,11 +159,11 @@ class _Copy:
         except FileNotFoundError:
             return False
         self.partitions = len(captured)
-        return all(log.is_there for _, log in captured)
+        return all(log.is_current for _, log in captured)
 
     def _write(
         self,
-        captured: Sequence[tuple[uuid.UUID, CapturedLog]],
+        captured: Sequence[tuple[uuid.UUID, LogSnapshot]],
         image: MetadataImage,
         ids: MetaProperties,
     ) -> None:
@@ -174,7 +176,7 @@ class _Copy:
         for topic_id, captured_log in captured:
             partition = captured_log.log.topic_partition
             self._write_log(
-                f"{root}/{names.partition_directory(partition)}", captured_log, topic_id
+                f"{root}/{file_names.partition_directory(partition)}", captured_log, topic_id
             )
             ends[partition] = captured_log.end
             watermarks[partition] = captured_log.high_watermark
@@ -183,28 +185,28 @@ class _Copy:
             if captured_log.cleaned is not None:
                 cleaned[partition] = captured_log.cleaned
         _write_root(files, root, image, ids)
-        write_offsets(files, f"{root}/{names.RECOVERY_POINTS}", ends)
-        write_offsets(files, f"{root}/{names.HIGH_WATERMARKS}", watermarks)
-        write_offsets(files, f"{root}/{names.LOG_STARTS}", starts)
-        write_offsets(files, f"{root}/{names.CLEANED_OFFSETS}", cleaned)
+        write_offsets(files, f"{root}/{file_names.RECOVERY_POINTS}", ends)
+        write_offsets(files, f"{root}/{file_names.HIGH_WATERMARKS}", watermarks)
+        write_offsets(files, f"{root}/{file_names.LOG_STARTS}", starts)
+        write_offsets(files, f"{root}/{file_names.CLEANED_OFFSETS}", cleaned)
 
-    def _write_log(self, directory: str, captured: CapturedLog, topic_id: uuid.UUID) -> None:
+    def _write_log(self, directory: str, captured: LogSnapshot, topic_id: uuid.UUID) -> None:
         files = self._target
         files.mkdirs(directory)
         for file in captured.files:
             self._copy(file, f"{directory}/{file.name}")
-        producers = names.segment_file(directory, captured.end, names.SNAPSHOT)
+        producers = file_names.segment_file(directory, captured.end, file_names.SNAPSHOT)
         _write_file(files, producers, captured.producers)
-        epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
+        epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
         for entry in captured.epochs:
             epochs.note(*entry)
         epochs.write()
         write_partition_metadata(files, directory, topic_id)
-        for name in (names.LEADER_EPOCHS, names.PARTITION_METADATA):
+        for name in (file_names.LEADER_EPOCHS, file_names.PARTITION_METADATA):
             _sync_file(files, f"{directory}/{name}")
         files.sync_dir(directory)
 
-    def _copy(self, file: CapturedFile, path: str) -> None:
+    def _copy(self, file: SnapshotFile, path: str) -> None:
         if file.finished:
             try:
                 self._target.link(file.source, path)
@@ -221,7 +223,7 @@ class _Copy:
         """Make what is linked a file of its own. For an executor: it copies all bytes."""
         files = self._target
         for path, size in self._links:
-            own = f"{path}{names.TEMPORARY}"
+            own = f"{path}{file_names.TEMPORARY}"
             _copy_file(files, path, files, own, size)
             files.rename(own, path)
         for directory in {path.rpartition("/")[0] for path, _ in self._links}:
@@ -236,8 +238,8 @@ def _write_root(files: Files, root: str, image: MetadataImage, ids: MetaProperti
             raise KafkaStorage(metadata.failure)
     finally:
         metadata.close()
-    files.write_atomic(f"{root}/{names.META_PROPERTIES}", ids.encode())
-    files.write_atomic(f"{root}/{names.CLEAN_SHUTDOWN}", clean_shutdown_marker())
+    files.write_atomic(f"{root}/{file_names.META_PROPERTIES}", ids.encode())
+    files.write_atomic(f"{root}/{file_names.CLEAN_SHUTDOWN}", clean_shutdown_marker())
 
 
 def _put_in_place(files: Files, temporary: str, path: str) -> None:
@@ -258,15 +260,15 @@ def _copy_tree(files: Files, source: str, target: str) -> None:
     """Partitions first, then the metadata that knows them, at the very end the marker of a clean
     stop: a start on what an interruption leaves would make missing ones anew, empty."""
     files.mkdirs(target)
-    inside = [name for name in files.listdir(source) if name != names.LOCK]
+    inside = [name for name in files.listdir(source) if name != file_names.LOCK]
     directories = [name for name in inside if files.is_dir(f"{source}/{name}")]
     for name in directories:
         _copy_tree(files, f"{source}/{name}", f"{target}/{name}")
     files.sync_dir(target)
     others = set(inside).difference(directories)
-    for name in sorted(others, key=lambda name: (name == names.CLEAN_SHUTDOWN, name)):
+    for name in sorted(others, key=lambda name: (name == file_names.CLEAN_SHUTDOWN, name)):
         path = f"{source}/{name}"
-        if name == names.CLEAN_SHUTDOWN:
+        if name == file_names.CLEAN_SHUTDOWN:
             files.sync_dir(target)
         _copy_file(files, path, files, f"{target}/{name}", files.stat_size(path))
     files.sync_dir(target)

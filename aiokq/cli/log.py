@@ -178,7 +178,7 @@ def verify(
     """
     from aiokq.broker.inspection.places import partitions_at
     from aiokq.broker.inspection.verifying import verify as verify_path
-    from aiokq.broker.log.names import META_PROPERTIES
+    from aiokq.broker.log.file_names import META_PROPERTIES
     from aiokq.core.files import OsFiles
     from aiokq.fastpath import crc32c
 

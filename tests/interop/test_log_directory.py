@@ -14,8 +14,9 @@ import pytest
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.partition_metadata import read_partition_metadata
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.log.text_files import format_uuid, read_partition_metadata
+from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from aiokq.broker.inspection.verifying import verify
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.fastpath import crc32c
 from aiokq.fastpath.broker import OFFSET_MAP_ENTRY
 from aiokq.records.control import ControlType
@@ -206,7 +206,9 @@ class CompactionMachine(RuleBasedStateMachine):
     @invariant()
     def no_file_is_left_half_done(self) -> None:
         if hasattr(self, "log"):
-            assert not [n for n in self.log.names if n.endswith((names.CLEANED, names.SWAP))]
+            assert not [
+                n for n in self.log.names if n.endswith((file_names.CLEANED, file_names.SWAP))
+            ]
 
 
 TestCompaction = CompactionMachine.TestCase

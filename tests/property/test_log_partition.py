@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 )
 
 from aiokq.broker.inspection.verifying import verify
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.core.errors import KafkaStorage
 from aiokq.fastpath import crc32c
@@ -166,11 +166,11 @@ class LogMachine(RuleBasedStateMachine):
 
     def _verify(self) -> None:
         """`aiokq log verify` finds nothing in what a clean stop left."""
-        marker = f"/data/{names.CLEAN_SHUTDOWN}"
+        marker = f"/data/{file_names.CLEAN_SHUTDOWN}"
         self.files.open(marker, create=True).close()
         report = verify(self.files, DIRECTORY, crc32c=crc32c)
         self.files.remove(marker)
-        found = [one for one in report.findings if names.CORRUPT not in one.path]
+        found = [one for one in report.findings if file_names.CORRUPT not in one.path]
         assert not found, found
 
     @rule()
@@ -178,7 +178,7 @@ class LogMachine(RuleBasedStateMachine):
         self.files.crash()
         self._open(clean=False)
 
-    @rule(missing=st.sampled_from([names.INDEX, names.TIME_INDEX, names.SNAPSHOT]))
+    @rule(missing=st.sampled_from([file_names.INDEX, file_names.TIME_INDEX, file_names.SNAPSHOT]))
     def restart_without(self, missing: str) -> None:
         self.log.close()
         self.files.crash()
@@ -186,7 +186,7 @@ class LogMachine(RuleBasedStateMachine):
             if name.endswith(missing):
                 self.files.remove(f"{DIRECTORY}/{name}")
         self._open(clean=True)
-        if missing == names.SNAPSHOT and self.last_sent and self.last_sent[1] < self.start:
+        if missing == file_names.SNAPSHOT and self.last_sent and self.last_sent[1] < self.start:
             # Neither the batch nor what was remembered of it is left: nothing can know it again.
             self.last_sent = None
 
@@ -199,7 +199,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         lost = self.batches[-1]
         self.files.crash()
-        file = self.files.open(segment.path(names.LOG))
+        file = self.files.open(segment.path(file_names.LOG))
         file.truncate(file.size() - data.draw(st.integers(1, lost.size)))
         self._open(clean=False)
         self._cut(self.batches[:-1])
@@ -209,7 +209,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.batches and self.batches[-1].base >= self.start)
     @rule(garbage=st.binary(min_size=1, max_size=200))
     def garbage_behind(self, garbage: bytes) -> None:
-        path = self.log.segments[-1].path(names.LOG)
+        path = self.log.segments[-1].path(file_names.LOG)
         self.files.crash()
         file = self.files.open(path)
         file.pwritev([garbage], file.size())

@@ -28,14 +28,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aiokq.broker.inspection.verifying import verify
-from aiokq.broker.log import names
-from aiokq.broker.log.capture import capture
+from aiokq.broker.log import file_names
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
-from aiokq.broker.log.cold import ColdRead, Load
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.log.flusher import Flusher
+from aiokq.broker.log.log_snapshot import snapshot_log
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import ProducerState
 from aiokq.broker.log.retention import KAFKA_POLICIES
@@ -135,7 +135,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.open_transactions: set[int] = set()
         self.restarted = False
         self.reading: list[tuple[list[FileRange], bytes]] = []
-        self.cold: list[tuple[Load, object]] = []
+        self.cold: list[tuple[DiskLoad, object]] = []
         self.log: PartitionLog | None = None
         self.supervisor: Supervisor | None = None
 
@@ -286,7 +286,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.directory.close()
         report = verify(self.files, DIRECTORY, crc32c=crc32c)
         # What a power cut has left of older snapshots is ignored, and goes with their segments.
-        harmless = (names.CORRUPT, names.SNAPSHOT)
+        harmless = (file_names.CORRUPT, file_names.SNAPSHOT)
         found = [one for one in report.findings if not any(part in one.path for part in harmless)]
         assert not found, found
         self.files.crash()
@@ -563,7 +563,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         elif what == "note":
             self.checkpoint()
         elif what == "capture":
-            assert not capture(log, self.files, crc32c, None).is_there
+            assert not snapshot_log(log, self.files, crc32c, None).is_current
 
     @rule(data=st.data(), pieces=st.integers(0, 30), appends=st.booleans())
     def truncate_in_the_middle_of_a_compaction(
@@ -620,14 +620,14 @@ class ReplicaMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def truncate_in_the_middle_of_a_capture(self, data: st.DataObject) -> None:
         assert self.log is not None
-        captured = capture(self.log, self.files, crc32c, None)
-        assert captured.is_there
+        captured = snapshot_log(self.log, self.files, crc32c, None)
+        assert captured.is_current
         offset = self.offset_to_cut_at(data)
         if not self.may_cut(offset) or offset >= self.end:
             return
         self.run(self._truncate(offset))
         self.truncated(offset)
-        assert not captured.is_there
+        assert not captured.is_current
 
     def append_other_records(self) -> None:
         """As many bytes as are gone, with other content."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.replica.fetch_sessions import FetchTarget
 from aiokq.broker.replica.partition import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
@@ -59,7 +59,7 @@ class Pass:
     read: list[tuple[PartitionLog, FetchPartitionData]] = field(default_factory=list)
     """Those that have records, and whose."""
     errors: list[str] = field(default_factory=list)
-    loads: list[Load] = field(default_factory=list)
+    loads: list[DiskLoad] = field(default_factory=list)
     """What some partitions have to wait for, which are errors as long as they do not."""
 
 

@@ -13,10 +13,10 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiokq.broker.log.batch_reading import batch_records
 from aiokq.broker.log.corruption import batches_behind, only_zeros
 from aiokq.broker.log.producer_snapshot import decode_snapshot
-from aiokq.broker.log.text_files import format_uuid
-from aiokq.broker.log.walk import batch_records
+from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.core.errors import CorruptRecord, KafkaError
 from aiokq.records import compression
 from aiokq.records.control import ControlType, read_control_type

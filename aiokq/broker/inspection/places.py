@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.metadata.metadata_log import METADATA_LOG
 
 if TYPE_CHECKING:
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 __all__ = ["CHECKPOINTS", "LogFile", "PartitionPlace", "files_at", "partitions_at"]
 
 CHECKPOINTS: Final = (
-    names.RECOVERY_POINTS,
-    names.HIGH_WATERMARKS,
-    names.LOG_STARTS,
-    names.CLEANED_OFFSETS,
+    file_names.RECOVERY_POINTS,
+    file_names.HIGH_WATERMARKS,
+    file_names.LOG_STARTS,
+    file_names.CLEANED_OFFSETS,
 )
 
 _BY_SUFFIX: Final = {
-    names.LOG: "log",
-    names.INDEX: "index",
-    names.TIME_INDEX: "timeindex",
-    names.TXN_INDEX: "txnindex",
-    names.SNAPSHOT: "snapshot",
+    file_names.LOG: "log",
+    file_names.INDEX: "index",
+    file_names.TIME_INDEX: "timeindex",
+    file_names.TXN_INDEX: "txnindex",
+    file_names.SNAPSHOT: "snapshot",
 }
 _BY_NAME: Final = {
-    names.LEADER_EPOCHS: "epochs",
-    names.PARTITION_METADATA: "partition.metadata",
-    names.META_PROPERTIES: "meta.properties",
+    file_names.LEADER_EPOCHS: "epochs",
+    file_names.PARTITION_METADATA: "partition.metadata",
+    file_names.META_PROPERTIES: "meta.properties",
     METADATA_LOG: "metadata",
     **dict.fromkeys(CHECKPOINTS, "checkpoint"),
 }
@@ -66,14 +66,16 @@ class PartitionPlace(NamedTuple):
 
 def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
     """The partition directories in a log directory, or the one that `path` is itself."""
-    if any(names.parse_segment_file(name) for name in files.listdir(path)):
-        return [PartitionPlace(path, names.parse_partition_directory(posixpath.basename(path)))]
+    if any(file_names.parse_segment_file(name) for name in files.listdir(path)):
+        return [
+            PartitionPlace(path, file_names.parse_partition_directory(posixpath.basename(path)))
+        ]
     found = []
     for name in files.listdir(path):
         directory = f"{path}/{name}"
         if files.is_dir(directory):
-            partition = names.parse_partition_directory(name)
-            set_aside = name.endswith((names.STRAY_DIRECTORY, names.FUTURE_DIRECTORY))
+            partition = file_names.parse_partition_directory(name)
+            set_aside = name.endswith((file_names.STRAY_DIRECTORY, file_names.FUTURE_DIRECTORY))
             if partition is not None or set_aside:
                 found.append(PartitionPlace(directory, partition))
     return found
@@ -87,8 +89,8 @@ def files_at(files: Files, path: str) -> Iterator[LogFile]:
     """
     if not files.is_dir(path):
         file = _file(path) or LogFile(path, "log")
-        segment, log, _ = posixpath.basename(path).partition(names.LOG)
-        parsed = names.parse_segment_file(segment + log)
+        segment, log, _ = posixpath.basename(path).partition(file_names.LOG)
+        parsed = file_names.parse_segment_file(segment + log)
         if file.kind == "leftover" and parsed is not None:
             file = LogFile(path, "log", parsed[0])
         yield file
@@ -106,10 +108,10 @@ def _file(path: str) -> LogFile | None:
     name = posixpath.basename(path)
     if name in _BY_NAME:
         return LogFile(path, _BY_NAME[name])
-    parsed = names.parse_segment_file(name)
+    parsed = file_names.parse_segment_file(name)
     if parsed is not None and parsed[1] in _BY_SUFFIX:
         return LogFile(path, _BY_SUFFIX[parsed[1]], parsed[0])
-    if name.endswith(names.TEMPORARY_SUFFIXES) or names.CORRUPT in name:
+    if name.endswith(file_names.TEMPORARY_SUFFIXES) or file_names.CORRUPT in name:
         return LogFile(path, "leftover")
     return None
 

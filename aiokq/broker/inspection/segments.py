@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.inspection.findings import Finding, Severity
-from aiokq.broker.log import names
-from aiokq.broker.log.checking import BadBatch, sound_batches
+from aiokq.broker.log import file_names
+from aiokq.broker.log.batch_reading import batch_records, read_batch
 from aiokq.broker.log.corruption import is_torn, last_sound_offset, only_zeros
-from aiokq.broker.log.epochs import UNDEFINED_EPOCH
 from aiokq.broker.log.index import IndexCorrupt
+from aiokq.broker.log.leader_epochs import UNDEFINED_EPOCH
+from aiokq.broker.log.segment_check import BadBatch, valid_batches
 from aiokq.broker.log.transaction_index import TransactionIndex
-from aiokq.broker.log.walk import batch_records, read_batch
 from aiokq.core.errors import KafkaError
 from aiokq.records.header import UNKNOWN_COUNT, BatchHeader, Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.inspection.producers import ProducerCheck
-    from aiokq.broker.log.epochs import LeaderEpochs
+    from aiokq.broker.log.leader_epochs import LeaderEpochs
     from aiokq.broker.log.transaction_index import AbortedTransaction
     from aiokq.core.files import File, Files
 
@@ -102,7 +102,7 @@ class SegmentCheck:
         Raises:
             OSError: a file cannot be read.
         """
-        path = self._path(names.LOG)
+        path = self._path(file_names.LOG)
         file = self._files.open(path, writable=False)
         try:
             return self._run(file, path, expected)
@@ -115,7 +115,7 @@ class SegmentCheck:
         end, next_offset, batches, size = file.size(), self._base, 0, 0
         whole, has_gaps = True, False
         try:
-            for position, header in sound_batches(
+            for position, header in valid_batches(
                 file, end, self._base, max(expected, self._base), self._crc32c
             ):
                 self._batch(file, path, position, header)
@@ -155,7 +155,7 @@ class SegmentCheck:
                     position,
                     "epoch",
                     f"leader epoch {header.leader_epoch} of offset {header.base_offset}, where"
-                    f" {names.LEADER_EPOCHS} says {known}",
+                    f" {file_names.LEADER_EPOCHS} says {known}",
                 )
         if self._deep:
             self._records(file, path, position, header)
@@ -196,7 +196,7 @@ class SegmentCheck:
             self.error(path, bad.position, "batch", what)
 
     def _transactions(self) -> None:
-        path = self._path(names.TXN_INDEX)
+        path = self._path(file_names.TXN_INDEX)
         index = TransactionIndex(self._files, path, self._base)
         try:
             index.load()
@@ -226,7 +226,7 @@ class SegmentCheck:
         try:
             data = self._files.read_bytes(path)
         except FileNotFoundError:
-            if self._files.stat_size(self._path(names.LOG)) and self._sealed_at is not None:
+            if self._files.stat_size(self._path(file_names.LOG)) and self._sealed_at is not None:
                 self.warning(path, None, "missing", "missing: it is made anew from the log")
             return b""
         if len(data) % entry:
@@ -261,7 +261,7 @@ class SegmentCheck:
             self.findings.append(Finding(severity, path, position, f"{message}; and more like it"))
 
     def _path(self, suffix: str) -> str:
-        return names.segment_file(self._directory, self._base, suffix)
+        return file_names.segment_file(self._directory, self._base, suffix)
 
 
 class _OffsetEntries:
@@ -269,13 +269,13 @@ class _OffsetEntries:
 
     def __init__(self, check: SegmentCheck) -> None:
         self._check = check
-        self._path = check.index_path(names.INDEX)
+        self._path = check.index_path(file_names.INDEX)
         self._entries = self._read()
         self._next = next(self._entries, None)
 
     def _read(self) -> Iterator[tuple[int, int, int]]:
         """Where each entry is, its offset and the position it tells."""
-        data = self._check.read_index(names.INDEX, _INDEX.size)
+        data = self._check.read_index(file_names.INDEX, _INDEX.size)
         before = (-1, -1)
         for at in range(0, len(data), _INDEX.size):
             offset, position = _INDEX.unpack_from(data, at)
@@ -344,7 +344,7 @@ class _TimeEntries:
 
     def __init__(self, check: SegmentCheck) -> None:
         self._check = check
-        self._path = check.index_path(names.TIME_INDEX)
+        self._path = check.index_path(file_names.TIME_INDEX)
         self._largest = -1
         self._last_offset = check.base_offset - 1
         self._entries = self._read()
@@ -352,7 +352,7 @@ class _TimeEntries:
 
     def _read(self) -> Iterator[tuple[int, int, int]]:
         """Where each entry is, its timestamp and offset."""
-        data = self._check.read_index(names.TIME_INDEX, _TIME.size)
+        data = self._check.read_index(file_names.TIME_INDEX, _TIME.size)
         before: tuple[int, int] | None = None
         for at in range(0, len(data), _TIME.size):
             timestamp, offset = _TIME.unpack_from(data, at)

@@ -17,11 +17,12 @@ from aiokq.broker.inspection.findings import Finding, Severity
 from aiokq.broker.inspection.places import CHECKPOINTS, PartitionPlace, partitions_at
 from aiokq.broker.inspection.producers import ProducerCheck, Snapshot
 from aiokq.broker.inspection.segments import CheckedSegment, SegmentCheck
-from aiokq.broker.log import names
-from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log import file_names
+from aiokq.broker.log.checkpoint_file import read_offsets
+from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import decode_meta_properties
+from aiokq.broker.log.partition_metadata import read_partition_metadata
 from aiokq.broker.log.producer_snapshot import decode_snapshot
-from aiokq.broker.log.text_files import read_offsets, read_partition_metadata
 from aiokq.broker.metadata.metadata_file import read_image
 from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
@@ -100,7 +101,7 @@ def verify(
     places = partitions_at(files, path)
     is_partition = [place.path for place in places] == [path]
     root = posixpath.dirname(path) if is_partition else path
-    clean = files.exists(f"{root}/{names.CLEAN_SHUTDOWN}")
+    clean = files.exists(f"{root}/{file_names.CLEAN_SHUTDOWN}")
     findings: list[Finding] = []
     image = _metadata(files, root, findings if not is_partition else [])
     cleaned = _cleaned(files, root)
@@ -132,7 +133,7 @@ def verify(
 
 def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -> bool:
     """Whether there is a log, or should be: a start leaves alone what is only called like one."""
-    if any(name.endswith(names.LOG) for name in files.listdir(place.path)):
+    if any(name.endswith(file_names.LOG) for name in files.listdir(place.path)):
         return True
     partition = place.partition
     topic = None if image is None or partition is None else image.topics.get(partition.topic)
@@ -161,7 +162,7 @@ def _metadata(files: Files, root: str, findings: list[Finding]) -> MetadataImage
 
 
 def _properties(files: Files, root: str, findings: list[Finding]) -> None:
-    path = f"{root}/{names.META_PROPERTIES}"
+    path = f"{root}/{file_names.META_PROPERTIES}"
     try:
         decode_meta_properties(files.read_bytes(path), path)
     except FileNotFoundError:
@@ -183,7 +184,7 @@ def _checkpoints(
         try:
             offsets = read_offsets(files, path)
         except CorruptRecord as error:
-            severity = Severity.ERROR if name == names.LOG_STARTS else Severity.WARNING
+            severity = Severity.ERROR if name == file_names.LOG_STARTS else Severity.WARNING
             findings.append(Finding(severity, path, None, error.message))
             continue
         for partition, offset in offsets.items():
@@ -194,7 +195,9 @@ def _checkpoints(
                     findings.append(Finding(Severity.WARNING, path, None, what))
             elif offset > end:
                 # What was durable up to there is not there any more.
-                lost = name == names.RECOVERY_POINTS or (name == names.HIGH_WATERMARKS and clean)
+                lost = name == file_names.RECOVERY_POINTS or (
+                    name == file_names.HIGH_WATERMARKS and clean
+                )
                 severity = Severity.ERROR if lost else Severity.WARNING
                 what = f"{partition} is at {offset}, and its log ends at {end}"
                 findings.append(Finding(severity, path, None, what))
@@ -203,7 +206,7 @@ def _checkpoints(
 def _cleaned(files: Files, root: str) -> Collection[TopicPartition]:
     """The partitions that were compacted."""
     try:
-        return read_offsets(files, f"{root}/{names.CLEANED_OFFSETS}").keys()
+        return read_offsets(files, f"{root}/{file_names.CLEANED_OFFSETS}").keys()
     except CorruptRecord:
         return ()  # told among the checkpoints
 
@@ -273,11 +276,13 @@ class _Partition:
     def run(self) -> CheckedPartition:
         path = self._place.path
         listed = self._files.listdir(path)
-        parsed = [one for one in map(names.parse_segment_file, listed) if one is not None]
-        bases = sorted(base for base, suffix in parsed if suffix == names.LOG)
+        parsed = [one for one in map(file_names.parse_segment_file, listed) if one is not None]
+        bases = sorted(base for base, suffix in parsed if suffix == file_names.LOG)
         epochs = self._epochs()
         # Before the log: that of a running broker only grows, and has all that they say.
-        snapshots = [self._snapshot(base) for base, suffix in parsed if suffix == names.SNAPSHOT]
+        snapshots = [
+            self._snapshot(base) for base, suffix in parsed if suffix == file_names.SNAPSHOT
+        ]
         producers = ProducerCheck(one for one in snapshots if one is not None)
         segments: list[CheckedSegment] = []
         for base, after in zip(bases, [*bases[1:], None], strict=False):
@@ -307,15 +312,15 @@ class _Partition:
         if epochs is not None and epochs.entries and epochs.entries[-1].start_offset > end:
             entry = epochs.entries[-1]
             self._warn(
-                names.LEADER_EPOCHS,
+                file_names.LEADER_EPOCHS,
                 f"epoch {entry.epoch} begins at {entry.start_offset}, and the log ends at {end}",
             )
         for base, suffix in parsed:
-            if suffix == names.SNAPSHOT:
+            if suffix == file_names.SNAPSHOT:
                 if base > end and self._clean:
-                    name = f"{base:020d}{names.SNAPSHOT}"
+                    name = f"{base:020d}{file_names.SNAPSHOT}"
                     self._warn(name, f"of an offset behind the log's end {end}")
-            elif suffix in names.SEGMENT_SUFFIXES and base not in bases:
+            elif suffix in file_names.SEGMENT_SUFFIXES and base not in bases:
                 self._warn(f"{base:020d}{suffix}", "an index without a log")
         self._leftovers(listed)
         start = segments[0].base_offset if segments else 0
@@ -324,14 +329,14 @@ class _Partition:
         )
 
     def _epochs(self) -> LeaderEpochs | None:
-        path = f"{self._place.path}/{names.LEADER_EPOCHS}"
+        path = f"{self._place.path}/{file_names.LEADER_EPOCHS}"
         epochs = LeaderEpochs(self._files, path)
         try:
             epochs.load()
         except FileNotFoundError:
             return None
         except CorruptRecord as error:
-            self._warn(names.LEADER_EPOCHS, error.message)
+            self._warn(file_names.LEADER_EPOCHS, error.message)
             return None
         return epochs
 
@@ -339,7 +344,7 @@ class _Partition:
         try:
             topic_id = read_partition_metadata(self._files, self._place.path)
         except CorruptRecord as error:
-            self._warn(names.PARTITION_METADATA, error.message)
+            self._warn(file_names.PARTITION_METADATA, error.message)
             return
         partition, image = self._place.partition, self._image
         if image is None or partition is None:
@@ -349,12 +354,12 @@ class _Partition:
             self._warn("", "no topic has this partition: a start sets the directory aside")
         elif topic_id is not None and topic_id != topic.topic_id:
             self._warn(
-                names.PARTITION_METADATA,
+                file_names.PARTITION_METADATA,
                 "of another topic of the same name: a start sets the directory aside",
             )
 
     def _snapshot(self, offset: int) -> Snapshot | None:
-        name = f"{offset:020d}{names.SNAPSHOT}"
+        name = f"{offset:020d}{file_names.SNAPSHOT}"
         path = f"{self._place.path}/{name}"
         try:
             return Snapshot(
@@ -373,18 +378,18 @@ class _Partition:
         for before, after in pairwise(segments):
             if before.whole and before.end < after.base_offset:
                 self._error(
-                    f"{after.base_offset:020d}{names.LOG}",
+                    f"{after.base_offset:020d}{file_names.LOG}",
                     f"the segment before it ends with offset {before.end - 1}: offsets"
                     f" {before.end}-{after.base_offset - 1} are missing",
                 )
 
     def _leftovers(self, listed: list[str]) -> None:
         for name in listed:
-            if names.CORRUPT in name:
+            if file_names.CORRUPT in name:
                 self._warn(name, "records that a recovery moved out of the log")
-            elif name.endswith((names.CLEANED, names.SWAP)):
+            elif name.endswith((file_names.CLEANED, file_names.SWAP)):
                 self._warn(name, "of a compaction under way, or interrupted")
-            elif name.endswith((names.DELETED, names.TEMPORARY)) and self._clean:
+            elif name.endswith((file_names.DELETED, file_names.TEMPORARY)) and self._clean:
                 self._warn(name, "left over; a start removes it")
 
     def _error(self, name: str, message: str) -> None:

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aiokq.broker.kraft.metadata_image import encode_metadata_record
-from aiokq.broker.log import names
-from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log import file_names
+from aiokq.broker.log.leader_epochs import LeaderEpochs
+from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.meta_properties import MetaProperties
-from aiokq.broker.log.stopped_directories import stopped_directories
-from aiokq.broker.log.text_files import parse_uuid
+from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.broker.metadata.image import MetadataImage, TopicImage
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
@@ -76,7 +76,7 @@ def hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOv
             be handed over; says what to do.
         KafkaStorage: in use, or the disk refused.
     """
-    with stopped_directories(files, paths) as ids:
+    with locked_directories(files, paths) as ids:
         return _hand_over(files, paths, ids, timestamp_ms)
 
 
@@ -84,11 +84,11 @@ def _hand_over(
     files: Files, paths: Sequence[str], ids: Sequence[MetaProperties], timestamp_ms: int
 ) -> HandedOver:
     for path in paths:
-        if files.is_dir(f"{path}/{names.CLUSTER_METADATA}"):
+        if files.is_dir(f"{path}/{file_names.CLUSTER_METADATA}"):
             raise ConfigError(
-                f"Apache Kafka has metadata of its own in {path}/{names.CLUSTER_METADATA}, and goes"
-                " on with that; to hand over topics that it does not know, start aiokq broker once"
-                " more and stop it, then move that away: users, ACLs and quotas in it are lost"
+                f"Apache Kafka has metadata of its own in {path}/{file_names.CLUSTER_METADATA}, and"
+                " goes on with that; to hand over topics that it does not know, start aiokq broker"
+                " once more and stop it, then move that away: users, ACLs and quotas in it are lost"
             )
     image = _image(files, paths)
     places = _places(files, paths, ids)
@@ -140,7 +140,7 @@ def _places(
     for path, own in zip(paths, ids, strict=True):
         directory_id = ZERO_UUID if own.directory_id is None else parse_uuid(own.directory_id)
         for name in files.listdir(path):
-            partition = names.parse_partition_directory(name)
+            partition = file_names.parse_partition_directory(name)
             if partition is not None:
                 found[partition] = _Place(f"{path}/{name}", directory_id)
     return found
@@ -174,7 +174,7 @@ def _partition(
     place = places.get(TopicPartition(topic.name, number))
     if place is None:
         raise ConfigError(f"{topic.name}-{number} is in none of the directories: name them all")
-    epochs = LeaderEpochs(files, f"{place.path}/{names.LEADER_EPOCHS}")
+    epochs = LeaderEpochs(files, f"{place.path}/{file_names.LEADER_EPOCHS}")
     try:
         epochs.load()
     except (FileNotFoundError, CorruptRecord):

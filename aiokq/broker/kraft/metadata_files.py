@@ -16,9 +16,15 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from aiokq.broker.kraft.metadata_image import KafkaMetadata
+from aiokq.broker.log.batch_reading import read_batch, walk_headers
+from aiokq.broker.log.file_names import (
+    CLUSTER_METADATA,
+    INDEX,
+    LOG,
+    parse_segment_file,
+    segment_file,
+)
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex
-from aiokq.broker.log.names import CLUSTER_METADATA, INDEX, LOG, parse_segment_file, segment_file
-from aiokq.broker.log.walk import read_batch, walk_headers
 from aiokq.core.errors import CorruptRecord, KafkaStorage, ProtocolError
 from aiokq.core.files import Files
 from aiokq.records.header import BatchHeader, Checksum, verify_crc

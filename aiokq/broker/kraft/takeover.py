@@ -20,9 +20,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.disk_trouble import unusable
+from aiokq.broker.log.file_names import CLUSTER_METADATA
 from aiokq.broker.log.meta_properties import random_id
-from aiokq.broker.log.names import CLUSTER_METADATA
-from aiokq.broker.log.text_files import format_uuid
+from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.broker.metadata.records import (
     GROUP_CONFIG,
     TOPIC_CONFIG,

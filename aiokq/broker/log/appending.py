@@ -34,6 +34,22 @@ _PREFIX: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _BEHIND_PREFIX: Final = 16
 
 
+class AppendResult(NamedTuple):
+    """What became of an append.
+
+    Attributes:
+        base_offset: of its first record; of the original's if it was a duplicate.
+        log_append_time_ms: the time stamped on the records; -1 with CreateTime.
+        duplicate: the same batch was appended before, nothing was written.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
 class PlacedAppend(NamedTuple):
     """What goes into the file, and what it says.
 
@@ -232,7 +248,7 @@ def prepare_append(
         batch: Buffer = view[position:end]
         position = end
         validate_batch(batch, header, config, origin=origin, now_ms=now_ms, crc32c=crc32c)
-        if client and not HeaderRules.of(config).settle(header, now_ms):
+        if client and not HeaderRules.of(config).suffice_for(header, now_ms):
             batch, header = stored_form(batch, header, config, now_ms=now_ms, crc32c=crc32c)
         batches.append(batch)
         stored_headers.append(header)

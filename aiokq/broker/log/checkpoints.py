@@ -13,8 +13,8 @@ import logging
 import threading
 from collections.abc import Iterable
 
-from aiokq.broker.log import names
-from aiokq.broker.log.text_files import read_offsets, write_offsets
+from aiokq.broker.log import file_names
+from aiokq.broker.log.checkpoint_file import read_offsets, write_offsets
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
@@ -103,10 +103,10 @@ class Checkpoints:
     def __init__(self, files: Files, directory: str) -> None:
         self.lock = threading.Lock()
         self.closed = False
-        self.log_starts = Checkpoint(files, f"{directory}/{names.LOG_STARTS}", self)
-        self.recovery_points = Checkpoint(files, f"{directory}/{names.RECOVERY_POINTS}", self)
-        self.high_watermarks = Checkpoint(files, f"{directory}/{names.HIGH_WATERMARKS}", self)
-        self.cleaned_offsets = Checkpoint(files, f"{directory}/{names.CLEANED_OFFSETS}", self)
+        self.log_starts = Checkpoint(files, f"{directory}/{file_names.LOG_STARTS}", self)
+        self.recovery_points = Checkpoint(files, f"{directory}/{file_names.RECOVERY_POINTS}", self)
+        self.high_watermarks = Checkpoint(files, f"{directory}/{file_names.HIGH_WATERMARKS}", self)
+        self.cleaned_offsets = Checkpoint(files, f"{directory}/{file_names.CLEANED_OFFSETS}", self)
 
     def forget(self, partition: TopicPartition) -> None:
         """A partition begins anew: what they say is of another one of its name.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.core.files import Files
 
 __all__ = ["CleanShutdown", "clean_shutdown_marker"]
@@ -41,7 +41,7 @@ class CleanShutdown:
         """
         self._files = files
         self._directory = directory
-        self._path = f"{directory}/{names.CLEAN_SHUTDOWN}"
+        self._path = f"{directory}/{file_names.CLEAN_SHUTDOWN}"
         self._broker_epoch = NO_BROKER_EPOCH
         self.found = files.exists(self._path)
         if self.found:

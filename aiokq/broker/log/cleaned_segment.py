@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.segment import Segment
 
 __all__ = ["CleanedSegment"]
@@ -47,7 +47,7 @@ class CleanedSegment(Segment):
         self.next_offset = next_offset
         self.seal()
         self.sync()
-        for kind in (names.INDEX, names.TIME_INDEX):
+        for kind in (file_names.INDEX, file_names.TIME_INDEX):
             file = self._files.open(self.path(kind))
             try:
                 file.sync()
@@ -56,17 +56,17 @@ class CleanedSegment(Segment):
 
     def rename(self, suffix: str) -> None:
         """Give its files names that end in ``suffix``. Interrupted, it may be done again."""
-        for kind in names.SEGMENT_SUFFIXES:
+        for kind in file_names.SEGMENT_SUFFIXES:
             path = self.path(kind)
             if self._files.exists(path):
                 self._files.rename(path, path.removesuffix(self._suffix) + suffix)
         self._suffix = suffix
-        self._index.path = self.path(names.INDEX)
-        self._time_index.path = self.path(names.TIME_INDEX)
-        self.transactions.path = self.path(names.TXN_INDEX)
+        self._index.path = self.path(file_names.INDEX)
+        self._time_index.path = self.path(file_names.TIME_INDEX)
+        self.transactions.path = self.path(file_names.TXN_INDEX)
 
     def remove(self) -> None:
         """Remove its files, under the names they have."""
-        for kind in names.SEGMENT_SUFFIXES:
+        for kind in file_names.SEGMENT_SUFFIXES:
             if self._files.exists(self.path(kind)):
                 self._files.remove(self.path(kind))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
-from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.offload import THREADS
 from aiokq.core.supervisor import shielded
@@ -58,7 +58,7 @@ class ColdReads:
             BrokerError: as ``look``.
         """
         tries: Counter[Hashable] = Counter()
-        asked: list[Load] = []
+        asked: list[DiskLoad] = []
         try:
             while True:
                 try:
@@ -89,7 +89,7 @@ class ColdReads:
         async with self._turns:
             return await self._offload.run(read, *args)
 
-    async def load(self, loads: Sequence[Load]) -> None:
+    async def load(self, loads: Sequence[DiskLoad]) -> None:
         """Have it read, unless somebody does already; then a look may know more.
 
         What is begun is finished, for others may wait for it.
@@ -109,7 +109,7 @@ class ColdReads:
         for other in others:
             await other.wait()
 
-    def _forget(self, asked: Sequence[Load]) -> None:
+    def _forget(self, asked: Sequence[DiskLoad]) -> None:
         """A look is done: what nobody else asked for needs not be kept."""
         for load in asked:
             self._asked[load.key] -= 1
@@ -117,7 +117,7 @@ class ColdReads:
                 del self._asked[load.key]
                 load.segment.forget(load.what)
 
-    async def _read(self, loads: Sequence[Load]) -> None:
+    async def _read(self, loads: Sequence[DiskLoad]) -> None:
         outcomes = await self.run(_outcomes, loads)
         for load, outcome in zip(loads, outcomes, strict=True):
             if isinstance(outcome, CorruptRecord):
@@ -129,5 +129,5 @@ def _content(ranges: Sequence[FileRange]) -> bytes:
     return b"".join([part.read() for part in ranges])
 
 
-def _outcomes(loads: Sequence[Load]) -> list[object]:
+def _outcomes(loads: Sequence[DiskLoad]) -> list[object]:
     return [load.outcome() for load in loads]

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, Files
 from aiokq.records.header import (
@@ -22,7 +22,7 @@ from aiokq.records.header import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.checking import BadBatch
+    from aiokq.broker.log.segment_check import BadBatch
     from aiokq.core.types import TopicPartition
 
 logger = logging.getLogger("aiokq.broker.log")
@@ -118,7 +118,7 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
 
     Durable before it returns, as the original is truncated next.
     """
-    kept = unused_name(files, f"{path}{names.CORRUPT}{position}")
+    kept = unused_name(files, f"{path}{file_names.CORRUPT}{position}")
     copy = files.open(kept, exclusive=True)
     try:
         for start in range(position, end, _WINDOW):
@@ -190,7 +190,7 @@ class Damage:
         """Rename the segments behind a cut, durably: served, they would be behind a hole."""
         files = self._files
         for base in bases:
-            path = names.segment_file(self._directory, base, names.LOG)
+            path = file_names.segment_file(self._directory, base, file_names.LOG)
             size = files.stat_size(path)
             if size:
                 file = files.open(path)
@@ -198,7 +198,7 @@ class Damage:
                     lost = last_sound_offset(file, 0, size, base, self._crc32c)
                 finally:
                     file.close()
-                kept = unused_name(files, f"{path}{names.CORRUPT}0")
+                kept = unused_name(files, f"{path}{file_names.CORRUPT}0")
                 files.rename(path, kept)
                 logger.error(
                     "segment behind a cut set aside partition=%s file=%s lost_offsets=%s"
@@ -209,8 +209,8 @@ class Damage:
                     size,
                     kept,
                 )
-            for suffix in names.SEGMENT_SUFFIXES:
-                path = names.segment_file(self._directory, base, suffix)
+            for suffix in file_names.SEGMENT_SUFFIXES:
+                path = file_names.segment_file(self._directory, base, suffix)
                 if files.exists(path):
                     files.remove(path)
         if bases:

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.directory import LogDirectory
-from aiokq.broker.log.names import META_PROPERTIES, partition_directory
+from aiokq.broker.log.file_names import META_PROPERTIES, partition_directory
 from aiokq.core.errors import ConfigError, KafkaStorage
 
 if TYPE_CHECKING:

@@ -14,21 +14,18 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.checkpoints import Checkpoint, Checkpoints
 from aiokq.broker.log.clean_shutdown import CleanShutdown
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.disk_trouble import DiskTrouble, remedy, unusable
+from aiokq.broker.log.file_removal import FileRemoval, remove_directory
 from aiokq.broker.log.meta_properties import MetaProperties, adopt_meta_properties
 from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.recovery import GAPS_ANYWHERE, Progress, open_log, unchecked_bytes
-from aiokq.broker.log.removal import Removal, remove_directory
-from aiokq.broker.log.strays import Strays
-from aiokq.broker.log.text_files import (
-    read_partition_metadata,
-    write_partition_metadata,
-)
+from aiokq.broker.log.stray_directories import StrayDirectories
 from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.files import Files, Lock
@@ -82,7 +79,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
         self.checkpoints = Checkpoints(files, path)
-        self.strays = Strays(files, path, random)
+        self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
         self._not_closed: list[str] = []  # no exceptions: their frames would keep files open
         self._closed = self._unrecovered = False
@@ -113,7 +110,7 @@ class LogDirectory:
         """
         try:
             files.mkdirs(path)
-            lock = files.lock(f"{path}/{names.LOCK}")
+            lock = files.lock(f"{path}/{file_names.LOCK}")
         except BlockingIOError as error:
             raise KafkaStorage(
                 f"log directory {path} is in use ({error.strerror}): stop the other broker, or"
@@ -151,7 +148,7 @@ class LogDirectory:
         """The partitions that have a directory, each with the topic id it says it is of."""
         found: dict[TopicPartition, uuid.UUID | None] = {}
         for partition in self._names():
-            directory = f"{self.path}/{names.partition_directory(partition)}"
+            directory = f"{self.path}/{file_names.partition_directory(partition)}"
             if self._files.is_dir(directory):
                 try:
                     topic_id = read_partition_metadata(self._files, directory)
@@ -163,7 +160,7 @@ class LogDirectory:
 
     def _names(self) -> list[TopicPartition]:
         """The partitions that something in the directory has its name from."""
-        parsed = map(names.parse_partition_directory, self._files.listdir(self.path))
+        parsed = map(file_names.parse_partition_directory, self._files.listdir(self.path))
         return [partition for partition in parsed if partition is not None]
 
     def has_segments(self, partition: TopicPartition) -> bool:
@@ -172,8 +169,8 @@ class LogDirectory:
         Raises:
             OSError: the disk refused.
         """
-        found = self._files.listdir(f"{self.path}/{names.partition_directory(partition)}")
-        return any(name.endswith(names.LOG) for name in found)
+        found = self._files.listdir(f"{self.path}/{file_names.partition_directory(partition)}")
+        return any(name.endswith(file_names.LOG) for name in found)
 
     def was_written(self, partition: TopicPartition) -> bool:
         """Whether the log of a partition has, or once had, a batch.
@@ -184,10 +181,10 @@ class LogDirectory:
         Raises:
             OSError: the disk refused.
         """
-        directory = f"{self.path}/{names.partition_directory(partition)}"
+        directory = f"{self.path}/{file_names.partition_directory(partition)}"
         for name in self._files.listdir(directory):
-            match names.parse_segment_file(name):
-                case (base_offset, names.LOG):
+            match file_names.parse_segment_file(name):
+                case (base_offset, file_names.LOG):
                     if base_offset > 0 or self._files.stat_size(f"{directory}/{name}") > 0:
                         return True
         return False
@@ -238,7 +235,7 @@ class LogDirectory:
         Raises:
             KafkaStorage: the disk refused.
         """
-        directory = f"{self.path}/{names.partition_directory(partition)}"
+        directory = f"{self.path}/{file_names.partition_directory(partition)}"
         if not self.clean:
             self._unserved.add(partition)
         try:
@@ -310,7 +307,7 @@ class LogDirectory:
 
     def bytes_to_check(self, partition: TopicPartition) -> int:
         """How much of a log a recovery reads, from the recovery point on; 0 if nobody knows."""
-        directory = f"{self.path}/{names.partition_directory(partition)}"
+        directory = f"{self.path}/{file_names.partition_directory(partition)}"
         try:
             point = self.checkpoints.recovery_points.get(partition) or 0
             return unchecked_bytes(self._files, directory, point)
@@ -329,7 +326,7 @@ class LogDirectory:
         Raises:
             KafkaStorage: the disk refused.
         """
-        directory = f"{self.path}/{names.partition_directory(partition)}"
+        directory = f"{self.path}/{file_names.partition_directory(partition)}"
         self._unserved.discard(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
@@ -338,7 +335,7 @@ class LogDirectory:
             return  # no topic owns it any more: the next start sets it aside
         try:
             if self._files.is_dir(directory):
-                self._deleted.append(self.strays.rename(partition, names.DELETED_DIRECTORY))
+                self._deleted.append(self.strays.rename(partition, file_names.DELETED_DIRECTORY))
         except OSError as error:
             raise self.disk.refused(partition, "log not deleted", error, directory) from error
 
@@ -368,15 +365,15 @@ class LogDirectory:
         Args:
             delay_ms: of partitions; segments have their topic's.
         """
-        found: dict[int, Removal] = {}
+        found: dict[int, FileRemoval] = {}
         if self._deleted:
-            found[delay_ms] = Removal(self._files, self._deleted)
+            found[delay_ms] = FileRemoval(self._files, self._deleted)
             self._deleted = []
         for log in list(self._logs.values()):
-            segments = log.gone()
+            segments = log.take_removed()
             if segments:
                 due = log.config.file_delete_delay_ms
-                found.setdefault(due, Removal(self._files)).segments.extend(segments)
+                found.setdefault(due, FileRemoval(self._files)).segments.extend(segments)
         return found.items()
 
     # --- checkpoints
@@ -497,5 +494,7 @@ class LogDirectory:
     def _remove_leftovers(self) -> None:
         """Directories that a stop left half deleted."""
         for name in self._files.listdir(self.path):
-            if name.endswith(names.DELETED_DIRECTORY) and self._files.is_dir(f"{self.path}/{name}"):
+            if name.endswith(file_names.DELETED_DIRECTORY) and self._files.is_dir(
+                f"{self.path}/{name}"
+            ):
                 remove_directory(self._files, f"{self.path}/{name}")

@@ -3,7 +3,8 @@
 The leader gave them their offsets and epochs, and accepted them. What a follower checks is that
 they follow its own log, that their bytes are sound, and that epochs do not go back.
 
-Source: Kafka ``UnifiedLog.appendAsFollower``. Tests: ``tests/unit/broker/log/test_follower.py``.
+Source: Kafka ``UnifiedLog.appendAsFollower``.
+Tests: ``tests/unit/broker/log/test_follower_append.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log.appending import PlacedAppend
-from aiokq.broker.log.checking import misplaced
+from aiokq.broker.log.segment_check import offset_error
 from aiokq.core.errors import CorruptRecord
 from aiokq.records.control import EndTransactionMarker, read_marker
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum, verify_crc
@@ -65,7 +66,7 @@ def leader_batches(
     """
     expected, epoch, position = end_offset, latest_epoch, 0
     for header in headers:
-        reason = misplaced(header, expected, expected)
+        reason = offset_error(header, expected, expected)
         if not reason and not verify_crc(data[position : position + header.size], header, crc32c):
             reason = "CRC mismatch"
         if not reason and header.magic >= 2 and header.leader_epoch >= 0:

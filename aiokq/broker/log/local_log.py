@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.durability import Durability
 from aiokq.broker.log.flusher import PendingFlush
+from aiokq.broker.log.log_writer import LogWriter
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segments import Segments
-from aiokq.broker.log.tail import LogTail
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.files import File, Files
 from aiokq.core.types import TopicPartition
@@ -64,7 +64,7 @@ class LocalLog(ABC):
         self._files = files
         self._disk = disk
         self._segments = Segments(segments, open_files)
-        self._tail = LogTail(
+        self._writer = LogWriter(
             topic_partition,
             directory,
             files=files,
@@ -121,7 +121,7 @@ class LocalLog(ABC):
     def update_config(self, config: LogConfig) -> None:
         """Take over changed topic settings."""
         self.config = config
-        self._tail.update_config(config)
+        self._writer.update_config(config)
         self.durability.update_config(config, self)
 
     # --- what the disk refuses
@@ -259,7 +259,7 @@ class LocalLog(ABC):
         """
         self.check_usable()
         try:
-            idle = self._tail.is_idle(now_ms)
+            idle = self._writer.is_idle(now_ms)
         except (OSError, CorruptRecord) as error:
             raise self._refused("not rolled", error) from error
         if idle:
@@ -269,7 +269,7 @@ class LocalLog(ABC):
     def _roll(self, now_ms: int) -> None:
         self._changed = self._renamed = True
         base_offset = self.log_end_offset
-        self._tail.roll(base_offset, now_ms, before=self.take_snapshot)
+        self._writer.roll(base_offset, now_ms, before=self.take_snapshot)
         self.durability.segment_finished(self, base_offset)
 
     def swap_segments(self, cleaned: CleanedSegment, originals: Sequence[Segment]) -> bool:
@@ -324,9 +324,9 @@ class LocalLog(ABC):
         except OSError as error:
             raise self._refused("segments not swapped", error) from error
 
-    def gone(self) -> list[Segment]:
+    def take_removed(self) -> list[Segment]:
         """The segments that were removed from the log; the caller removes their renamed files."""
-        return self._segments.gone()
+        return self._segments.take_removed()
 
     def purge(self) -> None:
         """Remove the files of segments that were removed from the log.
@@ -334,8 +334,8 @@ class LocalLog(ABC):
         Raises:
             OSError: the disk refused; the next start removes them.
         """
-        for segment in self.gone():
-            segment.remove_renamed(names.DELETED)
+        for segment in self.take_removed():
+            segment.remove_renamed(file_names.DELETED)
 
     # --- end
 

@@ -9,10 +9,9 @@ Source: Kafka ``UnifiedLog.java``. Tests: ``tests/unit/broker/log/test_partition
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.log.local_log import LocalLog
-from aiokq.broker.log.results import LogRead
 from aiokq.broker.log.segments import TimestampSearch
 from aiokq.core.errors import OffsetOutOfRange
 from aiokq.core.files import FileRange, Files
@@ -21,13 +20,27 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
-    from aiokq.broker.log.epochs import LeaderEpochs
+    from aiokq.broker.log.leader_epochs import LeaderEpochs
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.producer_state import ProducerState
     from aiokq.broker.log.segment import Segment
     from aiokq.broker.log.transaction_index import AbortedTransaction
 
-__all__ = ["ReadableLog"]
+__all__ = ["LogRead", "ReadableLog"]
+
+
+class LogRead(NamedTuple):
+    """Whole batches of the log, as ranges of its files.
+
+    Attributes:
+        fragments: to be sent in order; the first batch holds the offset asked for or a later one.
+        size: bytes in all of them.
+        aborted_transactions: whose records a reader of committed ones leaves out, if it asked.
+    """
+
+    fragments: list[FileRange]
+    size: int
+    aborted_transactions: Sequence[AbortedTransaction] = ()
 
 
 class ReadableLog(LocalLog):

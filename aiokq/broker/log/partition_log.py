@@ -15,13 +15,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log.appending import prepare_append
+from aiokq.broker.log.appending import AppendResult, prepare_append
 from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.follower_append import leader_batches
-from aiokq.broker.log.log_reading import ReadableLog
+from aiokq.broker.log.log_reading import LogRead, ReadableLog
 from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
-from aiokq.broker.log.results import AppendResult, LogRead
 from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.truncation import cut_files, find_cut, rename_behind
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.appending import Appendable, PlacedAppend, PreparedAppend
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
-    from aiokq.broker.log.epochs import LeaderEpochs
+    from aiokq.broker.log.leader_epochs import LeaderEpochs
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.retention import RetentionPolicy
     from aiokq.broker.log.truncation import Cut
@@ -214,12 +213,12 @@ class PartitionLog(ReadableLog):
             epochs: leader epochs that begin in them, each with its first offset.
         """
         # All that can fail comes before the write: what is written is not taken back.
-        if self._tail.is_full(placed, now_ms):
+        if self._writer.is_full(placed, now_ms):
             self._roll(now_ms)
         for epoch, start_offset in epochs:
             self.assign_epoch(epoch, start_offset)
         self._changed = True
-        self._tail.write(placed)
+        self._writer.write(placed)
         for header, marker in placed.produced:
             if marker is None:
                 self._producers.update(header, now_ms)
@@ -461,9 +460,9 @@ class PartitionLog(ReadableLog):
             if self._closed:  # deleted meanwhile: what is missing is no trouble of the disk
                 raise self._closed_error() from error
             raise self._refused("log not truncated", error) from error
-        self._segments.let_go(cut.behind)
+        self._segments.add_removed(cut.behind)
         self.is_truncating = False
-        self._tail.segments_changed()
+        self._writer.segments_changed()
         self.durability.truncated(self)
         self.tell_replica()
 

@@ -15,7 +15,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
+from aiokq.broker.log.checkpoint_file import replace_file
 from aiokq.broker.log.producer_state import (
     NO_OFFSET,
     BatchMetadata,
@@ -23,7 +24,6 @@ from aiokq.broker.log.producer_state import (
     ProducerState,
 )
 from aiokq.broker.log.segment import Segment
-from aiokq.broker.log.text_files import replace_file
 from aiokq.broker.log.transaction_index import AbortedTransaction
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
@@ -98,15 +98,15 @@ def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
     """The producer snapshots in a partition's directory: offset and path, oldest first."""
     found = []
     for name in files.listdir(directory):
-        parsed = names.parse_segment_file(name)
-        if parsed is not None and parsed[1] == names.SNAPSHOT:
+        parsed = file_names.parse_segment_file(name)
+        if parsed is not None and parsed[1] == file_names.SNAPSHOT:
             found.append((parsed[0], f"{directory}/{name}"))
     return sorted(found)
 
 
 def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> None:
     """Write the snapshot of ``offset``. Not synced: it has a CRC, and follows from the log."""
-    replace_file(files, names.segment_file(directory, offset, names.SNAPSHOT), data)
+    replace_file(files, file_names.segment_file(directory, offset, file_names.SNAPSHOT), data)
 
 
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
@@ -185,7 +185,7 @@ class ProducerReplay:
             marker = read_marker(segment.file.pread(header.size, position), header)
         except CorruptRecord as error:
             # Its CRC is right, so this is what was written: to cut it off would lose what follows.
-            path = segment.path(names.LOG)
+            path = segment.path(file_names.LOG)
             logger.error("marker ignored file=%s position=%d error=%s", path, position, error)
             return None
         return None if marker is None else self.state.end_transaction(header, marker, self._now_ms)

@@ -23,12 +23,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.log import names
-from aiokq.broker.log.checking import BadBatch, sound_batches
+from aiokq.broker.log import file_names
 from aiokq.broker.log.corruption import Damage, offsets_text
-from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.index import IndexCorrupt
-from aiokq.broker.log.interrupted import finish_interrupted
+from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_snapshot import (
     ProducerReplay,
@@ -36,6 +34,8 @@ from aiokq.broker.log.producer_snapshot import (
     restore_producers,
 )
 from aiokq.broker.log.segment import Segment
+from aiokq.broker.log.segment_check import BadBatch, valid_batches
+from aiokq.broker.log.temporary_files import settle_temporary_files
 from aiokq.broker.log.truncation import cut_files
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
@@ -135,7 +135,8 @@ def open_log(
         log_start_offset=max(log_start_offset, segments[0].base_offset),
         high_watermark=high_watermark,
         forget_behind=forget_behind,
-        changed=not sound or not files.exists(names.segment_file(directory, end, names.SNAPSHOT)),
+        changed=not sound
+        or not files.exists(file_names.segment_file(directory, end, file_names.SNAPSHOT)),
         disk=disk,
         open_files=open_files,
     )
@@ -149,11 +150,12 @@ def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
     """
     if not files.is_dir(directory):
         return 0
-    found = [names.parse_segment_file(name) for name in files.listdir(directory)]
-    bases = sorted(base for base, suffix in filter(None, found) if suffix == names.LOG)
+    found = [file_names.parse_segment_file(name) for name in files.listdir(directory)]
+    bases = sorted(base for base, suffix in filter(None, found) if suffix == file_names.LOG)
     sound = sum(1 for after in bases[1:] if after <= recovery_point)
     return sum(
-        files.stat_size(names.segment_file(directory, base, names.LOG)) for base in bases[sound:]
+        files.stat_size(file_names.segment_file(directory, base, file_names.LOG))
+        for base in bases[sound:]
     )
 
 
@@ -187,7 +189,7 @@ class _Loader:
         self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
         self._synced_end: int | None = None  # as the checkpoint of a clean stop says
-        self.epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
+        self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
         """The segments, the producers at their end, and whether all was as a clean stop leaves it.
@@ -195,7 +197,7 @@ class _Loader:
         What is not what was synced is checked as a whole.
         """
         try:
-            finish_interrupted(self._files, self._directory)
+            settle_temporary_files(self._files, self._directory)
             segments, producers = self._load(clean=clean, point=point)
         except CorruptRecord as error:
             logger.error(
@@ -260,23 +262,25 @@ class _Loader:
             self._start,
         )
         for segment in segments:
-            segment.rename_away(names.DELETED)
-            segment.remove_renamed(names.DELETED)
+            segment.add_suffix(file_names.DELETED)
+            segment.remove_renamed(file_names.DELETED)
         segment = self._segment(self._start)
         segment.create()
         return [segment]
 
     def _bases(self) -> list[int]:
         """Base offsets of the segments; index files without a log are removed."""
-        found = [names.parse_segment_file(name) for name in self._files.listdir(self._directory)]
+        found = [
+            file_names.parse_segment_file(name) for name in self._files.listdir(self._directory)
+        ]
         parsed = [item for item in found if item is not None]
-        bases = {base for base, suffix in parsed if suffix == names.LOG}
+        bases = {base for base, suffix in parsed if suffix == file_names.LOG}
         for base, suffix in parsed:
-            if suffix in names.SEGMENT_SUFFIXES and base not in bases:
+            if suffix in file_names.SEGMENT_SUFFIXES and base not in bases:
                 logger.warning(
                     "removing index without a log partition=%s base_offset=%d", self._name, base
                 )
-                self._files.remove(names.segment_file(self._directory, base, suffix))
+                self._files.remove(file_names.segment_file(self._directory, base, suffix))
         return sorted(bases)
 
     def _load_epochs(self, *, clean: bool) -> bool:
@@ -356,7 +360,7 @@ class _Loader:
         # a segment that ends at or before the recovery point was synced whole
         sound = sum(1 for after in bases[1:] if after <= point)
         self._total = sum(
-            self._files.stat_size(names.segment_file(self._directory, base, names.LOG))
+            self._files.stat_size(file_names.segment_file(self._directory, base, file_names.LOG))
             for base in bases[sound:]
         )
         segments = self._open_all(bases[:sound], bases[sound]) if sound else []
@@ -395,7 +399,7 @@ class _Loader:
         segment.begin_recovery()
         next_report = REPORT_EVERY
         try:
-            for position, header in sound_batches(
+            for position, header in valid_batches(
                 file, end, segment.base_offset, expected, self._crc32c, ends_at=ends_at
             ):
                 segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
@@ -463,4 +467,4 @@ class _Loader:
 
     def _set_aside(self, segment: Segment, bad: BadBatch, behind: Sequence[int]) -> None:
         self._damage.set_segments_aside(behind)
-        self._damage.keep_end(segment.file, segment.path(names.LOG), bad)
+        self._damage.keep_end(segment.file, segment.path(file_names.LOG), bad)

@@ -12,11 +12,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
+from aiokq.broker.log.batch_reading import walk_headers
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from aiokq.broker.log.segment_reading import ReadableSegment
 from aiokq.broker.log.transaction_index import AbortedTransaction, TransactionIndex
-from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord, OffsetOutOfRange
 from aiokq.core.files import File, Files
 from aiokq.core.types import Buffer
@@ -60,7 +60,7 @@ class Segment(ReadableSegment):
         self._bytes_since_index = 0
         self._dirty = False
         self._preallocated = False
-        self.transactions = TransactionIndex(files, self.path(names.TXN_INDEX), base_offset)
+        self.transactions = TransactionIndex(files, self.path(file_names.TXN_INDEX), base_offset)
 
     # --- files
 
@@ -70,7 +70,7 @@ class Segment(ReadableSegment):
         Args:
             preallocate: the size it gets at once, filled with zeros, which ``seal`` cuts off.
         """
-        self._file = self._files.open(self.path(names.LOG), create=True)
+        self._file = self._files.open(self.path(file_names.LOG), create=True)
         if self._file.size():
             self._file.truncate(0)
         if preallocate:
@@ -89,7 +89,7 @@ class Segment(ReadableSegment):
         Raises:
             CorruptRecord: the newest does not end with a whole batch.
         """
-        self.size = self._files.stat_size(self.path(names.LOG))
+        self.size = self._files.stat_size(self.path(file_names.LOG))
         self._max_timestamp = None
         if sealed_at is not None:
             self.next_offset = sealed_at
@@ -100,7 +100,7 @@ class Segment(ReadableSegment):
         self._note_unindexed(size)
         if self.size != size:
             raise CorruptRecord(
-                f"{self.path(names.LOG)} has {size - self.size} bytes behind its last batch"
+                f"{self.path(file_names.LOG)} has {size - self.size} bytes behind its last batch"
             )
         self.first_timestamp_ms()  # which appends ask for
 
@@ -125,15 +125,16 @@ class Segment(ReadableSegment):
         last = header.last_offset
         if not self.next_offset <= last <= self.base_offset + MAX_RELATIVE_OFFSET:
             raise CorruptRecord(
-                f"last offset {last} where {self.next_offset} was due in {self.path(names.LOG)}"
+                f"last offset {last} where {self.next_offset} was due in"
+                f" {self.path(file_names.LOG)}"
             )
         self.note_batch(last, header.size, header.max_timestamp_ms)
 
     def indexes_fit(self) -> bool:
         """Whether the files of a sealed segment's indexes may be what they should be, by size."""
         try:
-            index = self._files.stat_size(self.path(names.INDEX))
-            time_index = self._files.stat_size(self.path(names.TIME_INDEX))
+            index = self._files.stat_size(self.path(file_names.INDEX))
+            time_index = self._files.stat_size(self.path(file_names.TIME_INDEX))
         except FileNotFoundError:
             return not self.size
         if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
@@ -160,7 +161,7 @@ class Segment(ReadableSegment):
             OSError: the disk refused, or it was deleted.
             CorruptRecord: it is not sound; all is as it was.
         """
-        path = self.path(names.LOG)
+        path = self.path(file_names.LOG)
         copy = self.copy()
         try:
             file = copy.file  # if it was deleted, the index is missing for that

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.core.files import File, Files
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SegmentFiles:
 
     def path(self, suffix: str) -> str:
         """Path of the segment's file with this suffix."""
-        return names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
+        return file_names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
 
     # --- the log
 
@@ -58,7 +58,7 @@ class SegmentFiles:
         """The open ``.log`` file."""
         file = self._file
         if file is None or file.closed:
-            file = self._file = self._files.open(self.path(names.LOG))
+            file = self._file = self._files.open(self.path(file_names.LOG))
             self._reopened = self.open_files is not None
         if self._reopened and self.open_files is not None:
             self.open_files.used(self)
@@ -77,7 +77,7 @@ class SegmentFiles:
 
     def modified_ms(self) -> int:
         """When the ``.log`` was written last, in milliseconds since the epoch."""
-        return self._files.modified_ms(self.path(names.LOG))
+        return self._files.modified_ms(self.path(file_names.LOG))
 
     def release(self) -> None:
         """Let go of the ``.log``, which is opened again when it is needed.
@@ -101,21 +101,21 @@ class SegmentFiles:
 
     # --- all of them
 
-    def rename_away(self, suffix: str, *, with_snapshot: bool = True) -> None:
+    def add_suffix(self, suffix: str, *, with_snapshot: bool = True) -> None:
         """Add ``suffix`` to the names of its files; the open file goes on being readable.
 
         Args:
             with_snapshot: also that of the producer state where it begins.
         """
-        kinds = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
-        for kind in kinds if with_snapshot else names.SEGMENT_SUFFIXES:
+        kinds = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
+        for kind in kinds if with_snapshot else file_names.SEGMENT_SUFFIXES:
             path = self.path(kind)
             if self._files.exists(path):
                 self._files.rename(path, path + suffix)
 
     def remove_renamed(self, suffix: str) -> None:
-        """Remove the files that ``rename_away`` renamed."""
-        for kind in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
+        """Remove the files that ``add_suffix`` renamed."""
+        for kind in (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT):
             path = self.path(kind) + suffix
             if self._files.exists(path):
                 self._files.remove(path)

@@ -16,11 +16,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple, Self, cast
 
-from aiokq.broker.log import names
-from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log import file_names
+from aiokq.broker.log.batch_reading import FoundBatch, NotCached, first_batch, walk_headers
+from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.log.index import IndexCorrupt, OffsetIndex, TimeIndex
 from aiokq.broker.log.segment_files import SegmentFiles
-from aiokq.broker.log.walk import FoundBatch, NotCached, first_batch, walk_headers
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import FileRange, Files
 from aiokq.records.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
@@ -85,8 +85,10 @@ class ReadableSegment(SegmentFiles):
         self._peeked: int | None = None
         # what was read for looks that had to wait for it, by what they asked for
         self._loaded: dict[Hashable, object] = {}
-        self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
-        self._time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, index_bytes)
+        self._index = OffsetIndex(files, self.path(file_names.INDEX), base_offset, index_bytes)
+        self._time_index = TimeIndex(
+            files, self.path(file_names.TIME_INDEX), base_offset, index_bytes
+        )
 
     # --- by offset and size
 
@@ -148,7 +150,7 @@ class ReadableSegment(SegmentFiles):
             return first_batch(file, begin, end, offset=offset, reach=reach, cached=True)
         except NotCached:
             walk = functools.partial(first_batch, file, begin, end, offset=offset, reach=reach)
-            raise ColdRead([Load(self, what, walk)]) from None
+            raise ColdRead([DiskLoad(self, what, walk)]) from None
 
     # --- by time
 
@@ -253,11 +255,11 @@ class ReadableSegment(SegmentFiles):
         """
         if look not in self._loaded:
             copy = self.copy()
-            raise ColdRead([Load(self, look, functools.partial(_looked_at, copy, look))])
+            raise ColdRead([DiskLoad(self, look, functools.partial(_looked_at, copy, look))])
         self._adopt(cast("ReadableSegment", self._sound(look, self._loaded.pop(look))))
 
     def loaded(self, what: Hashable, outcome: object) -> None:
-        """Take the outcome of a ``Load`` of it, which the next look uses."""
+        """Take the outcome of a ``DiskLoad`` of it, which the next look uses."""
         self._loaded[what] = outcome
 
     def forget(self, what: Hashable) -> None:

@@ -11,10 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.log import names
-from aiokq.broker.log.cold import ColdRead, at_each
+from aiokq.broker.log import file_names
+from aiokq.broker.log.batch_reading import first_record_since
+from aiokq.broker.log.disk_load import ColdRead, call_each
 from aiokq.broker.log.segment import Segment
-from aiokq.broker.log.walk import first_record_since
 from aiokq.core.files import FileRange
 from aiokq.records.record import RawRecord
 
@@ -53,11 +53,11 @@ class Segments:
         active: the newest, which is appended to.
     """
 
-    __slots__ = ("_bases", "_ends", "_let_go", "_open_files", "active", "all")
+    __slots__ = ("_bases", "_ends", "_open_files", "_removed", "active", "all")
 
     def __init__(self, segments: Sequence[Segment], open_files: OpenFiles) -> None:
         self._open_files = open_files
-        self._let_go: list[Segment] = []
+        self._removed: list[Segment] = []
         # where recent reads ended: the offset that comes next, to its segment and position
         self._ends: dict[int, tuple[Segment, int]] = {}
         self._set(segments)
@@ -128,7 +128,7 @@ class Segments:
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
         """The first segment that may hold a record of this time or later, and where to look."""
         segments = [segment for segment in self.all if segment.next_offset > start_offset]
-        latest = at_each(segments, Segment.latest_timestamp_ms)
+        latest = call_each(segments, Segment.latest_timestamp_ms)
         for segment, latest_ms in zip(segments, latest, strict=True):
             if latest_ms >= timestamp_ms:
                 return TimestampSearch(
@@ -141,7 +141,7 @@ class Segments:
 
     def max_timestamp_ms(self) -> int:
         """The largest timestamp of all records; -1 without one."""
-        return max(at_each(self.all, Segment.latest_timestamp_ms))
+        return max(call_each(self.all, Segment.latest_timestamp_ms))
 
     def _starting_at(
         self, offset: int, known: tuple[Segment, int] | None
@@ -179,9 +179,9 @@ class Segments:
         staying = set(map(id, kept))
         gone = [segment for segment in self.all if id(segment) not in staying]
         self._set(kept)
-        self._let_go += gone  # also if the disk refuses: their files are closed with the others
+        self._removed += gone  # also if the disk refuses: their files are closed with the others
         for segment in gone:
-            segment.rename_away(names.DELETED)
+            segment.add_suffix(file_names.DELETED)
 
     def swap(self, cleaned: Segment, originals: Sequence[Segment]) -> None:
         """Go on with ``cleaned`` in the place of neighbours, which are let go.
@@ -194,37 +194,37 @@ class Segments:
         first = self.all.index(originals[0])
         behind = first + len(originals)
         self._set((*self.all[:first], cleaned, *self.all[behind:]))
-        self._let_go += originals
+        self._removed += originals
         for segment in originals:
-            segment.rename_away(
-                names.DELETED, with_snapshot=segment.base_offset != cleaned.base_offset
+            segment.add_suffix(
+                file_names.DELETED, with_snapshot=segment.base_offset != cleaned.base_offset
             )
 
     def cut(self, kept: Sequence[Segment]) -> None:
         """Continue with ``kept``, the last of which ends earlier. Where the files of the others
-        have other names, ``let_go`` is told."""
+        have other names, ``add_removed`` is told."""
         self._ends.clear()
         for segment in self.all[len(kept) - 1 :]:
             segment.release()
         self._set(kept)
 
-    def let_go(self, renamed: Sequence[Segment]) -> None:
+    def add_removed(self, renamed: Sequence[Segment]) -> None:
         """Have the renamed files of these removed with the others'."""
-        self._let_go += renamed
+        self._removed += renamed
 
-    def gone(self) -> list[Segment]:
+    def take_removed(self) -> list[Segment]:
         """The segments that were let go, whose renamed files are the caller's to remove."""
-        gone, self._let_go = self._let_go, []
+        gone, self._removed = self._removed, []
         for segment in gone:
             segment.release()
         return gone
 
     def release(self) -> None:
         """Let go of all files, which close when no response is sent from them any more."""
-        for segment in (*self.all, *self._let_go):
+        for segment in (*self.all, *self._removed):
             segment.release()
 
     def close(self) -> None:
         """Close all files, also of those let go."""
-        for segment in (*self.all, *self._let_go):
+        for segment in (*self.all, *self._removed):
             segment.close()

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.producer_snapshot import ProducerReplay, remove_snapshots_behind
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.epochs import LeaderEpochs
+    from aiokq.broker.log.leader_epochs import LeaderEpochs
     from aiokq.broker.log.producer_state import ProducerState
     from aiokq.broker.log.segment import Segment
     from aiokq.core.files import Files
@@ -110,7 +110,7 @@ def cut_files(
     epochs.write()
     remove_behind()
     segment.flush_indexes()
-    file = files.open(segment.path(names.LOG))
+    file = files.open(segment.path(file_names.LOG))
     try:
         file.truncate(segment.size)
         file.sync()  # else a power cut could bring the end back, behind other records
@@ -121,6 +121,6 @@ def cut_files(
 def rename_behind(files: Files, directory: str, segments: Sequence[Segment]) -> None:
     """Rename the files of segments behind a cut, durably, the newest first."""
     for segment in reversed(segments):
-        segment.rename_away(names.DELETED)
+        segment.add_suffix(file_names.DELETED)
     if segments:
         files.sync_dir(directory)

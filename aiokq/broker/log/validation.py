@@ -145,7 +145,7 @@ def validate_batch(
         raise CorruptRecord(f"CRC of the batch is not {header.crc:#010x} as its header says")
     if client:
         _validate_header(header)
-        if not HeaderRules.of(config).settle(header, now_ms):
+        if not HeaderRules.of(config).suffice_for(header, now_ms):
             _validate_records(batch, header, config, now_ms)
 
 
@@ -199,7 +199,7 @@ class HeaderRules(NamedTuple):
         )
         return cls(keeps_batches, config.message_timestamp_after_max_ms)
 
-    def settle(self, header: BatchHeader, now_ms: int) -> bool:
+    def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether records need not be looked at, neither to validate nor to store them.
 
         Mostly so. If not, the settings are looked at one by one for the reason.
@@ -249,7 +249,7 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
         )
 
 
-def looks_inside_long(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
+def needs_executor(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
     """Whether an executor should check or change the records of a producer's batch.
 
     Of a batch whose header does not settle it. A compressed batch may hold a thousand times its

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log.validation import check_size, looks_inside_long
+from aiokq.broker.log.validation import check_size, needs_executor
 from aiokq.broker.replica.partition import ALL
 from aiokq.core.errors import InvalidTopic, NotEnoughReplicas
 
@@ -65,8 +65,8 @@ def admit(
     if partition.unavailable is not None:
         partition.log  # noqa: B018 - raises what is the matter
     check_size(header, limits.max_bytes)
-    if limits.rules.settle(header, now_ms):
+    if limits.rules.suffice_for(header, now_ms):
         return AS_IT_CAME
-    if looks_inside_long(topic.config, header, now_ms):
+    if needs_executor(topic.config, header, now_ms):
         return Preparation.OFF_THE_LOOP
     return Preparation.ON_THE_LOOP

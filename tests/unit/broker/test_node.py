@@ -13,8 +13,8 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.log.batch_reading import read_batches
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.log.walk import read_batches
 from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings

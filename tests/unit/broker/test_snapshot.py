@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from aiokq.broker.embedded import EmbeddedCluster
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.broker.snapshot import ATTEMPTS, restore_snapshot, take_snapshot
 from aiokq.core.errors import ConfigError, KafkaStorage
@@ -69,10 +69,12 @@ async def test_no_file_is_shared_with_the_copy():
         await take_snapshot(broker.node, "/copy")
         inode = broker.files._file
         for base in (2, 4, 6):
-            for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
                 path = f"t-0/{base:020d}{suffix}"
                 assert inode(f"/data/{path}") is not inode(f"/copy/{path}")
-        assert not [n for n in broker.files.listdir("/copy/t-0") if n.endswith(names.TEMPORARY)]
+        assert not [
+            n for n in broker.files.listdir("/copy/t-0") if n.endswith(file_names.TEMPORARY)
+        ]
 
 
 async def test_a_segment_that_is_the_newest_again_is_not_written_in_the_copy():

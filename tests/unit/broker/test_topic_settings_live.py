@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from aiokq import wire
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.maintenance import jobs
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS
 from aiokq.records import compression
@@ -245,7 +245,7 @@ async def test_deleted_files_stay_as_long_as_it_says_now(broker: Broker) -> None
     broker.node.purge_later()
 
     def left() -> int:
-        return sum(name.endswith(names.DELETED) for name in broker.files.listdir("/data/t-0"))
+        return sum(name.endswith(file_names.DELETED) for name in broker.files.listdir("/data/t-0"))
 
     await asyncio.sleep(6.9)
     assert left()
@@ -265,7 +265,7 @@ async def test_the_next_segment_has_an_index_as_dense_as_it_says(broker: Broker)
             await produce(broker)
     log.roll(NOW_MS)
     sizes = [
-        broker.files.stat_size(segment.path(names.INDEX))
+        broker.files.stat_size(segment.path(file_names.INDEX))
         for segment in log.segments
         if segment.size
     ]
@@ -327,13 +327,13 @@ async def test_the_next_segment_has_its_whole_size_at_once(broker: Broker) -> No
     log = log_of(broker)
     await produce(broker)
     log.roll(NOW_MS)
-    assert broker.files.stat_size(log.segments[-1].path(names.LOG)) == 1_048_576
+    assert broker.files.stat_size(log.segments[-1].path(file_names.LOG)) == 1_048_576
     await produce(broker)
     await change(broker, preallocate="false")
     log.roll(NOW_MS)
     older, newest = log.segments[-2:]
-    assert broker.files.stat_size(older.path(names.LOG)) == older.size
-    assert broker.files.stat_size(newest.path(names.LOG)) == 0
+    assert broker.files.stat_size(older.path(file_names.LOG)) == older.size
+    assert broker.files.stat_size(newest.path(file_names.LOG)) == 0
 
 
 @effect("retention.bytes")

@@ -13,14 +13,14 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
-from aiokq.broker.log.cleaner.choice import LogToClean
-from aiokq.broker.log.cleaner.indexing import build_offset_map, offset_map
+from aiokq.broker.log.cleaner.cleaned_transactions import CleanedTransactions
+from aiokq.broker.log.cleaner.group_rewriter import GroupRewriter, group_segments
+from aiokq.broker.log.cleaner.log_to_clean import LogToClean
+from aiokq.broker.log.cleaner.log_view import LogView
 from aiokq.broker.log.cleaner.manager import LogCleanerManager
-from aiokq.broker.log.cleaner.rewriting import GroupRewriter, group_segments
+from aiokq.broker.log.cleaner.offset_map import build_offset_map, new_offset_map
 from aiokq.broker.log.cleaner.statistics import Statistics
 from aiokq.broker.log.cleaner.throttle import Throttle
-from aiokq.broker.log.cleaner.transactions import CleanedTransactions
-from aiokq.broker.log.cleaner.views import LogView
 from aiokq.broker.log.disk_trouble import is_full
 from aiokq.core.errors import KafkaError, KafkaStorage
 from aiokq.core.supervisor import shielded
@@ -160,7 +160,7 @@ class LogCleaner:
         statistics = Statistics()
         secret = environment.random.getrandbits(128).to_bytes(16, "little")
         offsets = await self._off_loop(
-            offset_map,
+            new_offset_map,
             settings.log_cleaner_dedupe_buffer_size // threads,
             settings.log_cleaner_io_buffer_load_factor,
             _dirty_count(view),

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean, never_compacted
-from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log.cleaner.log_to_clean import LogToClean, log_to_clean, never_compacted
+from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.core.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class LogCleanerManager:
             for name, log in list(directory.logs.items()):
                 yield _Place(directory, name, log)
 
-    async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[Load]]:
+    async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[DiskLoad]]:
         """Those that are due, and what others need from the disk to be looked at."""
         due: list[tuple[_Place, LogToClean]] = []
-        loads: list[Load] = []
+        loads: list[DiskLoad] = []
         dirtiest, delay_ms, looked_at = 0.0, 0, 0
         for place in list(self._places()):
             if not place.log.config.compacted:
@@ -133,7 +133,7 @@ class LogCleanerManager:
         self._counters.cleaner_max_delay_seconds.value = delay_ms // 1000
         return due, loads
 
-    def _look_at(self, place: _Place, loads: list[Load]) -> LogToClean | None:
+    def _look_at(self, place: _Place, loads: list[DiskLoad]) -> LogToClean | None:
         directory, name, log = place
         if (
             directory.logs.get(name) is not log

@@ -6,7 +6,7 @@ import asyncio
 
 from aiokq.broker.coordinator.shard_log import ShardLog
 from aiokq.broker.log.cold_reads import ColdReads
-from aiokq.broker.log.results import LogRead
+from aiokq.broker.log.log_reading import LogRead
 from aiokq.core.offload import InlineOffload
 
 

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from aiokq.broker.log.cold import ColdRead, Load
 from aiokq.broker.log.cold_reads import MOST_TRIES
+from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.connection.request_context import RequestContext
 from aiokq.records.header import iter_headers
 from aiokq.records.legacy import decode_message_set
@@ -384,7 +384,7 @@ async def test_a_partition_that_the_disk_does_not_give_keeps_the_others_from_not
 
         def never(*args: object, **options: object) -> None:
             looks.append(args)
-            raise ColdRead([Load(segment, "never", lambda: None)])
+            raise ColdRead([DiskLoad(segment, "never", lambda: None)])
 
         log.read = never
         response = await broker.fetch(("cold", 0, 0), ("warm", 0, 0))

@@ -10,8 +10,8 @@ from aiokq.broker.inspection.contents import contents
 from aiokq.broker.inspection.findings import Severity
 from aiokq.broker.inspection.places import LogFile, files_at
 from aiokq.broker.inspection.verifying import Report, verify
-from aiokq.broker.log import names
-from aiokq.broker.log.text_files import write_offsets
+from aiokq.broker.log import file_names
+from aiokq.broker.log.checkpoint_file import write_offsets
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
@@ -75,7 +75,7 @@ async def test_what_a_recovery_kept_aside_is_looked_into_by_its_name():
     Of a whole directory it is named only: nothing there is of the log any more.
     """
     files = await directory()
-    kept = f"{FIRST}.log{names.CORRUPT}0"
+    kept = f"{FIRST}.log{file_names.CORRUPT}0"
     files.corrupt(f"{FIRST}.log", 16)
     files.rename(f"{FIRST}.log", kept)
     [file] = files_at(files, kept)
@@ -93,7 +93,7 @@ async def test_a_running_brokers_directory_is_no_damage():
         await broker.produce("t", batch(2))
         await broker.produce("t", batch(2))
         assert found(check(broker.files)) == []
-        path = broker.node.topics.partition("t", 0).log.segments[0].path(names.LOG)
+        path = broker.node.topics.partition("t", 0).log.segments[0].path(file_names.LOG)
         size = broker.files.stat_size(path)
         file = broker.files.open(path)
         file.pwritev([batch(9)[:70]], size)

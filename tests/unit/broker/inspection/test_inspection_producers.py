@@ -8,7 +8,7 @@ import pytest
 
 from aiokq.broker.inspection.findings import Finding
 from aiokq.broker.inspection.verifying import verify
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_snapshot import decode_snapshot, encode_snapshot
 from aiokq.broker.log.producer_state import ProducerEntry
@@ -26,13 +26,13 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def path(base_offset: int, suffix: str = names.SNAPSHOT) -> str:
-    return names.segment_file(DIRECTORY, base_offset, suffix)
+def path(base_offset: int, suffix: str = file_names.SNAPSHOT) -> str:
+    return file_names.segment_file(DIRECTORY, base_offset, suffix)
 
 
 def check(files: MemoryFiles, *, clean: bool = True) -> list[Finding]:
     if clean:
-        files.open(f"/data/{names.CLEAN_SHUTDOWN}", create=True).close()
+        files.open(f"/data/{file_names.CLEAN_SHUTDOWN}", create=True).close()
     return list(verify(files, DIRECTORY, crc32c=crc32c).findings)
 
 
@@ -162,7 +162,7 @@ def test_aborted_transactions_that_no_index_has_are_an_error(files: MemoryFiles)
     three_transactions(log, roll=True)
     log.close()
     assert found(files) == []
-    files.remove(path(0, names.TXN_INDEX))
+    files.remove(path(0, file_names.TXN_INDEX))
     assert found(files) == [("error", "0000.txnindex")]
     message = check(files)[0].message
     assert "producer 1" in message
@@ -185,11 +185,11 @@ def test_a_segment_that_is_gone_is_an_error(files: MemoryFiles) -> None:
         log.roll(NOW_MS)
     log.close()
     assert found(files) == []
-    for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+    for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
         files.remove(path(2, suffix))
     errors = [one for one in check(files) if one.severity.value == "error"]
     assert [(one.path, "offsets 2-3 are missing" in one.message) for one in errors] == [
-        (path(4, names.LOG), True)
+        (path(4, file_names.LOG), True)
     ]
 
 
@@ -200,8 +200,8 @@ def test_gaps_that_compaction_leaves_are_none(files: MemoryFiles) -> None:
         append(log, batch(b"v", b"v"))
         log.roll(NOW_MS)
     log.close()
-    for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+    for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
         files.remove(path(2, suffix))
-    checkpoint = files.open(f"/data/{names.CLEANED_OFFSETS}", create=True)
+    checkpoint = files.open(f"/data/{file_names.CLEANED_OFFSETS}", create=True)
     checkpoint.pwritev([b"0\n1\norders 0 6\n"], 0)
     assert [one.message for one in check(files) if one.severity.value == "error"] == []

@@ -7,7 +7,7 @@ import pytest
 from aiokq.broker.kraft.bootstrap import BOOTSTRAP, encode_snapshot, hand_over
 from aiokq.broker.kraft.metadata_files import MetadataFiles
 from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
-from aiokq.broker.log.text_files import parse_uuid
+from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from aiokq.broker.log.text_files import read_partition_metadata
+from aiokq.broker.log.partition_metadata import read_partition_metadata
 from aiokq.core.errors import KafkaStorage
 from aiokq.wire.cluster_metadata_records import (
     PartitionChangeRecord,

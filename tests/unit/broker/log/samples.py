@@ -7,14 +7,14 @@ import uuid
 from collections.abc import Callable
 from typing import TypeVar
 
-from aiokq.broker.log.cold import ColdRead
+from aiokq.broker.log.appending import AppendResult
 from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.disk_load import ColdRead
 from aiokq.broker.log.disk_trouble import DiskTrouble
 from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.recovery import open_log
-from aiokq.broker.log.results import AppendResult
 from aiokq.broker.replica.partition import Partition
 from aiokq.broker.replica.served_topic import ProduceLimits
 from aiokq.core.types import TopicPartition

@@ -6,13 +6,13 @@ import errno
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.checkpoints import Checkpoints
 from aiokq.core.types import TopicPartition
 from tests.sim.harness.files import MemoryFiles
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
-STARTS = f"/data/{names.LOG_STARTS}"
+STARTS = f"/data/{file_names.LOG_STARTS}"
 
 
 @pytest.fixture

@@ -448,7 +448,7 @@ async def test_indexes_of_a_cleaned_segment_are_what_recovery_would_make() -> No
 
 async def test_an_unknown_magic_is_refused(log: CleanedLog) -> None:
     """Nobody knows where such a batch ends."""
-    from aiokq.broker.log.cleaner.batches import checked
+    from aiokq.broker.log.cleaner.batch_rewriting import checked
 
     data = bytearray(encode_batch([RawRecord(0, 1, b"a", b"b")], crc32c=crc32c))
     data[16] = 3

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import Fault, MemoryFiles
 from tests.unit.broker.log.cleaning import CleanedLog, SteppedClock, compacted
 
 Pairs = list[tuple[int, bytes | None, bytes | None]]
-TEMPORARY = (names.CLEANED, names.SWAP, names.DELETED, names.TEMPORARY)
+TEMPORARY = (file_names.CLEANED, file_names.SWAP, file_names.DELETED, file_names.TEMPORARY)
 
 
 class Crash(BaseException):
@@ -222,14 +222,14 @@ async def test_a_swap_for_which_a_descriptor_was_missing_is_ended_by_the_next_ru
     swapped = itertools.count(1)
 
     def behind_a_swap(path: str) -> bool:
-        there = [one for one in files.listdir(path) if one.endswith(names.SWAP)]
+        there = [one for one in files.listdir(path) if one.endswith(file_names.SWAP)]
         return bool(there) and next(swapped) == 2 * at  # the first is of the copy itself
 
     files.fail("sync_dir", errno.EMFILE, matches=behind_a_swap)
     with pytest.raises(KafkaStorage):
         await log.cleaner.clean_all()
     assert log.directory.disk.failure is None
-    assert [name for name in log.names if name.endswith(names.SWAP)]
+    assert [name for name in log.names if name.endswith(file_names.SWAP)]
     files.heal()
     if end != "go on":
         files.ends_at = files.done + 12  # in the middle of the next run
@@ -240,7 +240,7 @@ async def test_a_swap_for_which_a_descriptor_was_missing_is_ended_by_the_next_ru
         files.crash() if end == "kill" else files.power_cut(None)
         log = reopened(files, clock)
     assert log.latest == latest
-    assert not [name for name in log.names if name.endswith(names.SWAP)]
+    assert not [name for name in log.names if name.endswith(file_names.SWAP)]
     log.directory.purge()
     log.directory.close()
     assert reopened(files, clock).latest == latest

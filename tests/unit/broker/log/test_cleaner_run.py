@@ -10,15 +10,15 @@ from typing import TypeVar, TypeVarTuple
 import pytest
 
 from aiokq import wire
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
+from aiokq.broker.log.batch_reading import read_batches
 from aiokq.broker.log.cleaner import cleaner as cleaner_module
-from aiokq.broker.log.cleaner.indexing import offset_map
-from aiokq.broker.log.cleaner.rewriting import group_segments
+from aiokq.broker.log.cleaner.group_rewriter import group_segments
+from aiokq.broker.log.cleaner.log_view import LogView, SegmentView
+from aiokq.broker.log.cleaner.offset_map import new_offset_map
 from aiokq.broker.log.cleaner.throttle import Throttle
-from aiokq.broker.log.cleaner.views import LogView, SegmentView
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.log.walk import read_batches
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
@@ -32,7 +32,7 @@ from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, values
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
-LEFTOVERS = (names.CLEANED, names.SWAP)
+LEFTOVERS = (file_names.CLEANED, file_names.SWAP)
 
 
 class SteppedOffload:
@@ -212,7 +212,7 @@ async def test_a_topic_made_anew_under_a_run_has_nothing_of_it(step: int) -> Non
     if made:
         assert log.directory.checkpoints.cleaned_offsets.get(TP) is None
         left = log.files.listdir(made[0].directory)
-        assert not [name for name in left if name.endswith(names.TEMPORARY_SUFFIXES)]
+        assert not [name for name in left if name.endswith(file_names.TEMPORARY_SUFFIXES)]
         assert values(made[0]) == [(0, b"of another")]
 
 
@@ -230,7 +230,7 @@ async def test_a_run_that_is_cancelled_leaves_no_file(step: int) -> None:
         pass
     offload.before = lambda now: None
     assert log.latest == latest
-    assert not [name for name in log.names if name.endswith(names.CLEANED)]
+    assert not [name for name in log.names if name.endswith(file_names.CLEANED)]
     log.directory.close()
     again = CleanedLog(log.files, compacted())
     assert again.latest == latest
@@ -284,12 +284,12 @@ async def test_a_full_disk_only_puts_compaction_off() -> None:
     """Records can still be read, and the next run may find room; another error is the disk's."""
     log = filled()
     latest = log.latest
-    log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(names.CLEANED))
+    log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(file_names.CLEANED))
     with pytest.raises(KafkaStorage, match="needs room"):
         await log.cleaner.clean_all()
     assert log.directory.disk.failure is None
     assert not [name for name in log.names if name.endswith(LEFTOVERS)]
-    log.files.fail("pwritev", errno.EIO, matches=lambda path: path.endswith(names.CLEANED))
+    log.files.fail("pwritev", errno.EIO, matches=lambda path: path.endswith(file_names.CLEANED))
     with pytest.raises(KafkaStorage):
         await log.cleaner.clean_all()
     assert log.directory.disk.failure is not None
@@ -332,7 +332,7 @@ async def test_a_swap_is_of_so_many_segments_only() -> None:
 async def test_a_file_that_is_missing_is_the_disks_trouble_and_not_retentions() -> None:
     """Given up as if it had been deleted by us, it would be tried again and again at once."""
     log = filled()
-    log.files.remove(log.log.segments[2].path(names.LOG))
+    log.files.remove(log.log.segments[2].path(file_names.LOG))
     log.log.segments[2].release()
     with pytest.raises(KafkaStorage):
         await log.cleaner.clean_all()
@@ -372,10 +372,10 @@ async def test_the_memory_of_the_map_is_given_back_off_the_loop(
     maps: list[OffsetMap] = []
 
     def kept(*arguments: object) -> OffsetMap:
-        maps.append(offset_map(*arguments))  # type: ignore[arg-type]
+        maps.append(new_offset_map(*arguments))  # type: ignore[arg-type]
         return maps[-1]
 
-    monkeypatch.setattr(cleaner_module, "offset_map", kept)
+    monkeypatch.setattr(cleaner_module, "new_offset_map", kept)
     offload = SteppedOffload()
     log = filled(offload)
     task = asyncio.get_running_loop().create_task(log.clean())
@@ -451,7 +451,9 @@ def test_a_node_compacts_its_offsets_topic_by_itself() -> None:
             assert broker.node.counters.cleaner_records_removed == 19
             await asyncio.sleep(1.5)  # log.segment.delete.delay.ms
             directory = partition.log.directory
-            assert not [n for n in broker.files.listdir(directory) if n.endswith(names.DELETED)]
+            assert not [
+                n for n in broker.files.listdir(directory) if n.endswith(file_names.DELETED)
+            ]
 
     run(1, main)
 

@@ -11,11 +11,11 @@ import pytest
 from aiokq import wire
 from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
 from aiokq.broker.coordinator.shard_log import ShardLog
-from aiokq.broker.log import names
-from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log import file_names
+from aiokq.broker.log.batch_reading import walk_headers
 from aiokq.broker.log.cold_reads import AT_ONCE, MOST_TRIES
+from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.log.partition_log import PartitionLog
-from aiokq.broker.log.walk import walk_headers
 from aiokq.broker.maintenance import jobs
 from aiokq.core.offload import THREADS
 from tests.sim.harness.files import MemoryFiles
@@ -58,7 +58,7 @@ def made_anew(caplog: pytest.LogCaptureFixture) -> int:
 
 async def test_a_fetch_waits_for_the_index(caplog: pytest.LogCaptureFixture):
     """To walk through a gigabyte of batches would stop every other client for seconds."""
-    async with Broker(await damaged(names.INDEX)) as broker:
+    async with Broker(await damaged(file_names.INDEX)) as broker:
         found = await broker.fetch_one("t", 0, 450)
         assert found.error_code == 0
         assert offsets(found.records)[0] == 400
@@ -73,7 +73,7 @@ async def test_a_fetch_waits_for_the_index(caplog: pytest.LogCaptureFixture):
 
 async def test_a_fetch_does_not_ask_the_index_of_times(caplog: pytest.LogCaptureFixture):
     """The first read of a full segment took 40 ms more, for what it does not need."""
-    async with Broker(await damaged(names.TIME_INDEX)) as broker:
+    async with Broker(await damaged(file_names.TIME_INDEX)) as broker:
         assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
         assert made_anew(caplog) == 0
 
@@ -81,7 +81,7 @@ async def test_a_fetch_does_not_ask_the_index_of_times(caplog: pytest.LogCapture
 async def test_retention_waits_for_the_index(caplog: pytest.LogCaptureFixture):
     """It asks each segment for its newest record: without an answer nothing would ever go."""
     files = await damaged()
-    path = f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}"
+    path = f"{DIRECTORY}/{0:020d}{file_names.TIME_INDEX}"
     files.corrupt(path, files.stat_size(path) - 4, 0x7F)  # the offset of the last entry
     async with Broker(files) as broker:
         topic = broker.node.topics.get("t")
@@ -98,7 +98,7 @@ async def test_retention_waits_for_the_index(caplog: pytest.LogCaptureFixture):
 async def test_compaction_waits_for_the_index(caplog: pytest.LogCaptureFixture):
     """With min.compaction.lag.ms it asks how old a segment is."""
     files = await damaged()
-    path = f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}"
+    path = f"{DIRECTORY}/{0:020d}{file_names.TIME_INDEX}"
     files.corrupt(path, files.stat_size(path) - 4, 0x7F)
     async with Broker(files) as broker:
         topic = broker.node.topics.get("t")
@@ -111,7 +111,7 @@ async def test_compaction_waits_for_the_index(caplog: pytest.LogCaptureFixture):
         assert broker.node.counters.cleaner_runs == 1
 
 
-@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
+@pytest.mark.parametrize("suffix", [file_names.INDEX, file_names.TIME_INDEX])
 async def test_a_search_by_time_waits_for_the_index(suffix: str, caplog: pytest.LogCaptureFixture):
     """Both indexes are looked at."""
     async with Broker(await damaged(suffix)) as broker:
@@ -121,9 +121,9 @@ async def test_a_search_by_time_waits_for_the_index(suffix: str, caplog: pytest.
 
 async def test_what_cannot_be_made_again_is_a_storage_error():
     """The disk is broken: the client is told, and asks no more than that once."""
-    async with Broker(await damaged(names.INDEX)) as broker:
+    async with Broker(await damaged(file_names.INDEX)) as broker:
         broker.files.fail(
-            "pwritev", errno.EIO, matches=lambda path: path.endswith(names.INDEX), times=None
+            "pwritev", errno.EIO, matches=lambda path: path.endswith(file_names.INDEX), times=None
         )
         assert (await broker.fetch_one("t", 0, 450)).error_code == 56
         broker.files.heal()
@@ -134,9 +134,9 @@ async def test_indexes_of_the_wrong_size_are_made_again_at_the_start(
 ):
     """That is seen without reading them, and off the loop."""
     files = await damaged()
-    files.remove(f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}")
+    files.remove(f"{DIRECTORY}/{0:020d}{file_names.TIME_INDEX}")
     async with Broker(files) as broker:
-        assert files.exists(f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}")
+        assert files.exists(f"{DIRECTORY}/{0:020d}{file_names.TIME_INDEX}")
         caplog.clear()
         assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
         assert made_anew(caplog) == 0
@@ -146,8 +146,8 @@ async def test_indexes_of_the_wrong_size_are_made_again_at_the_start(
 async def test_offsets_that_cannot_be_end_no_broker(offset: int):
     """A checksum does not cover a base offset: an index made of a wrong one had numbers that no
     file can hold, and the error of it ended retention, and the broker with it."""
-    files = await damaged(names.INDEX, names.TIME_INDEX)
-    path = f"{DIRECTORY}/{0:020d}{names.LOG}"
+    files = await damaged(file_names.INDEX, file_names.TIME_INDEX)
+    path = f"{DIRECTORY}/{0:020d}{file_names.LOG}"
     file = files.open(path)
     positions = [at for at, _ in walk_headers(file, 0, file.size())]
     file.pwritev([struct.pack(">q", offset)], positions[-3])
@@ -302,7 +302,7 @@ async def test_an_error_of_the_disk_is_the_partitions():
     """Met in another thread, it is told to whoever looked, and takes the directory offline."""
     async with Broker(await on_disk()) as broker:
         chilled(broker)
-        broker.files.fail("pread", errno.EIO, matches=lambda path: path.endswith(names.LOG))
+        broker.files.fail("pread", errno.EIO, matches=lambda path: path.endswith(file_names.LOG))
         found = await broker.fetch_one("t", 0, 77)
         assert (found.error_code, found.high_watermark, bytes(found.records)) == (56, -1, b"")
         assert (await broker.fetch_one("t", 0, 77)).error_code == 56
@@ -380,7 +380,7 @@ async def test_a_look_does_not_wait_for_ever():
         def look() -> None:
             nonlocal looks
             looks += 1
-            raise ColdRead([Load(segment, "never", lambda: None)])
+            raise ColdRead([DiskLoad(segment, "never", lambda: None)])
 
         with pytest.raises(ColdRead) as raised:
             await broker.node.cold_reads.read(look)
@@ -417,7 +417,7 @@ async def test_what_is_asked_for_twice_is_read_once():
     """Its second end was an error, and whoever waited for the first one waited for ever."""
     async with Broker(await on_disk()) as broker:
         segment, reads = log_of(broker).segments[0], []
-        load = Load(segment, "twice", lambda: reads.append(1))
+        load = DiskLoad(segment, "twice", lambda: reads.append(1))
         gate = Gate(broker)
         first = asyncio.create_task(broker.node.cold_reads.load([load, load]))
         await until(lambda: gate.calls == 1)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
@@ -110,13 +110,13 @@ def killed(*, damaged: bool) -> TroubledFiles:
     files.crash()
     if damaged:
         files.corrupt(log_file(8), ONE - 1)
-        files.write_atomic(log_file(2).replace(names.LOG, names.INDEX), b"no index")
-        files.write_atomic(log_file(0) + names.DELETED, b"left")
+        files.write_atomic(log_file(2).replace(file_names.LOG, file_names.INDEX), b"no index")
+        files.write_atomic(log_file(0) + file_names.DELETED, b"left")
     return files
 
 
 def log_file(base_offset: int) -> str:
-    return names.segment_file(f"{PATH}/{TP}", base_offset, names.LOG)
+    return file_names.segment_file(f"{PATH}/{TP}", base_offset, file_names.LOG)
 
 
 def live(directory: LogDirectory) -> Iterator[int]:
@@ -212,9 +212,9 @@ def test_many_lives_keep_no_descriptor(tmp_path: Path, monkeypatch: pytest.Monke
 
 def damage(directory: Path) -> None:
     """A batch in the middle of a log, its index, and what a kill leaves."""
-    segments = sorted(directory.glob(f"*{names.LOG}"))
+    segments = sorted(directory.glob(f"*{file_names.LOG}"))
     with open(segments[-3], "r+b") as file:
         file.seek(ONE - 1)
         file.write(b"X")
-    segments[0].with_suffix(names.INDEX).write_bytes(b"no")
-    (directory / f"{segments[0].name}{names.DELETED}").write_bytes(b"left")
+    segments[0].with_suffix(file_names.INDEX).write_bytes(b"no")
+    (directory / f"{segments[0].name}{file_names.DELETED}").write_bytes(b"left")

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.core.errors import ConfigError, KafkaStorage
@@ -86,7 +86,7 @@ def test_a_directory_that_cannot_be_written_is_refused_with_what_to_do(
 
 def test_the_clean_marker_is_gone_while_the_broker_runs(files: MemoryFiles) -> None:
     """A crash after a clean start is no clean stop (KAFKA-10471)."""
-    marker = f"{PATH}/{names.CLEAN_SHUTDOWN}"
+    marker = f"{PATH}/{file_names.CLEAN_SHUTDOWN}"
     directory = open_directory(files)
     directory.close()
     assert files.read_bytes(marker) == b'{"version": 0, "brokerEpoch": -1}'
@@ -172,9 +172,9 @@ def test_checkpoints_are_left_for_kafka(files: MemoryFiles) -> None:
     directory = open_directory(files)
     append(partition(directory), batch(b"a", b"b"))
     directory.close()
-    for name in (names.RECOVERY_POINTS, names.HIGH_WATERMARKS):
+    for name in (file_names.RECOVERY_POINTS, file_names.HIGH_WATERMARKS):
         assert files.read_bytes(f"{PATH}/{name}") == b"0\n1\norders 0 2\n"
-    assert files.read_bytes(f"{PATH}/{names.LOG_STARTS}") == b"0\n0\n"
+    assert files.read_bytes(f"{PATH}/{file_names.LOG_STARTS}") == b"0\n0\n"
 
 
 def test_deleted_records_stay_deleted(files: MemoryFiles) -> None:
@@ -228,7 +228,7 @@ def test_a_file_that_cannot_be_removed_keeps_no_other(
         f"{name}/{file}"
         for name in ("a-0", "b-0")
         for file in files.listdir(f"{PATH}/{name}")
-        if file.endswith(names.DELETED)
+        if file.endswith(file_names.DELETED)
     ]
     assert left[0] == f"a-0/{0:020d}.index.deleted"
     assert {path[:24] for path in left} == {f"a-0/{0:020d}"}
@@ -272,7 +272,7 @@ def test_a_topic_id_that_a_power_cut_took_is_written_again(
     """Each start complained, and the records of a topic of the same name would have been taken."""
     append(partition(open_directory(files)), batch(b"old"))
     files.crash()
-    files.write_atomic(f"{PATH}/{TP}/{names.PARTITION_METADATA}", content)
+    files.write_atomic(f"{PATH}/{TP}/{file_names.PARTITION_METADATA}", content)
     assert values(partition(open_directory(files))) == [(0, b"old")]
     files.crash()
     assert open_directory(files).partitions() == {TP: TOPIC_ID}
@@ -328,7 +328,7 @@ def test_a_topic_made_anew_has_nothing_of_the_old_ones_checkpoints(
         append(log, batch(b"%03d" % index))
     files.crash()
     # and the old recovery point must vouch for none of its segments
-    path = names.segment_file(f"{PATH}/{TP}", 2, names.LOG)
+    path = file_names.segment_file(f"{PATH}/{TP}", 2, file_names.LOG)
     files.corrupt(path, 66)
     log = partition(open_directory(files))
     assert values(log) == [(0, b"000"), (1, b"001")]
@@ -359,7 +359,7 @@ def test_a_clean_stop_forgets_the_log_starts_of_deleted_partitions(files: Memory
         directory.write_log_starts()
         directory.delete_partition(tp)
     directory.close()
-    assert files.read_bytes(f"{PATH}/{names.LOG_STARTS}") == b"0\n0\n"
+    assert files.read_bytes(f"{PATH}/{file_names.LOG_STARTS}") == b"0\n0\n"
 
 
 def test_a_clean_stop_forgets_what_was_compacted_of_deleted_partitions(files: MemoryFiles) -> None:
@@ -371,7 +371,7 @@ def test_a_clean_stop_forgets_what_was_compacted_of_deleted_partitions(files: Me
     directory.checkpoints.cleaned_offsets.write()
     directory.delete_partition(TopicPartition("gone", 0))
     directory.close()
-    assert files.read_bytes(f"{PATH}/{names.CLEANED_OFFSETS}") == b"0\n1\nhere 0 5\n"
+    assert files.read_bytes(f"{PATH}/{file_names.CLEANED_OFFSETS}") == b"0\n1\nhere 0 5\n"
 
 
 def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) -> None:
@@ -400,15 +400,15 @@ def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -
     directory.close()
     directory = open_directory(files)
     files.crash()
-    size = files.stat_size(names.segment_file(f"{PATH}/{TP}", 0, names.LOG)) // 6
-    files.corrupt(names.segment_file(f"{PATH}/{TP}", 0, names.LOG), size + 66)
+    size = files.stat_size(file_names.segment_file(f"{PATH}/{TP}", 0, file_names.LOG)) // 6
+    files.corrupt(file_names.segment_file(f"{PATH}/{TP}", 0, file_names.LOG), size + 66)
     directory = open_directory(files)
     log = partition(directory, segment_bytes=ONE)
     assert log.log_end_offset == 1
     for index in range(5):
         append(log, batch(b"%03d" % index))
     files.crash()
-    files.corrupt(names.segment_file(f"{PATH}/{TP}", 2, names.LOG), 66)
+    files.corrupt(file_names.segment_file(f"{PATH}/{TP}", 2, file_names.LOG), 66)
     assert values(partition(open_directory(files))) == [(0, b"old"), (1, b"000")]
 
 
@@ -423,8 +423,8 @@ def test_what_takes_the_place_of_compacted_records_that_were_cut_off_is_compacte
     directory.checkpoints.cleaned_offsets.note(TP, 5)
     directory.checkpoints.cleaned_offsets.write()
     files.crash()
-    size = files.stat_size(names.segment_file(f"{PATH}/{TP}", 0, names.LOG)) // 6
-    files.corrupt(names.segment_file(f"{PATH}/{TP}", 0, names.LOG), size + 66)
+    size = files.stat_size(file_names.segment_file(f"{PATH}/{TP}", 0, file_names.LOG)) // 6
+    files.corrupt(file_names.segment_file(f"{PATH}/{TP}", 0, file_names.LOG), size + 66)
     directory = open_directory(files)
     assert partition(directory).log_end_offset == 1
     assert directory.checkpoints.cleaned_offsets.get(TP) == 1
@@ -465,7 +465,7 @@ def test_what_a_gap_between_segments_is_depends_on_who_compacted(
     for _ in range(3):
         append(log, batch())
     files.crash()
-    files.remove(names.segment_file(log.directory, 1, names.LOG))
+    files.remove(file_names.segment_file(log.directory, 1, file_names.LOG))
     log = open_directory(files).load_partition(
         TP, TOPIC_ID, config(cleanup_policy=cleanup_policy), now_ms=NOW_MS, is_kafkas=is_kafkas
     )
@@ -515,9 +515,9 @@ def test_a_log_that_could_not_be_recovered_is_recovered_at_the_next_start(
     for index in range(3):
         append(log, batch(b"%d" % index))
     files.crash()
-    files.corrupt(names.segment_file(f"{PATH}/{TP}", 0, names.LOG), ONE + 66)
+    files.corrupt(file_names.segment_file(f"{PATH}/{TP}", 0, file_names.LOG), ONE + 66)
     directory = open_directory(files)
-    files.fail("open", errno.EMFILE, matches=lambda path: path.endswith(names.LOG))
+    files.fail("open", errno.EMFILE, matches=lambda path: path.endswith(file_names.LOG))
     with pytest.raises(KafkaStorage, match="Too many open files"):
         partition(directory)
     directory.close()
@@ -533,7 +533,7 @@ def test_a_log_whose_epoch_could_not_begin_is_recovered_at_the_next_start(
     append(partition(open_directory(files)), batch(b"old"))
     files.crash()
     directory = open_directory(files)
-    files.fail("open", errno.EMFILE, matches=lambda path: names.LEADER_EPOCHS in path)
+    files.fail("open", errno.EMFILE, matches=lambda path: file_names.LEADER_EPOCHS in path)
     with pytest.raises(KafkaStorage, match="Too many open files"):
         directory.load_partition(TP, TOPIC_ID, config(), now_ms=NOW_MS).assign_epoch(7)
     assert TP not in directory.logs

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import KafkaStorage
@@ -110,9 +110,9 @@ def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles)
 @pytest.mark.parametrize(
     ("operation", "suffix"),
     [
-        ("read_bytes", names.TIME_INDEX),
-        ("pread_cached", names.LOG),
-        ("pwritev", names.LEADER_EPOCHS),
+        ("read_bytes", file_names.TIME_INDEX),
+        ("pread_cached", file_names.LOG),
+        ("pwritev", file_names.LEADER_EPOCHS),
     ],
 )
 def test_what_can_fail_fails_before_the_write(

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
-from aiokq.broker.log.text_files import format_uuid
+from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.core.errors import ConfigError
 
 

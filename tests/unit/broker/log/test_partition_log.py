@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import (
     InvalidProducerEpoch,
@@ -36,7 +36,7 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def segment_names(files: MemoryFiles, suffix: str = names.LOG) -> list[str]:
+def segment_names(files: MemoryFiles, suffix: str = file_names.LOG) -> list[str]:
     return [name for name in files.listdir(DIRECTORY) if name.endswith(suffix)]
 
 
@@ -255,7 +255,7 @@ def test_epochs_follow_the_appends(files: MemoryFiles) -> None:
     assert log.end_offset_for_epoch(2) == (2, 4)
     assert log.end_offset_for_epoch(3) == (-1, -1)
     assert [log.epoch_for_offset(offset) for offset in range(4)] == [0, 0, 2, 2]
-    assert files.read_bytes(f"{DIRECTORY}/{names.LEADER_EPOCHS}") == b"0\n2\n0 0\n2 2\n"
+    assert files.read_bytes(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}") == b"0\n2\n0 0\n2 2\n"
 
 
 # --- shorter
@@ -275,7 +275,7 @@ def test_deleted_records_are_hidden_at_once_and_their_segments_go(files: MemoryF
     assert b"".join(fragment.read() for fragment in kept)
     log.purge()
     assert segment_names(files) == [f"{base:020d}.log" for base in (4, 6)]
-    assert not segment_names(files, names.DELETED)
+    assert not segment_names(files, file_names.DELETED)
     assert log.delete_records(3) == 5  # never back
     with pytest.raises(OffsetOutOfRange):
         log.delete_records(8)

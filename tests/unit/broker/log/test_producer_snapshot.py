@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import DIRECTORY, NOW_MS, append, batch, open_partition
 
 
 def path(offset: int) -> str:
-    return names.segment_file(DIRECTORY, offset, names.SNAPSHOT)
+    return file_names.segment_file(DIRECTORY, offset, file_names.SNAPSHOT)
 
 
 @pytest.mark.parametrize("point", [0, 4])

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.core.errors import OutOfOrderSequence
 from aiokq.fastpath import crc32c
@@ -31,8 +31,8 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def path(base_offset: int = 0, suffix: str = names.LOG) -> str:
-    return names.segment_file(DIRECTORY, base_offset, suffix)
+def path(base_offset: int = 0, suffix: str = file_names.LOG) -> str:
+    return file_names.segment_file(DIRECTORY, base_offset, suffix)
 
 
 def filled(files: MemoryFiles, count: int = 12, *, clean: bool = True, per_segment: int = 4) -> int:
@@ -114,7 +114,7 @@ def test_a_torn_tail_is_cut_with_a_warning(
 
 
 def kept(files: MemoryFiles) -> list[str]:
-    return [name for name in files.listdir(DIRECTORY) if names.CORRUPT in name]
+    return [name for name in files.listdir(DIRECTORY) if file_names.CORRUPT in name]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_segments_behind_a_cut_are_kept_aside_too(
     assert len(files.read_bytes(f"{DIRECTORY}/{kept(files)[1]}")) == 4 * size
     messages = [record.getMessage() for record in caplog.records]
     assert ["lost_offsets=8-11" in messages[0], "lost_offsets=5-7" in messages[1]] == [True, True]
-    assert not files.exists(path(8, names.INDEX))
+    assert not files.exists(path(8, file_names.INDEX))
     assert offsets(files) == [0, 1, 2, 3, 4]
 
 
@@ -245,7 +245,7 @@ def test_offsets_that_overlap_are_corruption(files: MemoryFiles) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX, names.SNAPSHOT])
+@pytest.mark.parametrize("suffix", [file_names.INDEX, file_names.TIME_INDEX, file_names.SNAPSHOT])
 def test_missing_files_are_made_again(files: MemoryFiles, suffix: str, clean: bool) -> None:
     """Everything but the .log follows from it."""
     filled(files, 12, clean=clean)
@@ -264,20 +264,20 @@ def test_missing_files_are_made_again(files: MemoryFiles, suffix: str, clean: bo
         found = record_since(log, 0)
         assert found is not None
         assert found[1] == 0
-    if suffix != names.SNAPSHOT and clean:
+    if suffix != file_names.SNAPSHOT and clean:
         log.close()
         for name, data in before.items():
             assert files.read_bytes(f"{DIRECTORY}/{name}") == data, name
 
 
-@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
+@pytest.mark.parametrize("suffix", [file_names.INDEX, file_names.TIME_INDEX])
 @pytest.mark.parametrize("damage", ["odd size", "unsorted", "beyond", "zeros"])
 def test_indexes_that_do_not_fit_are_made_again(
     files: MemoryFiles, suffix: str, damage: str
 ) -> None:
     """An index that is believed although it is wrong sends readers into the middle of a batch."""
     filled(files, 8, per_segment=8)
-    entry = 8 if suffix == names.INDEX else 12
+    entry = 8 if suffix == file_names.INDEX else 12
     data = files.read_bytes(path(0, suffix))
     damaged = {
         "odd size": data + b"\x01\x02\x03",
@@ -302,24 +302,24 @@ def test_an_older_index_that_a_power_cut_took_is_made_again_at_the_start(
 ) -> None:
     """It is not synced; left for the first read, that would stop the loop while it is made."""
     filled(files, 8)
-    before = files.read_bytes(path(0, names.INDEX))
-    files.open(path(0, names.INDEX)).truncate(left)
+    before = files.read_bytes(path(0, file_names.INDEX))
+    files.open(path(0, file_names.INDEX)).truncate(left)
     open_partition(files, index_interval_bytes=0)
-    assert files.read_bytes(path(0, names.INDEX)) == before
+    assert files.read_bytes(path(0, file_names.INDEX)) == before
 
 
 def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
     """Left over when a deletion was interrupted; a later segment would take it for its own."""
     filled(files, 3)
-    write(files, path(70, names.INDEX), b"\x00" * 8, 0)
+    write(files, path(70, file_names.INDEX), b"\x00" * 8, 0)
     assert offsets(files, clean=True) == [0, 1, 2]
-    assert not files.exists(path(70, names.INDEX))
+    assert not files.exists(path(70, file_names.INDEX))
 
 
 def test_leftovers_of_deletion_and_cleaning_go(files: MemoryFiles) -> None:
     """A crash between renaming and removing."""
     filled(files, 3)
-    for suffix in (names.DELETED, names.CLEANED, names.TEMPORARY):
+    for suffix in (file_names.DELETED, file_names.CLEANED, file_names.TEMPORARY):
         write(files, path(0) + suffix, b"junk", 0)
     assert offsets(files, clean=True) == [0, 1, 2]
     assert not [n for n in files.listdir(DIRECTORY) if n.endswith((".deleted", ".cleaned", ".tmp"))]
@@ -329,21 +329,23 @@ def test_an_interrupted_swap_is_finished(files: MemoryFiles) -> None:
     """The cleaner had the new segment whole and was about to put it in place of two old ones."""
     size = filled(files, 12)
     merged = files.read_bytes(path(0))[:size] + files.read_bytes(path(4))
-    write(files, path(0) + names.SWAP, merged, 0)
-    write(files, path(0, names.INDEX) + names.SWAP, b"", 0)
-    write(files, path(0, names.TIME_INDEX) + names.SWAP, b"", 0)
+    write(files, path(0) + file_names.SWAP, merged, 0)
+    write(files, path(0, file_names.INDEX) + file_names.SWAP, b"", 0)
+    write(files, path(0, file_names.TIME_INDEX) + file_names.SWAP, b"", 0)
     assert offsets(files) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
-    assert not [name for name in files.listdir(DIRECTORY) if name.endswith(names.SWAP)]
+    assert not [name for name in files.listdir(DIRECTORY) if name.endswith(file_names.SWAP)]
     assert offsets(files) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
 def test_a_swap_with_cleaned_files_left_is_undone(files: MemoryFiles) -> None:
     """Several segments were swapped at once, not all were renamed: the originals are all here."""
     size = filled(files, 12)
-    write(files, path(0) + names.SWAP, files.read_bytes(path(0))[:size], 0)
-    write(files, path(0) + names.CLEANED, b"", 0)
+    write(files, path(0) + file_names.SWAP, files.read_bytes(path(0))[:size], 0)
+    write(files, path(0) + file_names.CLEANED, b"", 0)
     assert offsets(files) == list(range(12))
-    assert not [n for n in files.listdir(DIRECTORY) if n.endswith((names.SWAP, names.CLEANED))]
+    assert not [
+        n for n in files.listdir(DIRECTORY) if n.endswith((file_names.SWAP, file_names.CLEANED))
+    ]
 
 
 def test_retries_are_recognised_after_a_restart(files: MemoryFiles) -> None:
@@ -386,7 +388,7 @@ def test_a_snapshot_of_records_that_were_cut_is_not_believed(files: MemoryFiles)
     file.truncate(2 * len(data[0]) + 5)
     log = open_partition(files, clean=False)
     assert append(log, data[2]).base_offset == 2
-    assert not files.exists(path(3, names.SNAPSHOT))
+    assert not files.exists(path(3, file_names.SNAPSHOT))
 
 
 def test_a_damaged_snapshot_is_made_again_from_the_log(files: MemoryFiles) -> None:
@@ -395,7 +397,7 @@ def test_a_damaged_snapshot_is_made_again_from_the_log(files: MemoryFiles) -> No
     data = batch(producer_id=9, producer_epoch=0, base_sequence=0)
     append(log, data)
     log.close()
-    files.corrupt(path(1, names.SNAPSHOT), 12)
+    files.corrupt(path(1, file_names.SNAPSHOT), 12)
     assert append(open_partition(files), data).duplicate
 
 
@@ -431,7 +433,7 @@ def test_epochs_follow_from_the_log(files: MemoryFiles) -> None:
             append(log, batch(), leader_epoch=epoch)
         if clean:
             log.close()
-        name = f"{DIRECTORY}/{names.LEADER_EPOCHS}"
+        name = f"{DIRECTORY}/{file_names.LEADER_EPOCHS}"
         files.remove(name)
         if content is not None:
             write(files, name, content, 0)
@@ -445,7 +447,7 @@ def test_epochs_follow_from_what_is_before_the_recovery_point_too(files: MemoryF
     for epoch in (0, 0, 3, 5):
         append(log, batch(), leader_epoch=epoch)
     files.crash()
-    files.remove(f"{DIRECTORY}/{names.LEADER_EPOCHS}")
+    files.remove(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}")
     log = open_partition(files, clean=False, recovery_point=3)
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (3, 2), (5, 3)]
 
@@ -465,7 +467,7 @@ def test_an_epoch_whose_records_are_gone_is_still_known(files: MemoryFiles) -> N
     log = open_partition(files)
     append(log, batch(b"lost"), leader_epoch=7)
     files.sync_dir("/data")
-    files.open(f"{DIRECTORY}/{names.LEADER_EPOCHS}").sync()
+    files.open(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}").sync()
     files.sync_dir(DIRECTORY)
     files.power_cut()
     log = open_partition(files, clean=False)
@@ -544,7 +546,7 @@ def test_a_snapshot_lost_and_a_segment_damaged_after_a_clean_stop_are_recovered(
     """Producer state is made from the segments' headers; one of them may be no header."""
     size = filled(files, 9, per_segment=4)
     for name in files.listdir(DIRECTORY):
-        if name.endswith(names.SNAPSHOT):
+        if name.endswith(file_names.SNAPSHOT):
             files.remove(f"{DIRECTORY}/{name}")
     files.corrupt(path(0), size + 16)
     log = open_partition(files, recovery_point=9)
@@ -636,7 +638,7 @@ def test_a_log_ends_where_a_power_cut_has_left_a_hole(
         log = open_partition(files, clean=False)
     assert [offset for offset, _ in values(log)] == list(range(6))
     assert append(log, batch()).base_offset == 6
-    assert f"{names.segment_file('', 8, names.LOG)[1:]}.corrupt-0" in kept(files)
+    assert f"{file_names.segment_file('', 8, file_names.LOG)[1:]}.corrupt-0" in kept(files)
     assert "hole in the log, cut there partition=orders-0 lost_offsets=6-7" in caplog.text
     assert "lost_offsets=8-11" in caplog.text
 
@@ -663,7 +665,7 @@ def test_a_log_damaged_before_its_recovery_point_keeps_its_gaps(files: MemoryFil
     """It is checked from its beginning then, but the gap is as legitimate as before."""
     size = filled(files, 12, clean=False)
     cut(files, path(4), 2 * size)
-    files.remove(f"{DIRECTORY}/{names.LEADER_EPOCHS}")
+    files.remove(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}")
     log = open_partition(files, clean=False, recovery_point=8)
     assert [offset for offset, _ in values(log)] == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
 
@@ -692,14 +694,14 @@ def test_the_offset_of_the_last_batch_is_checked_after_a_clean_stop(
     """No checksum covers it, and no batch follows that could contradict: the record was served
     under another's offset, and what was appended next began behind a hole."""
     size = filled(files, 12, per_segment=4)
-    path = f"{DIRECTORY}/{8:020d}{names.LOG}"
+    path = f"{DIRECTORY}/{8:020d}{file_names.LOG}"
     write(files, path, struct.pack(">q", offset), 3 * size)
     log = open_partition(files, clean=True, recovery_point=12)
     assert [found for found, _ in values(log)] == list(range(11))
     assert "ends at" in caplog.text
     assert f"base offset {offset} where 11 was due" in caplog.text
     assert append(log, batch()).base_offset == 11
-    assert any(names.CORRUPT in name for name in files.listdir(DIRECTORY))
+    assert any(file_names.CORRUPT in name for name in files.listdir(DIRECTORY))
 
 
 def test_a_clean_stop_that_wrote_no_end_is_believed(files: MemoryFiles) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.retention import (
     KAFKA_POLICIES,
@@ -187,9 +187,9 @@ def test_files_are_renamed_at_once_and_removed_by_purge(files):
     log = open_partition(files, retention_bytes=0)
     rolled(log, NOW_MS, NOW_MS)
     log.retain(KAFKA_POLICIES, NOW_MS)
-    assert f"{0:020d}.log{names.DELETED}" in files.listdir(DIRECTORY)
+    assert f"{0:020d}.log{file_names.DELETED}" in files.listdir(DIRECTORY)
     log.purge()
-    assert not [name for name in files.listdir(DIRECTORY) if names.DELETED in name]
+    assert not [name for name in files.listdir(DIRECTORY) if file_names.DELETED in name]
 
 
 def test_after_a_restart_one_time_entry_tells_the_age(files):
@@ -209,8 +209,8 @@ def test_a_missing_time_index_is_made_again_from_the_log(files):
     log = open_partition(files)
     rolled(log, NOW_MS - 3 * DAY_MS, NOW_MS, NOW_MS)
     log.close()
-    files.remove(names.segment_file(DIRECTORY, 0, names.TIME_INDEX))
-    files.remove(names.segment_file(DIRECTORY, 1, names.TIME_INDEX))
+    files.remove(file_names.segment_file(DIRECTORY, 0, file_names.TIME_INDEX))
+    files.remove(file_names.segment_file(DIRECTORY, 1, file_names.TIME_INDEX))
     log = open_partition(files, retention_ms=DAY_MS)
     assert seen(lambda: log.retain(KAFKA_POLICIES, NOW_MS)) == 1
 
@@ -292,15 +292,18 @@ def test_a_compacted_log_rolls_within_its_largest_compaction_lag(files):
 def test_a_preallocated_file_has_its_size_at_once_and_is_cut_when_it_is_finished(files):
     """Zeros behind the last batch of a finished segment would look like a torn tail."""
     log = open_partition(files, preallocate=True, segment_bytes=4096)
-    path = names.segment_file(DIRECTORY, 0, names.LOG)
+    path = file_names.segment_file(DIRECTORY, 0, file_names.LOG)
     assert files.stat_size(path) == 4096
     append(log, batch(b"a"))
     log.roll(NOW_MS)
     append(log, batch(b"b"))
     assert files.stat_size(path) == log.segments[0].size
-    assert files.stat_size(names.segment_file(DIRECTORY, 1, names.LOG)) == 4096
+    assert files.stat_size(file_names.segment_file(DIRECTORY, 1, file_names.LOG)) == 4096
     log.close()
-    assert files.stat_size(names.segment_file(DIRECTORY, 1, names.LOG)) == log.segments[1].size
+    assert (
+        files.stat_size(file_names.segment_file(DIRECTORY, 1, file_names.LOG))
+        == log.segments[1].size
+    )
     assert values(open_partition(files)) == [(0, b"a"), (1, b"b")]
 
 
@@ -313,4 +316,4 @@ def test_a_kill_leaves_zeros_that_recovery_removes(files):
     files.crash()
     log = open_partition(files, clean=False)
     assert values(log) == [(0, b"a"), (1, b"b")]
-    assert not [name for name in files.listdir(DIRECTORY) if names.CORRUPT in name]
+    assert not [name for name in files.listdir(DIRECTORY) if file_names.CORRUPT in name]

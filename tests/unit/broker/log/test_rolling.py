@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.rolling import RollLimits
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import (
@@ -23,7 +23,7 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def segment_names(files: MemoryFiles, suffix: str = names.LOG) -> list[str]:
+def segment_names(files: MemoryFiles, suffix: str = file_names.LOG) -> list[str]:
     return [name for name in files.listdir(DIRECTORY) if name.endswith(suffix)]
 
 

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from aiokq.broker.log import names
-from aiokq.broker.log.cold import ColdRead
+from aiokq.broker.log import file_names
+from aiokq.broker.log.disk_load import ColdRead
 from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord
 from tests.sim.harness.files import MemoryFiles
@@ -46,7 +46,7 @@ def test_what_is_behind_the_last_batch_is_no_reason_to_forget_it() -> None:
     segment.file.pwritev([b"\0" * 5], segment.size - 5)
     with pytest.raises(CorruptRecord, match="5 bytes behind"):
         segment.rebuild_indexes()
-    assert segment.path(names.INDEX).endswith("0.index")
+    assert segment.path(file_names.INDEX).endswith("0.index")
 
 
 def on_disk() -> Segment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.segment_files import SegmentFiles
 from tests.sim.harness.files import MemoryFiles
@@ -12,7 +12,7 @@ def made(files: MemoryFiles, *kinds: str, base_offset: int = 7) -> SegmentFiles:
     """A segment whose files of these kinds are there."""
     files.mkdirs("/t-0")
     for kind in kinds:
-        file = files.open(names.segment_file("/t-0", base_offset, kind), create=True)
+        file = files.open(file_names.segment_file("/t-0", base_offset, kind), create=True)
         file.pwritev([kind.encode()], 0)
         file.close()
     return SegmentFiles(files, "/t-0", base_offset)
@@ -21,7 +21,7 @@ def made(files: MemoryFiles, *kinds: str, base_offset: int = 7) -> SegmentFiles:
 def test_the_log_is_opened_when_it_is_needed_and_again_after_it_was_let_go() -> None:
     """A descriptor per segment would be too many, and a response may still be sent from it."""
     files = MemoryFiles()
-    segment = made(files, names.LOG)
+    segment = made(files, file_names.LOG)
     assert not segment.is_open
     sent_from = segment.file
     assert segment.is_open
@@ -35,7 +35,7 @@ def test_the_log_is_opened_when_it_is_needed_and_again_after_it_was_let_go() -> 
 def test_only_what_was_opened_again_counts_against_the_cap() -> None:
     """The one that is appended to has its descriptor anyway; old ones share a number of them."""
     files = MemoryFiles()
-    segment = made(files, names.LOG)
+    segment = made(files, file_names.LOG)
     open_files = OpenFiles()
     assert segment.file is not None
     segment.open_files = open_files
@@ -51,9 +51,9 @@ def test_only_what_was_opened_again_counts_against_the_cap() -> None:
 def test_renaming_away_takes_what_is_there_and_the_open_file_goes_on() -> None:
     """Most segments have no .txnindex; a fetch of the deleted one is still being sent."""
     files = MemoryFiles()
-    segment = made(files, names.LOG, names.INDEX, names.SNAPSHOT)
+    segment = made(files, file_names.LOG, file_names.INDEX, file_names.SNAPSHOT)
     file = segment.file
-    segment.rename_away(names.DELETED, with_snapshot=False)
+    segment.add_suffix(file_names.DELETED, with_snapshot=False)
     base = f"{7:020d}"
     assert files.listdir("/t-0") == [
         f"{base}.index.deleted",
@@ -61,7 +61,7 @@ def test_renaming_away_takes_what_is_there_and_the_open_file_goes_on() -> None:
         f"{base}.snapshot",
     ]
     assert file.pread(4, 0) == b".log"
-    segment.rename_away(names.DELETED)
-    segment.remove_renamed(names.DELETED)
-    segment.remove_renamed(names.DELETED)
+    segment.add_suffix(file_names.DELETED)
+    segment.remove_renamed(file_names.DELETED)
+    segment.remove_renamed(file_names.DELETED)
     assert files.listdir("/t-0") == []

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.index import OffsetIndex
 from aiokq.broker.log.partition_log import PartitionLog
 from tests.sim.harness.files import MemoryFiles
@@ -53,7 +53,8 @@ def test_a_search_by_time_reads_the_indexes_of_one_segment(
     assert found[1] == 15 * 3 + 1
     base = log.segments[15].base_offset
     assert read == {
-        names.segment_file(log.directory, base, kind) for kind in (names.INDEX, names.TIME_INDEX)
+        file_names.segment_file(log.directory, base, kind)
+        for kind in (file_names.INDEX, file_names.TIME_INDEX)
     }
     assert log.max_timestamp_ms() == NOW_MS + 19_002
     assert len(read) == 2

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.index import IndexCorrupt
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
@@ -25,8 +25,8 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def path(base_offset: int = 0, suffix: str = names.TXN_INDEX) -> str:
-    return names.segment_file(DIRECTORY, base_offset, suffix)
+def path(base_offset: int = 0, suffix: str = file_names.TXN_INDEX) -> str:
+    return file_names.segment_file(DIRECTORY, base_offset, suffix)
 
 
 def send(log: PartitionLog, producer_id: int, sequence: int, count: int = 1) -> int:

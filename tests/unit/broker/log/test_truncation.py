@@ -8,7 +8,7 @@ import random
 import pytest
 
 from aiokq.broker.inspection.verifying import verify
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
@@ -67,7 +67,7 @@ async def test_nothing_is_left_from_the_offset_on(files: MemoryFiles) -> None:
     assert values(log)[-1] == (7, b"7")
     log.close()
     log.purge()
-    files.open(f"/data/{names.CLEAN_SHUTDOWN}", create=True).close()
+    files.open(f"/data/{file_names.CLEAN_SHUTDOWN}", create=True).close()
     assert not verify(files, DIRECTORY, crc32c=crc32c).findings
     assert values(open_partition(files), 0)[-1] == (7, b"7")
 
@@ -122,7 +122,7 @@ async def test_epochs_end_where_the_log_ends(files: MemoryFiles) -> None:
     log.high_watermark = 0
     await truncate(log, 3)
     assert log.epochs.entries == ((0, 0), (1, 2))
-    assert files.read_bytes(f"{DIRECTORY}/{names.LEADER_EPOCHS}") == b"0\n2\n0 0\n1 2\n"
+    assert files.read_bytes(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}") == b"0\n2\n0 0\n1 2\n"
     await truncate(log, 2)
     assert log.epochs.entries == ((0, 0),)
 
@@ -136,7 +136,7 @@ async def test_producers_are_as_they_were_at_the_cut(files: MemoryFiles) -> None
     log.take_snapshot()
     log.high_watermark = 1
     await truncate(log, 3)
-    found = [name for name in files.listdir(DIRECTORY) if name.endswith(names.SNAPSHOT)]
+    found = [name for name in files.listdir(DIRECTORY) if name.endswith(file_names.SNAPSHOT)]
     assert found == [f"{2:020d}.snapshot"]
     assert append(log, sent[2]).duplicate
     again = append(log, sent[3])
@@ -277,10 +277,10 @@ async def test_segments_behind_the_cut_go_from_the_newest_on(files: MemoryFiles)
     rename = files.rename
     files.rename = lambda src, dst: (renamed.append(str(src)), rename(src, dst))[1]  # type: ignore[method-assign,func-returns-value,return-value]
     await truncate(log, 1)
-    logs = [path for path in renamed if path.endswith(names.LOG)]
-    assert logs == [names.segment_file(DIRECTORY, base, names.LOG) for base in (4, 3, 2)]
+    logs = [path for path in renamed if path.endswith(file_names.LOG)]
+    assert logs == [file_names.segment_file(DIRECTORY, base, file_names.LOG) for base in (4, 3, 2)]
     log.purge()
-    assert not [name for name in files.listdir(DIRECTORY) if name.endswith(names.DELETED)]
+    assert not [name for name in files.listdir(DIRECTORY) if name.endswith(file_names.DELETED)]
 
 
 # --- the disk refuses

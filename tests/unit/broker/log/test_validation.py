@@ -195,7 +195,7 @@ def test_settings_that_ask_for_the_records_are_no_headers_business(
 ) -> None:
     """A topic's rule is skipped, as the header seemed to be enough."""
     header = read_header(batch())
-    assert HeaderRules.of(config()).settle(header, NOW_MS)
-    assert not HeaderRules.of(config(**settings)).settle(header, NOW_MS)
+    assert HeaderRules.of(config()).suffice_for(header, NOW_MS)
+    assert not HeaderRules.of(config(**settings)).suffice_for(header, NOW_MS)
     stamped = header._replace(attributes=TIMESTAMP_TYPE_MASK)
-    assert not HeaderRules.of(config()).settle(stamped, NOW_MS)
+    assert not HeaderRules.of(config()).suffice_for(stamped, NOW_MS)

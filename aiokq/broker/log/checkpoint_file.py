@@ -1,17 +1,14 @@
-"""Owns the small text files of a log directory: offset checkpoints and ``partition.metadata``.
+"""Owns the text files of a log directory that have a row per entry: offset checkpoints.
 
-Source: Kafka ``CheckpointFile.java``, ``PartitionMetadataFile.java``.
-Tests: ``tests/unit/broker/log/test_text_files.py``.
+Source: Kafka ``CheckpointFile.java``. Tests: ``tests/unit/broker/log/test_checkpoint_file.py``.
 """
 
 from __future__ import annotations
 
-import base64
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.config import INT_MAX, LONG_MAX
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
@@ -35,7 +32,7 @@ def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
     """Replace a file; not durable, for what follows from the log."""
-    temporary = path + names.TEMPORARY
+    temporary = path + file_names.TEMPORARY
     file = files.open(temporary, create=True)
     try:
         file.truncate(0)
@@ -88,41 +85,3 @@ def parse_number(text: str, most: int) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
         raise ValueError(f"{text[:40]!r} is no number from 0 to {most}")
     return int(text)
-
-
-def format_uuid(value: uuid.UUID) -> str:
-    """An id in Kafka's spelling: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def parse_uuid(text: str) -> uuid.UUID:
-    """An id from Kafka's spelling. Raises ValueError."""
-    return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
-
-
-def write_partition_metadata(files: Files, directory: str, topic_id: uuid.UUID) -> None:
-    """Write which topic, by id, a partition's directory belongs to."""
-    path = f"{directory}/{names.PARTITION_METADATA}"
-    replace_text(files, path, ["version: 0", f"topic_id: {format_uuid(topic_id)}"])
-
-
-def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
-    """The topic id of a partition's directory; None if it says nothing.
-
-    Raises:
-        CorruptRecord: the file is there and malformed.
-    """
-    path = f"{directory}/{names.PARTITION_METADATA}"
-    if not files.exists(path):
-        return None
-    values: dict[str, str] = {}
-    for line in files.read_bytes(path).decode("utf-8", "replace").split("\n"):
-        name, colon, value = line.partition(":")
-        if colon:
-            values[name.strip()] = value.strip()
-    try:
-        if values["version"] != "0":
-            raise ValueError(f"version {values['version']!r}")
-        return parse_uuid(values["topic_id"])
-    except (KeyError, ValueError) as error:
-        raise CorruptRecord(f"{path} is malformed: {error}") from error

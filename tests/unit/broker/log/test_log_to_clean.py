@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean, never_compacted
+from aiokq.broker.log.cleaner.log_to_clean import LogToClean, log_to_clean, never_compacted
 from aiokq.records.control import ControlType
 from tests.unit.broker.log.cleaning import DAY_MS, CleanedLog, compacted
 from tests.unit.broker.log.samples import NOW_MS

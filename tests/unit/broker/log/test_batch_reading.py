@@ -1,4 +1,4 @@
-"""aiokq.broker.log.walk: reading ranges of files while the log they are of goes on."""
+"""aiokq.broker.log.batch_reading: reading ranges of files while the log they are of goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from aiokq.broker.log.walk import NotCached, batch_records, read_batches, walk_headers
+from aiokq.broker.log.batch_reading import NotCached, batch_records, read_batches, walk_headers
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import FileRange
 from tests.sim.harness.files import MemoryFiles

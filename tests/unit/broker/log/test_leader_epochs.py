@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from aiokq.broker.log.epochs import SECTOR, LeaderEpochs
+from aiokq.broker.log.leader_epochs import SECTOR, LeaderEpochs
 from aiokq.core.errors import CorruptRecord
 from tests.sim.harness.files import MemoryFiles
 

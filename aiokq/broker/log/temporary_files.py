@@ -12,7 +12,7 @@ the largest base offset first, renames the originals to ``.deleted``, and then d
 Interrupted itself at any point, it does the rest the next time.
 
 Source: Kafka ``LogLoader.load``, ``removeTempFilesAndCollectSwapFiles``.
-Tests: ``tests/unit/broker/log/test_interrupted.py``.
+Tests: ``tests/unit/broker/log/test_temporary_files.py``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from aiokq.broker.log import names
-from aiokq.broker.log.walk import walk_headers
+from aiokq.broker.log import file_names
+from aiokq.broker.log.batch_reading import walk_headers
 from aiokq.core.files import Files
 
-__all__ = ["finish_interrupted"]
+__all__ = ["settle_temporary_files"]
 
 logger = logging.getLogger("aiokq.broker.log")
 
-_SUFFIXES: Final = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+_SUFFIXES: Final = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
 
 
 class _Found(NamedTuple):
@@ -39,7 +39,7 @@ class _Found(NamedTuple):
     kind: str
 
 
-def finish_interrupted(files: Files, directory: str) -> None:
+def settle_temporary_files(files: Files, directory: str) -> None:
     """Finish or undo what was interrupted; afterwards no file has a name for a while only.
 
     Raises:
@@ -47,19 +47,19 @@ def finish_interrupted(files: Files, directory: str) -> None:
         CorruptRecord: a ``.swap`` is no log.
     """
     found = files.listdir(directory)
-    if not any(name.endswith(names.TEMPORARY_SUFFIXES) for name in found):
+    if not any(name.endswith(file_names.TEMPORARY_SUFFIXES) for name in found):
         return
-    cleaned = _with_suffix(found, names.CLEANED)
+    cleaned = _with_suffix(found, file_names.CLEANED)
     least = min((file.base_offset for file in cleaned), default=None)
     swaps: list[_Found] = []
-    for file in _with_suffix(found, names.SWAP):
+    for file in _with_suffix(found, file_names.SWAP):
         if least is not None and file.base_offset >= least:
             logger.info("undoing cleaning directory=%s file=%s", directory, file.name)
             files.remove(f"{directory}/{file.name}")
         else:
             swaps.append(file)
     for name in found:
-        if name.endswith((names.CLEANED, names.DELETED, names.TEMPORARY)):
+        if name.endswith((file_names.CLEANED, file_names.DELETED, file_names.TEMPORARY)):
             files.remove(f"{directory}/{name}")
     if swaps:
         _remove_replaced(files, directory, swaps)
@@ -67,7 +67,7 @@ def finish_interrupted(files: Files, directory: str) -> None:
         files.sync_dir(directory)
         for file in swaps:
             path = f"{directory}/{file.name}"
-            files.rename(path, path.removesuffix(names.SWAP))
+            files.rename(path, path.removesuffix(file_names.SWAP))
         logger.info(
             "finished cleaning directory=%s base_offsets=%s",
             directory,
@@ -80,7 +80,7 @@ def _with_suffix(found: list[str], suffix: str) -> list[_Found]:
     files = []
     for name in found:
         if name.endswith(suffix):
-            parsed = names.parse_segment_file(name.removesuffix(suffix))
+            parsed = file_names.parse_segment_file(name.removesuffix(suffix))
             if parsed is not None:
                 files.append(_Found(name, *parsed))
     return files
@@ -88,13 +88,13 @@ def _with_suffix(found: list[str], suffix: str) -> list[_Found]:
 
 def _remove_replaced(files: Files, directory: str, swaps: list[_Found]) -> None:
     """Remove the segments that the swapped ones were made from, as far as they are still there."""
-    logs = [file for file in swaps if file.kind == names.LOG]
+    logs = [file for file in swaps if file.kind == file_names.LOG]
     if not logs:
         return  # those are in place already, and their indexes follow
     first = min(file.base_offset for file in logs)
     end = max(_next_offset(files, directory, file) for file in logs)
     for name in files.listdir(directory):
-        parsed = names.parse_segment_file(name)
+        parsed = file_names.parse_segment_file(name)
         if parsed is not None and parsed[1] in _SUFFIXES and first <= parsed[0] < end:
             files.remove(f"{directory}/{name}")
 

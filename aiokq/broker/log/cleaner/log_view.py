@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.core.errors import CorruptRecord
 from aiokq.records.header import LOG_OVERHEAD
 
@@ -44,7 +44,7 @@ class SegmentView(NamedTuple):
     def of(cls, segment: Segment) -> SegmentView:
         return cls(
             segment,
-            segment.path(names.LOG),
+            segment.path(file_names.LOG),
             segment.base_offset,
             segment.next_offset,
             segment.size,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log.cleaner.batches import checked, control_type, uncompressed
-from aiokq.broker.log.cleaner.transactions import CleanedTransactions
-from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
+from aiokq.broker.log.cleaner.batch_rewriting import checked, control_type, uncompressed
+from aiokq.broker.log.cleaner.cleaned_transactions import CleanedTransactions
+from aiokq.broker.log.cleaner.log_view import LogView, SegmentView, chunks, following
 from aiokq.core.errors import CorruptRecord
 from aiokq.fastpath.broker import (
     OFFSET_MAP_ENTRY,
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from aiokq.broker.log.cleaner.statistics import Statistics
     from aiokq.core.files import Files
 
-__all__ = ["build_offset_map", "offset_map"]
+__all__ = ["build_offset_map", "new_offset_map"]
 
 
-def offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
+def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
     """A map for at most ``records`` keys, or as many as fit a part of the memory."""
     load_factor = max(load_factor, 0.01)  # 0 is a legal setting
     slots = min(memory_bytes // OFFSET_MAP_ENTRY, int(records / load_factor) + 2)

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from aiokq.broker.log.names import LOG
+from aiokq.broker.log.file_names import LOG
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 
 if TYPE_CHECKING:
     from aiokq.broker.log.segment_reading import ReadableSegment
 
-__all__ = ["ColdRead", "Load", "at_each"]
+__all__ = ["ColdRead", "DiskLoad", "call_each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Load(NamedTuple):
+class DiskLoad(NamedTuple):
     """Something of a segment that is on the disk.
 
     Attributes:
@@ -54,19 +54,19 @@ class ColdRead(KafkaStorage):
     looks again; for all others it is an error that clients retry.
     """
 
-    def __init__(self, loads: Sequence[Load]) -> None:
+    def __init__(self, loads: Sequence[DiskLoad]) -> None:
         super().__init__(f"{loads[0].segment.path(LOG)} has to be read from the disk first")
         self.loads = loads
 
 
-def at_each(things: Iterable[T], look: Callable[[T], R]) -> list[R]:
+def call_each(things: Iterable[T], look: Callable[[T], R]) -> list[R]:
     """What a look at each gives.
 
     Raises:
         ColdRead: for all at once where some of them have to wait for the disk.
     """
     found: list[R] = []
-    loads: list[Load] = []  # no exceptions: their frames keep files open
+    loads: list[DiskLoad] = []  # no exceptions: their frames keep files open
     for thing in things:
         try:
             found.append(look(thing))

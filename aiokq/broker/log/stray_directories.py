@@ -13,18 +13,19 @@ import logging
 import uuid
 from random import Random
 
-from aiokq.broker.log import names
-from aiokq.broker.log.text_files import format_uuid, read_partition_metadata
+from aiokq.broker.log import file_names
+from aiokq.broker.log.partition_metadata import read_partition_metadata
+from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
 
-__all__ = ["Strays"]
+__all__ = ["StrayDirectories"]
 
 logger = logging.getLogger("aiokq.broker.log")
 
 
-class Strays:
+class StrayDirectories:
     """The strays of one log directory. Every method may raise OSError: the disk refused."""
 
     __slots__ = ("_files", "_path", "_random")
@@ -36,15 +37,15 @@ class Strays:
 
     def set_aside(self, partition: TopicPartition) -> str:
         """Rename the directory of a partition that no topic owns, as Kafka does; its new path."""
-        renamed = self.rename(partition, names.STRAY_DIRECTORY)
+        renamed = self.rename(partition, file_names.STRAY_DIRECTORY)
         self._files.sync_dir(self._path)
         return renamed
 
     def rename(self, partition: TopicPartition, suffix: str) -> str:
         """Give a partition's directory a name that is none's, not durable yet; the new path."""
-        directory = f"{self._path}/{names.partition_directory(partition)}"
+        directory = f"{self._path}/{file_names.partition_directory(partition)}"
         unique = uuid.UUID(int=self._random.getrandbits(128)).hex
-        renamed = f"{self._path}/{names.renamed_directory(partition, unique, suffix)}"
+        renamed = f"{self._path}/{file_names.renamed_directory(partition, unique, suffix)}"
         self._files.rename(directory, renamed)
         return renamed
 
@@ -58,7 +59,7 @@ class Strays:
         """
         try:
             stored = read_partition_metadata(
-                self._files, f"{self._path}/{names.partition_directory(partition)}"
+                self._files, f"{self._path}/{file_names.partition_directory(partition)}"
             )
         except CorruptRecord:
             return False  # as a power cut leaves it, which nothing has synced
@@ -76,7 +77,7 @@ class Strays:
         """The directories that were set aside, by topic id and partition number."""
         found: dict[tuple[uuid.UUID, int], str] = {}
         for name in self._files.listdir(self._path):
-            number = names.parse_stray_directory(name)
+            number = file_names.parse_stray_directory(name)
             if number is None:
                 continue
             try:
@@ -89,5 +90,5 @@ class Strays:
 
     def take_back(self, partition: TopicPartition, path: str) -> None:
         """Give a directory that was set aside its partition's name again."""
-        self._files.rename(path, f"{self._path}/{names.partition_directory(partition)}")
+        self._files.rename(path, f"{self._path}/{file_names.partition_directory(partition)}")
         self._files.sync_dir(self._path)

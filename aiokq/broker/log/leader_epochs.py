@@ -3,7 +3,7 @@
 An entry says at which offset an epoch began. It answers where an epoch ended, which is how a
 replica or a consumer finds out that its log has gone another way (KIP-101, KIP-279, KIP-320).
 
-Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test_epochs.py``.
+Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test_leader_epochs.py``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
+from aiokq.broker.log.checkpoint_file import parse_number, replace_text
 from aiokq.broker.log.config import INT_MAX, LONG_MAX
-from aiokq.broker.log.text_files import parse_number, replace_text
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, Files
 

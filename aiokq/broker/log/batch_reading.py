@@ -3,7 +3,7 @@
 Knows files and nothing of the log they are part of: what is walked is a range that was asked for
 before, so that any thread may do it while the log goes on.
 
-Tests: ``tests/unit/broker/log/test_walk.py``.
+Tests: ``tests/unit/broker/log/test_batch_reading.py``.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.log import names
-from aiokq.broker.log.epochs import EpochEntry
+from aiokq.broker.log import file_names
+from aiokq.broker.log.leader_epochs import EpochEntry
 from aiokq.broker.log.producer_snapshot import encode_snapshot
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from aiokq.core.files import Files
     from aiokq.records.header import Checksum
 
-__all__ = ["CapturedFile", "CapturedLog", "capture"]
+__all__ = ["SnapshotFile", "LogSnapshot", "snapshot_log"]
 
 
-class CapturedFile(NamedTuple):
+class SnapshotFile(NamedTuple):
     """Bytes of a file that are there, and stay.
 
     Attributes:
@@ -38,7 +38,7 @@ class CapturedFile(NamedTuple):
     finished: bool
 
 
-class CapturedLog(NamedTuple):
+class LogSnapshot(NamedTuple):
     """A log at one moment.
 
     Attributes:
@@ -49,7 +49,7 @@ class CapturedLog(NamedTuple):
     log: PartitionLog
     generation: int
     segments: tuple[Segment, ...]
-    files: list[CapturedFile]
+    files: list[SnapshotFile]
     producers: bytes
     epochs: tuple[EpochEntry, ...]
     start: int
@@ -58,14 +58,16 @@ class CapturedLog(NamedTuple):
     cleaned: int | None
 
     @property
-    def is_there(self) -> bool:
+    def is_current(self) -> bool:
         """Whether the log still has all these segments: else files may have been replaced."""
         if self.log.is_truncating or self.log.generation != self.generation:
             return False
         return set(map(id, self.segments)) <= set(map(id, self.log.segments))
 
 
-def capture(log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None) -> CapturedLog:
+def snapshot_log(
+    log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None
+) -> LogSnapshot:
     """Take note of a log as it is. Touches the disk a little: to be called on the log's loop.
 
     Raises:
@@ -75,18 +77,18 @@ def capture(log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | No
     log.write_indexes()  # of the finished segments they are in their files
     found = []
     for segment in log.segments:
-        for suffix in names.SEGMENT_SUFFIXES:
+        for suffix in file_names.SEGMENT_SUFFIXES:
             source = segment.path(suffix)
-            if suffix == names.LOG:
+            if suffix == file_names.LOG:
                 size = segment.size
             elif files.exists(source):
                 size = files.stat_size(source)
             else:
                 continue
-            name = names.segment_file("", segment.base_offset, suffix).removeprefix("/")
-            is_finished = suffix == names.LOG and segment is not active
-            found.append(CapturedFile(source, name, size, is_finished))
-    return CapturedLog(
+            name = file_names.segment_file("", segment.base_offset, suffix).removeprefix("/")
+            is_finished = suffix == file_names.LOG and segment is not active
+            found.append(SnapshotFile(source, name, size, is_finished))
+    return LogSnapshot(
         log,
         log.generation,
         (*finished, active),

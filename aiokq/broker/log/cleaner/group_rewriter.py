@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.cleaned_segment import CleanedSegment
-from aiokq.broker.log.cleaner.batches import (
+from aiokq.broker.log.cleaner.batch_rewriting import (
     checked,
     closing,
     compressed,
@@ -22,7 +22,7 @@ from aiokq.broker.log.cleaner.batches import (
     emptied,
     uncompressed,
 )
-from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
+from aiokq.broker.log.cleaner.log_view import LogView, SegmentView, chunks, following
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET
 from aiokq.core.errors import CorruptRecord
 from aiokq.fastpath import crc32c
@@ -41,8 +41,8 @@ from aiokq.records.legacy import Message, decode_message_set
 from aiokq.records.record import RawRecord, encode_batch
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.cleaner.cleaned_transactions import CleanedTransactions
     from aiokq.broker.log.cleaner.statistics import Statistics
-    from aiokq.broker.log.cleaner.transactions import CleanedTransactions
     from aiokq.core.files import Files
     from aiokq.core.types import Buffer
     from aiokq.fastpath.broker import OffsetMap
@@ -61,10 +61,10 @@ def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
     for segment in view.segments:
-        stem = segment.path.removesuffix(names.LOG)
+        stem = segment.path.removesuffix(file_names.LOG)
         indexes = [
             files.stat_size(stem + kind) if files.exists(stem + kind) else 0
-            for kind in (names.INDEX, names.TIME_INDEX)
+            for kind in (file_names.INDEX, file_names.TIME_INDEX)
         ]
         if (
             groups
@@ -127,7 +127,7 @@ class GroupRewriter:
             index_interval_bytes=view.config.index_interval_bytes,
             index_bytes=view.config.segment_index_bytes,
             now_ms=view.now_ms,
-            suffix=names.CLEANED,
+            suffix=file_names.CLEANED,
         )
 
     def _new_block(self, interval: int, room: int) -> KeptBatches:
@@ -160,11 +160,11 @@ class GroupRewriter:
         for transaction in self._transactions.take_kept():
             self.cleaned.note_aborted(transaction)
         self.cleaned.finish_copy(self._upper)
-        self._files.set_modified_ms(self.cleaned.path(names.LOG), modified_ms)
+        self._files.set_modified_ms(self.cleaned.path(file_names.LOG), modified_ms)
         self._count()
         yield 0
         self._files.sync_dir(self._view.directory)
-        self.cleaned.rename(names.SWAP)
+        self.cleaned.rename(file_names.SWAP)
         self._files.sync_dir(self._view.directory)
 
     def discard(self) -> None:

@@ -12,19 +12,19 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.core.files import Files
 
 if TYPE_CHECKING:
     from aiokq.broker.log.segment import Segment
 
-__all__ = ["Removal", "remove_directory"]
+__all__ = ["FileRemoval", "remove_directory"]
 
 logger = logging.getLogger("aiokq.broker.log")
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class FileRemoval:
     """Directories and segments whose files go at the same time. Called in any thread."""
 
     files: Files
@@ -37,9 +37,9 @@ class Removal:
             remove_directory(self.files, directory)
         for segment in self.segments:
             try:
-                segment.remove_renamed(names.DELETED)
+                segment.remove_renamed(file_names.DELETED)
             except OSError as error:
-                path = segment.path(names.LOG)
+                path = segment.path(file_names.LOG)
                 logger.warning("deleted segment not removed file=%s error=%s", path, error)
 
 

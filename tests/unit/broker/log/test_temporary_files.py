@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from aiokq.broker.log import names
-from aiokq.broker.log.interrupted import finish_interrupted
+from aiokq.broker.log import file_names
+from aiokq.broker.log.temporary_files import settle_temporary_files
 from aiokq.records.record import RawRecord, encode_batch
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import DIRECTORY, NOW_MS, crc32c, open_partition, values
@@ -22,7 +22,7 @@ NEW = {0: [1, 3, 7], 8: [9]}
 
 
 def path(base_offset: int, suffix: str) -> str:
-    return names.segment_file(DIRECTORY, base_offset, suffix)
+    return file_names.segment_file(DIRECTORY, base_offset, suffix)
 
 
 def segment(offsets: list[int]) -> bytes:
@@ -46,8 +46,8 @@ def filled() -> MemoryFiles:
     files = MemoryFiles()
     files.mkdirs(DIRECTORY)
     for base_offset, offsets in OLD.items():
-        write(files, path(base_offset, names.LOG), segment(offsets))
-        for suffix in (names.INDEX, names.TIME_INDEX):
+        write(files, path(base_offset, file_names.LOG), segment(offsets))
+        for suffix in (file_names.INDEX, file_names.TIME_INDEX):
             write(files, path(base_offset, suffix), b"")
     for directory in ("/", "/data", DIRECTORY):
         files.sync_dir(directory)
@@ -58,7 +58,7 @@ def offsets(files: MemoryFiles, *, clean: bool) -> list[int]:
     log = open_partition(files, clean=clean)
     found = [offset for offset, _ in values(log)]
     log.close()
-    assert not [n for n in files.listdir(DIRECTORY) if n.endswith(names.TEMPORARY_SUFFIXES)]
+    assert not [n for n in files.listdir(DIRECTORY) if n.endswith(file_names.TEMPORARY_SUFFIXES)]
     return found
 
 
@@ -75,27 +75,27 @@ def replace(files: MemoryFiles, steps: int) -> None:
             raise Crash
 
     for base_offset, kept in NEW.items():
-        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
             step()
-            data = segment(kept) if suffix == names.LOG else b""
-            write(files, path(base_offset, suffix) + names.CLEANED, data)
+            data = segment(kept) if suffix == file_names.LOG else b""
+            write(files, path(base_offset, suffix) + file_names.CLEANED, data)
     for base_offset in sorted(NEW, reverse=True):
-        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
             step()
             name = path(base_offset, suffix)
-            files.rename(name + names.CLEANED, name + names.SWAP)
+            files.rename(name + file_names.CLEANED, name + file_names.SWAP)
     for base_offset in (0, 4, 8):
-        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
             step()
-            files.rename(path(base_offset, suffix), path(base_offset, suffix) + names.DELETED)
+            files.rename(path(base_offset, suffix), path(base_offset, suffix) + file_names.DELETED)
     for base_offset in NEW:
-        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
             step()
-            files.rename(path(base_offset, suffix) + names.SWAP, path(base_offset, suffix))
+            files.rename(path(base_offset, suffix) + file_names.SWAP, path(base_offset, suffix))
     for base_offset in (0, 4, 8):
-        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
             step()
-            files.remove(path(base_offset, suffix) + names.DELETED)
+            files.remove(path(base_offset, suffix) + file_names.DELETED)
 
 
 STEPS = 6 + 6 + 9 + 6 + 9
@@ -140,7 +140,7 @@ def test_the_finish_may_be_interrupted_too(operation: str) -> None:
             calls = iter(range(failed))
             files.fail(operation, errno.EIO, matches=lambda _, c=calls: next(c, None) is None)
             try:
-                finish_interrupted(files, DIRECTORY)
+                settle_temporary_files(files, DIRECTORY)
             except OSError:
                 pass
             files.heal()
@@ -162,7 +162,7 @@ def test_the_power_may_fail_in_the_finish_too(steps: int) -> None:
         calls = iter(range(source.randrange(12)))
         files.fail("rename", errno.EIO, matches=lambda _, c=calls: next(c, None) is None)
         with contextlib.suppress(OSError):
-            finish_interrupted(files, DIRECTORY)
+            settle_temporary_files(files, DIRECTORY)
         files.heal()
         files.power_cut(source, ordered=False)
         assert offsets(files, clean=False) == NEW_OFFSETS, seed
@@ -172,13 +172,13 @@ def test_a_split_is_finished() -> None:
     """One segment became two: both lie where the one was."""
     files = filled()
     for base_offset, kept in ((4, [4, 5]), (6, [6, 7])):
-        write(files, path(base_offset, names.LOG) + names.SWAP, segment(kept))
+        write(files, path(base_offset, file_names.LOG) + file_names.SWAP, segment(kept))
     assert offsets(files, clean=True) == OLD_OFFSETS
-    assert files.exists(path(6, names.LOG))
+    assert files.exists(path(6, file_names.LOG))
 
 
 def test_nothing_is_synced_where_nothing_was_left() -> None:
     """A start opens a thousand directories, and each sync is a wait for the disk."""
     files = filled()
     files.fail("sync_dir", times=None)
-    finish_interrupted(files, DIRECTORY)
+    settle_temporary_files(files, DIRECTORY)

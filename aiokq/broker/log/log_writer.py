@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.rolling import RollLimits
 from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord, KafkaStorage
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from aiokq.core.files import Files
     from aiokq.core.types import TopicPartition
 
-__all__ = ["LogTail"]
+__all__ = ["LogWriter"]
 
 logger = logging.getLogger("aiokq.broker.log")
 
 
-class LogTail:
+class LogWriter:
     """The end of one partition's log."""
 
     def __init__(
@@ -85,7 +85,7 @@ class LogTail:
             segment.write(placed.buffers)
         except OSError as error:
             self._undo(segment, error)
-            raise self._refused("append failed", error, segment.path(names.LOG)) from error
+            raise self._refused("append failed", error, segment.path(file_names.LOG)) from error
         for last_offset, size, max_timestamp_ms in placed.batches:
             segment.note_batch(last_offset, size, max_timestamp_ms)
 
@@ -98,7 +98,7 @@ class LogTail:
                 "part of a failed append stays until recovery partition=%s path=%s append=%s"
                 " truncate=%s",
                 self._topic_partition,
-                segment.path(names.LOG),
+                segment.path(file_names.LOG),
                 error,
                 second,
             )

@@ -38,7 +38,7 @@ class BadBatch(Exception):
         self.reason = reason
 
 
-def sound_batches(
+def valid_batches(
     file: File,
     end: int,
     base_offset: int,
@@ -63,7 +63,7 @@ def sound_batches(
     before = expected
     for position, header, reason in _batches(file, end, crc32c):
         if not reason:
-            reason = misplaced(header, expected, base_offset)
+            reason = offset_error(header, expected, base_offset)
         if held is not None:
             at, batch = held
             if reason and header is not None and _contradicts(header.base_offset, batch, before):
@@ -112,7 +112,7 @@ def _read(file: File, position: int, size: int, end: int) -> memoryview:
     return memoryview(file.pread(min(size, end - position), position))
 
 
-def misplaced(header: BatchHeader | None, expected: int, base_offset: int) -> str:
+def offset_error(header: BatchHeader | None, expected: int, base_offset: int) -> str:
     """Why a batch cannot follow, by its offsets; "" if it can.
 
     Args:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from aiokq.broker.log import names
+from aiokq.broker.log import file_names
 from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.files import Files
 
-__all__ = ["stopped_directories"]
+__all__ = ["locked_directories"]
 
 
 @contextmanager
-def stopped_directories(files: Files, paths: Sequence[str]) -> Iterator[list[MetaProperties]]:
+def locked_directories(files: Files, paths: Sequence[str]) -> Iterator[list[MetaProperties]]:
     """Hold the locks of log directories of one node; gives the ids of each.
 
     Raises:
@@ -30,9 +30,9 @@ def stopped_directories(files: Files, paths: Sequence[str]) -> Iterator[list[Met
         for path in paths:
             try:
                 # Locking would make a directory that is not there.
-                if not files.exists(f"{path}/{names.META_PROPERTIES}"):
+                if not files.exists(f"{path}/{file_names.META_PROPERTIES}"):
                     raise ConfigError(f"{path} is no log directory: it has no meta.properties")
-                lock = files.lock(f"{path}/{names.LOCK}")
+                lock = files.lock(f"{path}/{file_names.LOCK}")
             except BlockingIOError as error:
                 raise KafkaStorage(f"log directory {path} is in use: stop its broker") from error
             except OSError as error:
@@ -48,5 +48,5 @@ def stopped_directories(files: Files, paths: Sequence[str]) -> Iterator[list[Met
 
 
 def _ids(files: Files, path: str) -> MetaProperties:
-    file = f"{path}/{names.META_PROPERTIES}"
+    file = f"{path}/{file_names.META_PROPERTIES}"
     return decode_meta_properties(files.read_bytes(file), file)

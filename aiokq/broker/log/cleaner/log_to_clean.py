@@ -1,14 +1,14 @@
 """Owns what of a log may be compacted, and whether that is due.
 
 Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``. Tests:
-``tests/unit/broker/log/test_cleaner_choice.py``.
+``tests/unit/broker/log/test_log_to_clean.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.log.cold import at_each
+from aiokq.broker.log.disk_load import call_each
 from aiokq.broker.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
     upper = min(log.last_stable_offset, active.base_offset)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms:
-        largest = at_each(dirty, Segment.largest_timestamp_ms)
+        largest = call_each(dirty, Segment.largest_timestamp_ms)
         young = (one for one, at in zip(dirty, largest, strict=True) if at > now_ms - lag_ms)
         upper = min(upper, next((one.base_offset for one in young), upper))
     # whole segments: the one that an offset lies in is not cleaned
@@ -89,7 +89,7 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
     delay_ms = 0
     overdue_before_ms = now_ms - log.config.max_compaction_lag_ms
     if overdue_before_ms > 0:  # else nothing is read: none ever is
-        began = at_each(dirty, Segment.first_timestamp_ms)
+        began = call_each(dirty, Segment.first_timestamp_ms)
         delay_ms = max([overdue_before_ms - first_ms for first_ms in began if first_ms > 0] + [0])
     dirty_bytes = sum(segment.size for segment in dirty)
     return LogToClean(log, first, max(first, upper), clean_bytes, dirty_bytes, delay_ms)

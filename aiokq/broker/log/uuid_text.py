@@ -1,0 +1,18 @@
+"""Kafka's spelling of ids: a UUID as 22 characters of URL-safe base64."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+
+__all__ = ["format_uuid", "parse_uuid"]
+
+
+def format_uuid(value: uuid.UUID) -> str:
+    """An id in Kafka's spelling: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> uuid.UUID:
+    """An id from Kafka's spelling. Raises ValueError."""
+    return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
