@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from aiokq.core.errors import InternalError, KafkaError
 from aiokq.core.log_lines import log_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aiokq.producer.queue import PartitionQueue
+    from aiokq.producer.queued import QueuedBatch
 
 __all__ = ["Bugs"]
 
@@ -44,3 +51,21 @@ class Bugs:
         failure = InternalError(f"{where} failed: {error!r}")
         failure.__cause__ = error
         return failure
+
+    def fail_batch(self, queued: QueuedBatch, where: str, error: BaseException) -> None:
+        """Fail the batch that was being worked on when `error` was raised."""
+        queued.queue.give_up(queued, self.note(where, error))
+
+    def fail_queue(self, queue: PartitionQueue, where: str, error: BaseException) -> None:
+        """Fail all batches of the queue that was being worked on when `error` was raised."""
+        queue.give_up_all(self.note(where, error))
+
+    def call_each(
+        self, queues: Iterable[PartitionQueue], where: str, call: Callable[[PartitionQueue], None]
+    ) -> None:
+        """Call `call` with each queue; an exception fails that queue's batches only."""
+        for queue in queues:
+            try:
+                call(queue)
+            except Exception as error:  # noqa: BLE001  logged by note()
+                self.fail_queue(queue, where, error)

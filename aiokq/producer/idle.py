@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Iterable
 
     from aiokq.fastpath.produce import Batch
 
@@ -31,21 +30,26 @@ class IdleWatch:
 
     Nothing runs while nothing changes, and nothing at all per record.
 
-    Args:
-        unfinished: the batches that are neither delivered nor failed.
-        cut: called when lingering is of no use.
+    Until `start` it ignores what it is told.
     """
 
-    __slots__ = ("_cut", "_looking", "_loop", "_unfinished")
+    __slots__ = ("_batches", "_cut", "_looking", "_loop")
 
-    def __init__(self, unfinished: Collection[Batch], cut: Callable[[], None]) -> None:
-        self._unfinished = unfinished
-        self._cut = cut
+    def __init__(self) -> None:
+        self._batches: Iterable[Batch] = ()
+        self._cut: Callable[[], None]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking = False
 
-    def start(self) -> None:
-        """From now on, on the running loop."""
+    def start(self, batches: Iterable[Batch], cut: Callable[[], None]) -> None:
+        """Start watching, on the running loop.
+
+        Args:
+            batches: the batches that are neither delivered nor failed.
+            cut: sends the open batches; called when lingering is of no use.
+        """
+        self._batches = batches
+        self._cut = cut
         self._loop = asyncio.get_running_loop()
 
     def stirred(self) -> None:
@@ -59,7 +63,7 @@ class IdleWatch:
         assert self._loop is not None
         records = 0
         awaited = True
-        for batch in self._unfinished:
+        for batch in self._batches:
             if batch.sealed:
                 self._looking = False
                 return

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce import Accumulator, Delivery, RecordColumns, RecordTuple
     from aiokq.fastpath.produce import Deliveries as NativeDeliveries
     from aiokq.producer.batch_builder import BatchBuilder
-    from aiokq.producer.outbox import Outbox
+    from aiokq.producer.batch_completion import BatchCompletion
+    from aiokq.producer.bugs import Bugs
+    from aiokq.producer.partition_queues import PartitionQueues
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["Intake", "ManyRecord", "SendNowait"]
@@ -96,18 +98,22 @@ class Intake:
         settings: ProducerValues,
         engine: ClusterEngine,
         accumulator: Accumulator,
-        outbox: Outbox,
+        queues: PartitionQueues,
+        completion: BatchCompletion,
+        bugs: Bugs,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._accumulator = accumulator
-        self._outbox = outbox
+        self._queues = queues
         self._pipeline = (
             Pipeline(settings, engine, accumulator) if Pipeline.wanted(settings) else None
         )
         self._room = Room(accumulator.room, self._set_waiting, settings.max_block)
         patience = min(settings.max_block, settings.delivery_timeout)
         max_idle = settings.metadata_max_idle_ms / 1000
-        self.topics = Topics(engine, accumulator, outbox, patience, max_idle, spawn)
+        self.topics = Topics(
+            engine, accumulator, queues, completion, bugs, patience, max_idle, spawn
+        )
 
     @property
     def send_nowait(self) -> SendNowait:
@@ -216,7 +222,7 @@ class Intake:
         await self._look_for(topic, partition)
 
         def put() -> Deliveries:
-            return GatheredDeliveries(self._outbox.put(topic, partition, batch.records))
+            return GatheredDeliveries(self._queues.put(topic, partition, batch.records))
 
         if not self._accumulator.waiting and self._accumulator.room(batch.size()):
             return put()
@@ -276,11 +282,11 @@ class Intake:
         return GatheredDeliveries([await self._append_known(record) for record in prepared])
 
     async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:
-        self._outbox.hurry()  # what lingers holds the memory that is waited for
+        self._queues.hurry()  # what lingers holds the memory that is waited for
         try:
             return await self._room.take(size, append)
         finally:
-            self._outbox.relax()
+            self._queues.relax()
 
     def _set_waiting(self, count: int) -> None:
         self._accumulator.waiting = count

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from aiokq.core.errors import KafkaError
 from aiokq.core.frozen import frozen
 from aiokq.core.types import Buffer
 from aiokq.core.user_errors import INTERRUPTS
 
-__all__ = ["BatchInfo", "Interceptor", "Interceptors", "ProducerRecord"]
+if TYPE_CHECKING:
+    from aiokq.producer.queued import QueuedBatch
+
+__all__ = ["BatchInfo", "Interceptor", "Interceptors", "ProducerRecord", "batch_info"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -135,3 +138,15 @@ class Interceptors:
         level = logging.DEBUG if kind in self._logged else logging.ERROR
         self._logged.add(kind)
         logger.log(level, "interceptor failed: stage=%s error=%r", stage, error, exc_info=error)
+
+
+def batch_info(queued: QueuedBatch, base_offset: int = -1) -> BatchInfo:
+    """Return what interceptors see of a batch."""
+    return BatchInfo(
+        queued.queue.topic,
+        queued.queue.partition,
+        queued.batch.count,
+        queued.size,
+        queued.attempts,
+        base_offset,
+    )

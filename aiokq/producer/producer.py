@@ -1,13 +1,13 @@
-"""Producer: the public face; records in, Deliveries out. What happens behind it is outbox.py's."""
+"""Producer: the public face; records in, Deliveries out. The parts are delivery_engine.py's."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar
 
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
@@ -19,20 +19,17 @@ from aiokq.core.errors import (
     Closed,
     ConfigError,
     DeliveryFailed,
-    KafkaError,
     UnknownTopicOrPartition,
 )
-from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.core.types import TopicPartition
-from aiokq.fastpath.produce import Accumulator, Batch, Delivery, RecordColumns, RecordMetadata
+from aiokq.core.supervisor import shielded
+from aiokq.fastpath.produce import Delivery, RecordColumns, RecordMetadata
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.deliveries import Deliveries
+from aiokq.producer.delivery_engine import DeliveryEngine
 from aiokq.producer.health import ProducerHealth
-from aiokq.producer.intake import Intake, ManyRecord, SendNowait
-from aiokq.producer.outbox import Outbox
+from aiokq.producer.intake import ManyRecord, SendNowait
 from aiokq.producer.report import CloseReport
 from aiokq.producer.serializers import Headers
-from aiokq.producer.spread import Spread
 from aiokq.producer.values import ProducerValues
 
 if TYPE_CHECKING:
@@ -47,9 +44,6 @@ __all__ = ["Producer"]
 logger = logging.getLogger("aiokq.producer")
 
 T = TypeVar("T")
-
-CLOSE_TIMEOUT = 5.0
-"""Seconds that a producer's tasks may take to end once they are cancelled."""
 
 
 class Producer:
@@ -90,36 +84,12 @@ class Producer:
         )
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
-        environment = self._engine.environment
         self._binding = LoopBinding("this Producer", on_fork=self._disown)
-        self._accumulator = Accumulator(
-            batch_size=self._settings.batch_size,
-            buffer_memory=self._settings.buffer_memory,
-            max_record_bytes=self._settings.max_request_size,
-            clock=environment.clock,
-            on_unknown_topic=self._unknown_topic,
-            on_room=self._room_freed,
-            on_refused=self._refused,
-            on_bug=self._bug,
-            seed=environment.random.getrandbits(64),
-            ignore_keys=self._settings.partitioner_ignore_keys,
-            guard=self._binding.guard,
-        )
+        self._delivery = DeliveryEngine(self._settings, self._engine, self._binding.guard)
+        self._intake = self._delivery.intake
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._supervisor = Supervisor(
-            f"producer {self._settings.client_id}", on_failure=self._on_internal_failure
-        )
-        self._outbox = Outbox(self._settings, self._engine, self._accumulator, self._supervisor)
-        if self._settings.partitioner_adaptive_partitioning_enable:
-            timeout = self._settings.partitioner_availability_timeout_ms / 1000
-            self._accumulator.choose = Spread(self._outbox, environment.random, timeout).choose
-        self._intake = Intake(
-            self._settings, self._engine, self._accumulator, self._outbox, self._spawn
-        )
-        self._forget_gauges: list[Callable[[], None]] = []
         self._closing: asyncio.Future[CloseReport] | None = None
         self._undelivered: DeliveryFailed | None = None
-        self._unsent: dict[TopicPartition, int] = {}
         self.send_nowait = self._not_started
 
     # -- lifecycle
@@ -147,20 +117,14 @@ class Producer:
         try:
             if self._owns_engine:
                 await self._engine.start()
-            await self._supervisor.start()
+            await self._delivery.supervisor.start()
         except BaseException:
             await self.close()  # no __aexit__ follows, and the cluster may be open
             raise
         if self._loop is not None:
             return  # another task began to start it before this one
         self._loop = asyncio.get_running_loop()
-        self._intake.topics.start()
-        self._outbox.start()
-        counters = self._engine.counters
-        self._forget_gauges = [
-            counters.buffered_bytes.add_source(lambda: self._accumulator.used_bytes),
-            counters.buffer_waiters.add_source(lambda: self._accumulator.waiting),
-        ]
+        self._delivery.start()
         self.send_nowait = self._intake.send_nowait
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
@@ -191,7 +155,7 @@ class Producer:
         self._closing = asyncio.get_running_loop().create_future()
         try:
             if self._loop is not None:
-                await self._drain(timeout)
+                await self._delivery.drain(timeout)
         finally:
             await shielded(self._end(self._closing), name="close producer")
         return self._closing.result()
@@ -242,24 +206,7 @@ class Producer:
 
     def health(self) -> ProducerHealth:
         """What holds for this producer, and what its records wait for."""
-        timeouts = self._settings.timeouts
-        missing = self._intake.topics.missing()
-        held_up = self._outbox.held_up()
-        return ProducerHealth(
-            ok=self._loop is not None
-            and self._closing is None
-            and self._supervisor.failed is None
-            and not missing
-            and not held_up,
-            linger_ms=timeouts.linger_ms,
-            request_timeout_ms=timeouts.request_timeout_ms,
-            delivery_timeout_ms=timeouts.delivery_timeout_ms,
-            max_block_ms=timeouts.max_block_ms,
-            buffered_bytes=self._accumulator.used_bytes,
-            waiting_for_room=self._accumulator.waiting,
-            missing_topics=missing,
-            held_up=held_up,
-        )
+        return self._delivery.health(open_=self._loop is not None and self._closing is None)
 
     # -- records
 
@@ -413,13 +360,8 @@ class Producer:
         if self._closing is not None:
             await asyncio.shield(self._closing)
         else:
-            self._outbox.hurry()
-            try:
-                await self._intake.topics.settled()
-                await self._outbox.finish()
-            finally:
-                self._outbox.relax()
-        failed = self._outbox.failures.take()
+            await self._delivery.flush()
+        failed = self._delivery.completion.failures.take()
         if failed is not None:
             raise failed
 
@@ -464,19 +406,6 @@ class Producer:
 
     # -- the end
 
-    async def _drain(self, timeout: float) -> None:
-        self._intake.close(Closed("the producer was closed before it accepted this record"))
-        self._outbox.hurry()
-        topics = self._intake.topics
-        topics.hasten()
-        try:
-            async with asyncio.timeout(timeout):
-                while self._outbox.unfinished or topics.pending():
-                    await topics.settled()
-                    await self._outbox.finish()
-        except TimeoutError:
-            logger.error("records are given up: close() had %s s", timeout)
-
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
         """Everything must be closed after this, whatever was left to do."""
         try:
@@ -487,40 +416,10 @@ class Producer:
             raise
 
     async def _shut_down(self) -> CloseReport:
-        self._intake.close(Closed("the producer was closed before it accepted this record"))
-        self._give_up_rest()
-        for forget in self._forget_gauges:
-            forget()
-        self._intake.topics.close()
-        outbox = self._outbox
-        self._undelivered = outbox.failures.take()
-        await self._supervisor.close(CLOSE_TIMEOUT)
+        report, self._undelivered = await self._delivery.close()
         if self._owns_engine:
             await self._engine.close()
-        unsent = sum(self._unsent.values())
-        return CloseReport(
-            delivered=outbox.delivered_records,
-            failed=outbox.failed_records - unsent,
-            unsent=unsent,
-            unsent_by_partition=dict(self._unsent),
-        )
-
-    def _give_up_rest(self) -> None:
-        cause = self._supervisor.failed
-        for queued in self._outbox.take_all():
-            error = _unsent_error(cause, queued.in_flight or queued.uncertain)
-            error.__cause__ = error.__cause__ or queued.error or queued.queue.blocked_by
-            self._note_unsent(queued.batch)
-            self._outbox.give_up(queued.batch, error)
-        for batch in self._intake.topics.pending():
-            self._note_unsent(batch)
-            error = _unsent_error(cause, written=False)
-            error.__cause__ = error.__cause__ or self._intake.topics.trouble(batch.topic)
-            self._outbox.give_up(batch, error)
-
-    def _note_unsent(self, batch: Batch) -> None:
-        place = TopicPartition(batch.topic, batch.partition)
-        self._unsent[place] = self._unsent.get(place, 0) + batch.count
+        return report
 
     def _announce(self, failed: DeliveryFailed) -> None:
         """Another exception leaves `async with`: what this one says is told all the same."""
@@ -534,11 +433,6 @@ class Producer:
         )
         self._engine.changes.emit(event.key, event)
 
-    def _on_internal_failure(self, error: BaseException) -> None:
-        """A task of ours ended with a bug: nobody must wait for what it will not do."""
-        self._intake.close(_unsent_error(error, written=False))
-        self._give_up_rest()
-
     # -- inside
 
     def _check_open(self) -> None:
@@ -548,31 +442,7 @@ class Producer:
 
     def _disown(self) -> None:
         """In a forked child: nothing will ever be sent."""
-        self._accumulator.close()
+        self._delivery.accumulator.close()
 
     def _not_started(self, *args: object, **kwargs: object) -> Delivery:
         raise Closed("this producer is not started: use `async with`, or await start()")
-
-    def _unknown_topic(self, topic: str) -> None:
-        self._intake.topics.unknown(topic)
-
-    def _refused(self, batch: Batch) -> None:
-        assert isinstance(batch.error, KafkaError)
-        self._outbox.core_failed(batch, batch.error)
-
-    def _bug(self, where: str, error: Exception) -> KafkaError:
-        return self._outbox.bug(where, error)
-
-    def _room_freed(self) -> None:
-        self._intake.room_freed()
-
-    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return self._supervisor.spawn(coro, name=name)
-
-
-def _unsent_error(cause: BaseException | None, written: bool) -> KafkaError:
-    if cause is not None:
-        error = Closed(f"the producer failed: {cause!r}", may_have_been_written=written)
-        error.__cause__ = cause
-        return error
-    return Closed("the producer was closed before it was delivered", may_have_been_written=written)

@@ -29,50 +29,45 @@ class ProducerIdSource:
     the limit. What cannot (no right to, a broker that is too old) fails the records that wait,
     and is asked for again when new ones come.
 
-    Args:
-        issued: called when there is an id.
-        refused: called with the error that the waiting batches fail with.
+    Attributes:
+        identity: the producer id and epoch that batches are numbered with.
     """
 
-    def __init__(
-        self,
-        engine: ClusterEngine,
-        identity: ProducerIdentity,
-        backoff: Backoff,
-        issued: Callable[[], None],
-        refused: Callable[[KafkaError], None],
-    ) -> None:
+    def __init__(self, engine: ClusterEngine, backoff: Backoff) -> None:
         self._engine = engine
-        self._identity = identity
         self._backoff = backoff
-        self._issued = issued
-        self._refused = refused
+        self.identity = ProducerIdentity()
         self._needed = asyncio.Event()
 
     def need(self) -> None:
         """Somebody waits for an id."""
-        if self._identity.state is IdState.ABSENT:
+        if self.identity.state is IdState.ABSENT:
             self._needed.set()
 
-    async def run(self) -> None:
-        """Obtains an id whenever one is needed; returns never."""
+    async def run(self, issued: Callable[[], None], refused: Callable[[KafkaError], None]) -> None:
+        """Obtain an id whenever one is needed; never return.
+
+        Args:
+            issued: called when a broker has issued an id.
+            refused: called with the error that the waiting batches fail with.
+        """
         while True:
             await self._needed.wait()
             self._needed.clear()
-            if self._identity.state is not IdState.ABSENT:
+            if self.identity.state is not IdState.ABSENT:
                 continue
-            self._identity.requested()
+            self.identity.requested()
             try:
                 response = await self._engine.request(
                     InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
                 )
                 raise_for(response.error_code, api="InitProducerId")
             except KafkaError as error:
-                self._identity.refused()
+                self.identity.refused()
                 delay = self._backoff.next()
                 self._engine.outages.failed(TROUBLE, None, error, where={})
                 if not error.retriable:
-                    self._refused(_explained(error))
+                    refused(_explained(error))
                     await asyncio.sleep(delay)
                 else:
                     await asyncio.sleep(delay)
@@ -80,13 +75,13 @@ class ProducerIdSource:
                 continue
             self._backoff.reset()
             self._engine.outages.ended(TROUBLE, None)
-            self._identity.issued(response.producer_id, response.producer_epoch)
+            self.identity.issued(response.producer_id, response.producer_epoch)
             logger.info(
                 "producer id issued: producer_id=%s epoch=%s",
                 response.producer_id,
                 response.producer_epoch,
             )
-            self._issued()
+            issued()
 
 
 def _explained(error: KafkaError) -> KafkaError:

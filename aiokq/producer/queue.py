@@ -1,7 +1,7 @@
 """PartitionQueue: the batches of one partition, oldest first, each until its end is known.
 
 It decides what may be sent next, and what the answer to a batch means for the batches behind it.
-It sends nothing and has no timer: its owner (outbox.py) does, and is told.
+It sends nothing and has no timer: the senders and its owner (partition_queues.py) do.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from aiokq.core.errors import KafkaError, copy_error
 from aiokq.core.types import TopicPartition
+from aiokq.producer.batch_split import halves, number_halves, records_by_error
 from aiokq.producer.final_errors import final_error, timed_out
-from aiokq.producer.idempotence import Sequences, advance
+from aiokq.producer.idempotence import Sequences
 from aiokq.producer.outcomes import Outcome, outcome_of, wrote_nothing
 from aiokq.producer.queued import NEVER, QueuedBatch
 from aiokq.producer.round import Round
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from aiokq.connection.backoff import Backoff
     from aiokq.fastpath.produce import Batch, Slot
-    from aiokq.producer.queued import QueueLimits, QueueOwner
+    from aiokq.producer.queued import QueueLimits, QueueOutcomes, QueueOwner, QueueSenders
 
 __all__ = ["PartitionQueue"]
 
@@ -41,8 +42,10 @@ class PartitionQueue:
     __slots__ = (
         "_backoff",
         "_limits",
+        "_outcomes",
         "_owner",
         "_round",
+        "_senders",
         "_single",
         "blocked_by",
         "leader",
@@ -60,6 +63,8 @@ class PartitionQueue:
         topic: str,
         partition: int,
         owner: QueueOwner,
+        senders: QueueSenders,
+        outcomes: QueueOutcomes,
         limits: QueueLimits,
         backoff: Backoff,
         sequences: Sequences | None,
@@ -77,6 +82,8 @@ class PartitionQueue:
         """When the owner's timer will call `on_time`."""
         self.sequences = sequences
         self._owner = owner
+        self._senders = senders
+        self._outcomes = outcomes
         self._limits = limits
         self._backoff = backoff
         self._round = Round()
@@ -114,20 +121,20 @@ class PartitionQueue:
         self._owner.opened(self, batch)
         limits = self._limits
         if self._owner.hurried or not limits.linger:
-            self._owner.ready(self)
+            self._senders.ready(self)
         # In a hurry, too: it may have to wait for others, and by then the hurry may be over.
         self._owner.schedule(self, batch.created + (limits.linger or limits.delivery_timeout))
 
     def batch_full(self, batch: Batch) -> None:
         """A batch takes no more records."""
         self._append(batch)
-        self._owner.ready(self)
+        self._senders.ready(self)
 
     def cut(self) -> None:
         """What the open batch has is sent now."""
         if self._open() is not None:
             self._append(self._take())
-            self._owner.ready(self)
+            self._senders.ready(self)
 
     def put(self, batch: Batch) -> None:
         """A batch that was filled elsewhere goes behind the open one, which is closed for it."""
@@ -135,7 +142,7 @@ class PartitionQueue:
             self._append(self._take())
         self._append(batch)
         self._owner.schedule(self, batch.created + self._limits.delivery_timeout)
-        self._owner.ready(self)
+        self._senders.ready(self)
 
     # -- what a sender does
 
@@ -196,7 +203,7 @@ class PartitionQueue:
         self.retry_at = 0.0
         self.blocked_by = None
         if not queued.expired:
-            self._owner.delivered(queued, base_offset, log_append_time_ms)
+            self._outcomes.delivered(queued, base_offset, log_append_time_ms)
         self._round.end_if_landed()
 
     def refused(
@@ -271,7 +278,7 @@ class PartitionQueue:
             return
         batch = self._open()
         if self._round.next is not None or (batch is not None and self._ripe(batch, now)):
-            self._owner.ready(self)
+            self._senders.ready(self)
 
     def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
         """Metadata names a leader; -1 for none. What is unacknowledged goes there, in order."""
@@ -324,7 +331,7 @@ class PartitionQueue:
         self._round.end_if_landed()
         own = final_error(queued, error)
         own.may_have_been_written = written
-        self._owner.failed(queued, own)
+        self._outcomes.failed(queued, own)
         # What waits behind it is offered again, and not here: a sender may be asking.
         self._owner.schedule(self, queued.batch.created)
 
@@ -360,7 +367,7 @@ class PartitionQueue:
         if outcome is Outcome.RETRY or outcome is Outcome.MOVED:
             self._again(queued, error, now)
             if outcome is Outcome.MOVED:
-                self._owner.moved(self, error)
+                self._senders.moved(self, error)
         elif outcome is Outcome.OUT_OF_ORDER and sequences is not None:
             assert queued.stamp is not None
             disputed = sequences.is_next(queued.stamp)
@@ -371,7 +378,7 @@ class PartitionQueue:
                 sequences.break_off()
                 self._again(queued, error, now)
             else:
-                self._owner.retrying(queued, error)  # it follows one that is sent again
+                self._outcomes.retrying(queued, error)  # it follows one that is sent again
         elif outcome in (Outcome.FENCED, Outcome.FORGOTTEN) and sequences is not None:
             if queued.uncertain:
                 self._fail(queued, error)
@@ -393,31 +400,15 @@ class PartitionQueue:
             self.retry_at = now + self._backoff.next()
             self._owner.schedule(self, self.retry_at)
         self.blocked_by = error
-        self._owner.retrying(queued, error)
+        self._outcomes.retrying(queued, error)
 
     def _halve(self, queued: QueuedBatch) -> None:
-        count = queued.batch.count
-        middle = count // 2
-        stamp = queued.stamp
-        parts = self._replace(queued, [range(middle), range(middle, count)])
-        if stamp is not None:
-            # Together the halves use the same numbers: nothing behind them has to change.
-            second = advance(stamp.base_sequence, middle)
-            parts[0].stamp = stamp
-            parts[1].stamp = stamp._replace(base_sequence=second)
-            for part in parts:
-                part.uncertain = part.torn = queued.uncertain
+        number_halves(queued, self._replace(queued, halves(queued.batch.count)))
 
     def _sort_out(
         self, queued: QueuedBatch, error: KafkaError, bad_records: Mapping[int, str | None]
     ) -> None:
-        by_message: dict[str | None, list[int]] = {}
-        good = []
-        for index in range(queued.batch.count):
-            if index in bad_records:
-                by_message.setdefault(bad_records[index], []).append(index)
-            else:
-                good.append(index)
+        by_message, good = records_by_error(queued.batch.count, bad_records)
         if not by_message:  # indexes of records that the batch does not have
             self._fail(queued, error)
             return
@@ -438,7 +429,7 @@ class PartitionQueue:
     def _fail(self, queued: QueuedBatch, error: KafkaError) -> None:
         self._round.remove(queued)
         self._break_off(queued)
-        self._owner.failed(queued, final_error(queued, error))
+        self._outcomes.failed(queued, final_error(queued, error))
 
     def _expire(self, queued: QueuedBatch) -> None:
         uncertain = queued.uncertain or queued.in_flight
@@ -451,7 +442,7 @@ class PartitionQueue:
             self._break_off(queued)
         own = final_error(queued, error)
         own.may_have_been_written = uncertain
-        self._owner.failed(queued, own)
+        self._outcomes.failed(queued, own)
 
     def _break_off(self, queued: QueuedBatch) -> None:
         """A batch leaves without an acknowledgement: were its numbers given out?"""

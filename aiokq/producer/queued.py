@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiokq.producer.queue import PartitionQueue
     from aiokq.producer.values import ProducerValues
 
-__all__ = ["NEVER", "QueueLimits", "QueueOwner", "QueuedBatch"]
+__all__ = ["NEVER", "QueueLimits", "QueueOutcomes", "QueueOwner", "QueueSenders", "QueuedBatch"]
 
 NEVER: Final = float("inf")
 """A time that does not come."""
@@ -79,7 +79,7 @@ class QueuedBatch:
 
 
 class QueueOwner(Protocol):
-    """What a queue tells, and asks, the producer it belongs to."""
+    """What a queue shares with the other queues of its producer."""
 
     @property
     def hurried(self) -> bool:
@@ -88,9 +88,6 @@ class QueueOwner(Protocol):
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
         """The partition has a new open batch. Raises where it must not be."""
-
-    def ready(self, queue: PartitionQueue) -> None:
-        """Something may be sent now."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         """`on_time` is to be called at `when` (monotonic seconds) or before."""
@@ -103,21 +100,32 @@ class QueueOwner(Protocol):
     def producer_id_needed(self) -> None:
         """A batch waits for a producer id."""
 
+    def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
+        """New batches of the records at these indexes; their Deliveries follow."""
+        ...
+
+
+class QueueSenders(Protocol):
+    """The senders, as a queue sees them."""
+
+    def ready(self, queue: PartitionQueue) -> None:
+        """Something may be sent now: offer the queue to the sender of its leader."""
+
+    def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
+        """The leader is another, or the partition is gone: new metadata is needed."""
+
+
+class QueueOutcomes(Protocol):
+    """Takes the outcomes of a queue's batches."""
+
     def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
-        """The batch is in the log."""
+        """A broker acknowledged the batch."""
 
     def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
         """The batch failed for good."""
 
     def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
-        """The batch will be sent again."""
-
-    def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
-        """The leader is another, or the partition is gone: metadata is needed."""
-
-    def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
-        """New batches of the records at these indexes; their Deliveries follow."""
-        ...
+        """An attempt failed, and the batch will be sent again."""
 
 
 @frozen

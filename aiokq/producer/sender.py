@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from aiokq.connection.connection import Connection
     from aiokq.connection.node import Node
+    from aiokq.producer.bugs import Bugs
     from aiokq.producer.queue import PartitionQueue
     from aiokq.producer.queued import QueuedBatch
 
@@ -52,7 +53,7 @@ FIRST_WITH_TOPIC_IDS = 13
 
 
 class SenderOwner(Protocol):
-    """What a sender tells, and asks, the producer it belongs to."""
+    """What a sender reports to, and asks, the pool that it belongs to."""
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -85,16 +86,6 @@ class SenderOwner(Protocol):
     ) -> None:
         """An attempt failed."""
 
-    def broke(self, queued: QueuedBatch, where: str, error: Exception) -> None:
-        """A bug came up where the batch was sent, or answered: it fails."""
-
-    def queue_broke(self, queue: PartitionQueue, where: str, error: Exception) -> None:
-        """A bug came up where a queue was asked: all its batches fail."""
-
-    def bug(self, where: str, error: BaseException) -> KafkaError:
-        """Logs a bug; the error for the batches it concerns."""
-        ...
-
     def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
         """No connection to the leader of these."""
 
@@ -116,6 +107,7 @@ class Sender:
     Args:
         node: the broker.
         owner: whose batches these are.
+        bugs: fails the batches that an unexpected exception concerns.
         acks: 0, 1 or -1.
         max_in_flight: requests that the broker may owe an answer for.
         max_request_size: bytes of batches in a request.
@@ -127,6 +119,7 @@ class Sender:
         self,
         node: Node,
         owner: SenderOwner,
+        bugs: Bugs,
         *,
         acks: int,
         max_in_flight: int,
@@ -136,6 +129,7 @@ class Sender:
     ) -> None:
         self.node = node
         self._owner = owner
+        self._bugs = bugs
         self._acks = acks
         self._max_in_flight = max_in_flight
         self._max_request_size = max_request_size
@@ -203,8 +197,8 @@ class Sender:
             await self.node.connection(Purpose.PRODUCE)
         except KafkaError as error:
             self._unreachable(error)
-        except Exception as error:  # noqa: BLE001  logged by bug()
-            self._unreachable(self._owner.bug("connecting", error))
+        except Exception as error:  # noqa: BLE001  logged by note()
+            self._unreachable(self._bugs.note("connecting", error))
         finally:
             self._connecting = False
             self._woken.set()
@@ -253,7 +247,7 @@ class Sender:
             except KafkaError as error:
                 self._all_refused(in_flight, error)  # it cannot be encoded: the batches' matter
                 continue
-            except Exception as error:  # noqa: BLE001  logged by its owner
+            except Exception as error:  # noqa: BLE001  logged by note()
                 self._all_broke(in_flight, "request", error)
                 continue
             self._in_flight += 1
@@ -273,8 +267,8 @@ class Sender:
                 queued = queue.peek(now) if queue.leader == node_id else None
                 if queued is not None and version < FIRST_WITH_ZSTD and self._zstd(queue, version):
                     queued = None
-            except Exception as error:  # noqa: BLE001  logged by its owner
-                self._owner.queue_broke(queue, "peek", error)
+            except Exception as error:  # noqa: BLE001  logged by note()
+                self._bugs.fail_queue(queue, "peek", error)
                 queued = None
             if queued is None:
                 del ready[queue]
@@ -286,8 +280,8 @@ class Sender:
             # the producer id that this batch is to be numbered with.
             try:
                 attempt = queue.launch(queued, node_id)
-            except Exception as error:  # noqa: BLE001  logged by its owner
-                self._owner.broke(queued, "launch", error)
+            except Exception as error:  # noqa: BLE001  logged by note()
+                self._bugs.fail_batch(queued, "launch", error)
                 size -= queued.size
                 del ready[queue]  # offered again, if it has more
                 continue
@@ -337,8 +331,8 @@ class Sender:
                     data = topics[queue.topic] = TopicProduceData(
                         name=queue.topic, topic_id=owner.topic_id(queue.topic), partition_data=[]
                     )
-            except Exception as error:  # noqa: BLE001  logged by its owner
-                owner.broke(queued, "launch", error)
+            except Exception as error:  # noqa: BLE001  logged by note()
+                self._bugs.fail_batch(queued, "launch", error)
                 continue
             sent.append(each)
             data.partition_data.append(PartitionProduceData(index=queue.partition, records=records))
@@ -420,8 +414,8 @@ class Sender:
                     )
                 else:
                     self._take_error(queued, attempt, answer, response)
-            except Exception as bug:  # noqa: BLE001  logged by its owner
-                self._owner.broke(queued, "answer", bug)
+            except Exception as bug:  # noqa: BLE001  logged by note()
+                self._bugs.fail_batch(queued, "answer", bug)
 
     def _take_error(
         self,
@@ -458,12 +452,12 @@ class Sender:
         for queued, attempt in in_flight.launched:
             try:
                 self._owner.refused(queued, attempt, copy_error(error))
-            except Exception as bug:  # noqa: BLE001  logged by its owner
-                self._owner.broke(queued, "answer", bug)
+            except Exception as bug:  # noqa: BLE001  logged by note()
+                self._bugs.fail_batch(queued, "answer", bug)
 
     def _all_broke(self, in_flight: _InFlight, where: str, error: Exception) -> None:
         for queued, _ in in_flight.launched:
-            self._owner.broke(queued, where, error)
+            self._bugs.fail_batch(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
         """Fails what this broker can never take; nothing of it was sent."""

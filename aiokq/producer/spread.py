@@ -5,30 +5,18 @@ Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAcc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aiokq.producer.queue import PartitionQueue
 
-__all__ = ["Spread", "SpreadOwner"]
+__all__ = ["Spread"]
 
 UNIFORM = -1
 """Leaves the choice to the core: any partition that has a leader."""
-
-
-class SpreadOwner(Protocol):
-    """What it wants to know of the producer."""
-
-    def queues_of(self, topic: str) -> Mapping[int, PartitionQueue]:
-        """The topic's queues by partition."""
-        ...
-
-    def stalled(self, node_id: int) -> float:
-        """Seconds since a broker that has something to be sent was last sent anything."""
-        ...
 
 
 class Spread:
@@ -38,20 +26,27 @@ class Spread:
     all partitions of the topic.
 
     Args:
+        queues_of: returns the queues of a topic by partition.
+        stalled: returns the seconds for which a broker has been sent nothing although batches wait.
         availability_timeout: seconds after which a broker that takes nothing is left out; 0 never.
     """
 
     def __init__(
-        self, owner: SpreadOwner, random: random.Random, availability_timeout: float
+        self,
+        queues_of: Callable[[str], Mapping[int, PartitionQueue]],
+        stalled: Callable[[int], float],
+        random: random.Random,
+        availability_timeout: float,
     ) -> None:
-        self._owner = owner
+        self._queues_of = queues_of
+        self._stalled = stalled
         self._random = random
         self._availability_timeout = availability_timeout
 
     def choose(self, topic: str) -> int:
         """The partition whose turn it is, or -1 for any that has a leader."""
         timeout = self._availability_timeout
-        queues = self._owner.queues_of(topic)
+        queues = self._queues_of(topic)
         partitions: list[int] = []
         waiting: list[int] = []
         silent: dict[int, bool] = {}
@@ -61,7 +56,7 @@ class Spread:
                 continue
             if timeout:
                 if leader not in silent:
-                    silent[leader] = self._owner.stalled(leader) > timeout
+                    silent[leader] = self._stalled(leader) > timeout
                 if silent[leader]:
                     continue
             partitions.append(partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aiokq.cluster.events import (
     BrokerUp,
@@ -31,29 +31,14 @@ if TYPE_CHECKING:
     from aiokq.cluster.metadata import TopicInfo
     from aiokq.core.observable_map import Subscription
     from aiokq.fastpath.produce import Accumulator, Batch, Slot
+    from aiokq.producer.batch_completion import BatchCompletion
+    from aiokq.producer.bugs import Bugs
+    from aiokq.producer.partition_queues import PartitionQueues
     from aiokq.producer.queue import PartitionQueue
 
-__all__ = ["Topics", "TopicsOwner"]
+__all__ = ["Topics"]
 
 logger = logging.getLogger("aiokq.producer")
-
-
-class TopicsOwner(Protocol):
-    """The part of Outbox that topics need."""
-
-    def queue(self, topic: str, partition: int) -> PartitionQueue: ...
-
-    def queues(self, topic: str | None = None) -> list[PartitionQueue]: ...
-
-    def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None: ...
-
-    def broker_up(self, node_id: int) -> None: ...
-
-    def give_up(self, batch: Batch, error: KafkaError) -> None: ...
-
-    def bug(self, where: str, error: BaseException, topic: str = "") -> KafkaError: ...
-
-    def used_topics(self) -> set[str]: ...
 
 
 class _Lookup:
@@ -88,7 +73,9 @@ class Topics:
         self,
         engine: ClusterEngine,
         accumulator: Accumulator,
-        outbox: TopicsOwner,
+        queues: PartitionQueues,
+        completion: BatchCompletion,
+        bugs: Bugs,
         timeout: float,
         max_idle: float,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
@@ -96,7 +83,9 @@ class Topics:
         self._max_idle = max_idle
         self._engine = engine
         self._accumulator = accumulator
-        self._outbox = outbox
+        self._queues = queues
+        self._completion = completion
+        self._bugs = bugs
         self._timeout = timeout
         self._spawn = spawn
         self._missing = MissingTopics(engine, timeout, spawn)
@@ -211,7 +200,7 @@ class Topics:
         """
         while True:
             await asyncio.sleep(self._max_idle)
-            used = self._outbox.used_topics() | self._looking.keys()
+            used = self._queues.used_topics() | self._looking.keys()
             idle = self._followed.keys() - used
             self._engine.unwatch(idle)
             for topic in idle:
@@ -238,13 +227,13 @@ class Topics:
                 await self._find(topic)
         except KafkaError as error:
             self._give_up(topic, error)
-        except Exception as error:  # noqa: BLE001  logged by bug()
+        except Exception as error:  # noqa: BLE001  logged by note()
             if isinstance(error, TimeoutError) and lookup.limit.expired():
                 waited = self._engine.now() - lookup.started
                 self._give_up(topic, self._engine.topics.missing_error(topic, waited))
             else:
                 # The other topics go on, and the next record of this one asks again.
-                self._give_up(topic, self._outbox.bug("metadata", error, topic))
+                self._give_up(topic, self._bugs.note("metadata", error, topic))
         finally:
             if lookup.ending is not None:
                 lookup.ending.cancel()
@@ -267,10 +256,9 @@ class Topics:
     def _give_up(self, topic: str, error: KafkaError) -> None:
         error.add_context(topic_partition=topic)
         for batch in self._accumulator.pending(topic):
-            self._outbox.give_up(batch, copy_error(error))
+            self._completion.failed_unqueued(batch, copy_error(error))
         self._accumulator.fail_pending(topic, error)
-        for queue in self._outbox.queues(topic):
-            queue.fail_unsent(error)
+        self._queues.fail_unsent(error, topic)
         text = "records are given up: topic=%s error=%s"
         if isinstance(error, InternalError):
             logger.debug(text, topic, error)  # a bug is in the log already
@@ -283,7 +271,7 @@ class Topics:
             self._engine.watch([topic])
         self._followed[topic] = None  # until the queues know all of it
         for partition in info.partitions.values():
-            self._outbox.leader_moved(
+            self._queues.leader_moved(
                 topic, partition.partition, partition.leader, partition.leader_epoch
             )
         self._set_route(info)
@@ -297,27 +285,27 @@ class Topics:
             )
 
     def _take_slot(self, slot: Slot) -> PartitionQueue:
-        queue = self._outbox.queue(slot.topic, slot.partition)
+        queue = self._queues.queue(slot.topic, slot.partition)
         queue.slot = slot
         return queue
 
     def _changed(self, key: EventKey, event: Event) -> None:
         if isinstance(event, BrokerUp):
-            self._outbox.broker_up(event.node_id)
+            self._queues.broker_up(event.node_id)
             return
         topic = getattr(event, "topic", None)
         if topic not in self._followed:
             return
         info = self._engine.metadata.topics.get(topic)
         if isinstance(event, LeaderChanged):
-            self._outbox.leader_moved(topic, event.partition, event.leader, event.leader_epoch)
+            self._queues.leader_moved(topic, event.partition, event.leader, event.leader_epoch)
             if info is not None and (event.leader < 0) != (event.previous_leader < 0):
                 self._set_route(info)
         elif isinstance(event, PartitionRecovered):
-            self._outbox.leader_moved(topic, event.partition, event.leader, event.leader_epoch)
+            self._queues.leader_moved(topic, event.partition, event.leader, event.leader_epoch)
         elif isinstance(event, TopicRecreated | TopicAdded | PartitionsAdded):
             if isinstance(event, TopicRecreated):
-                for queue in self._outbox.queues(topic):
+                for queue in self._queues.of_topic(topic):
                     # The new log knows nothing of this producer: it must not take the second of
                     # two batches in flight without the first.
                     if queue.sequences is not None:
@@ -331,7 +319,7 @@ class Topics:
         """Deleted, perhaps to be created again: what is queued waits for that like new records."""
         logger.warning("topic is gone: topic=%s", topic)
         gone = UnknownTopicOrPartition(f"topic {topic!r} was deleted", topic_partition=topic)
-        for queue in self._outbox.queues(topic):
+        for queue in self._queues.of_topic(topic):
             queue.blocked_by = gone
             queue.leader_moved(-1, -1, 0.0)
         self._followed[topic] = None

@@ -618,7 +618,7 @@ def test_the_owner_was_not_disturbed(owner: tuple[asyncio.Runner, World]):
             return (await world.cluster.fetch(TP, 0)).next_offset > 1
 
     assert runner.run(use())
-    assert world.producer._outbox.delivered_records == 2
+    assert world.producer._delivery.completion.delivered_records == 2
 
 
 def test_every_exception_is_of_the_table():

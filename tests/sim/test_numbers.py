@@ -43,7 +43,7 @@ from aiokq.core.errors import ConfigError
 from aiokq.core.limits import INT16_MAX, INT32_MAX, INT64_MAX, MAX_SECONDS
 from aiokq.core.observable_map import ObservableMap
 from aiokq.core.settings import Settings
-from aiokq.producer import producer as producer_module
+from aiokq.producer import delivery_engine
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.wire import ApiVersionsRequest
 from tests import cores
@@ -574,7 +574,7 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Sim
         guard = module.LoopGuard(options["guard"].require)  # the other core's may be the default
         return module.Accumulator(**{**options, "guard": guard})
 
-    monkeypatch.setattr(producer_module, "Accumulator", accumulator)
+    monkeypatch.setattr(delivery_engine, "Accumulator", accumulator)
     return module
 
 
@@ -610,14 +610,14 @@ def test_a_number_is_taken_to_its_ends_and_refused_past_them(
                 w.topic = f"t{number}"
                 await w.kafka.create_topic(w.topic)
             accepted = w.producer.send_nowait(w.topic, b"before")
-            used = w.producer._accumulator.used_bytes
+            used = w.producer._delivery.accumulator.used_bytes
             # What some take as a text is refused in words of theirs, as a ConfigError.
             errors = ValueError if value in kind.past else (TypeError, ConfigError)
             with pytest.raises(errors) as refused:
                 await _called(call, w, value)
             if type(value) is int and value in kind.past:
                 assert str(value) in str(refused.value)
-            assert w.producer._accumulator.used_bytes == used
+            assert w.producer._delivery.accumulator.used_bytes == used
             assert (await accepted).offset >= 0
         for value in kind.taken:
             try:

@@ -683,7 +683,7 @@ def test_health_is_read_while_another_thread_adds_batches() -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka) as p:
             await p.send("orders", b"v")
-            unfinished: dict[Any, None] = p._outbox._unfinished
+            unfinished: dict[Any, None] = p._delivery._incomplete._batches
 
             class Begun:
                 """A batch; another one is begun while it is looked at."""
@@ -697,7 +697,7 @@ def test_health_is_read_while_another_thread_adds_batches() -> None:
 
             unfinished[Begun()] = None
             try:
-                assert p._outbox.held_up() == {}
+                assert p._delivery._queues.held_up() == {}
             finally:
                 unfinished.clear()
 

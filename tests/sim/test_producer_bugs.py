@@ -19,10 +19,19 @@ import pytest
 import aiokq
 from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition
 from aiokq.fastpath.units import extensions
-from aiokq.producer import outbox, pipeline, queue, sealing, spread, topics
-from aiokq.producer import producer as producer_module
+from aiokq.producer import (
+    delivery_engine,
+    pipeline,
+    queue,
+    sealing,
+    spread,
+    topics,
+)
+from aiokq.producer.batch_completion import BatchCompletion
 from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+from aiokq.producer.partition_queues import PartitionQueues
 from aiokq.producer.producer import Producer
+from aiokq.producer.sender_pool import SenderPool
 from tests import cores
 from tests.sim.producer_world import producer, simulate
 
@@ -55,7 +64,7 @@ Wire = Callable[[Fuse, pytest.MonkeyPatch, SimpleNamespace], dict[str, Any]]
 def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The core that the producer is given."""
     module = cores.core(request.param)
-    monkeypatch.setattr(producer_module, "Accumulator", partial(_accumulator, module))
+    monkeypatch.setattr(delivery_engine, "Accumulator", partial(_accumulator, module))
     return module
 
 
@@ -78,7 +87,7 @@ def _argument(name: str, *, concerns: Callable[..., bool] = lambda *_: True) -> 
 
             return _accumulator(core, **{**options, name: broken})
 
-        patch.setattr(producer_module, "Accumulator", accumulator)
+        patch.setattr(delivery_engine, "Accumulator", accumulator)
         return {}
 
     return wire
@@ -103,7 +112,7 @@ def _clock(method: str) -> Wire:
         def accumulator(**options: Any) -> Any:
             return _accumulator(core, **{**options, "clock": Clock(options["clock"])})
 
-        patch.setattr(producer_module, "Accumulator", accumulator)
+        patch.setattr(delivery_engine, "Accumulator", accumulator)
         return {}
 
     return wire
@@ -205,20 +214,20 @@ CALLS_OUT: dict[str, Wire] = {
 """What the core calls while records are taken and ended, by the text of the call."""
 
 AROUND_THE_CORE: dict[str, Wire] = {
-    "opened": _method(outbox.Outbox, "opened", lambda _, queue, batch: str(queue.topic)),
-    "ready": _method(outbox.Outbox, "ready", lambda _, queue: str(queue.topic)),
-    "schedule": _method(outbox.Outbox, "schedule", lambda _, queue, when: str(queue.topic)),
-    "leader_moved": _method(outbox.Outbox, "leader_moved", lambda _, topic, *rest: str(topic)),
+    "opened": _method(PartitionQueues, "opened", lambda _, queue, batch: str(queue.topic)),
+    "ready": _method(SenderPool, "ready", lambda _, queue: str(queue.topic)),
+    "schedule": _method(PartitionQueues, "schedule", lambda _, queue, when: str(queue.topic)),
+    "leader_moved": _method(PartitionQueues, "leader_moved", lambda _, topic, *rest: str(topic)),
     "peek": _method(queue.PartitionQueue, "peek", lambda queue, now: str(queue.topic)),
     "on_time": _method(queue.PartitionQueue, "on_time", lambda queue, now: str(queue.topic)),
     "launch": _method(queue.PartitionQueue, "launch", lambda queue, *_: str(queue.topic)),
-    "launched": _method(outbox.Outbox, "launched", lambda _, queued, n: str(queued.queue.topic)),
-    "topic_id": _method(outbox.Outbox, "topic_id", lambda _, topic: str(topic)),
-    "answered": _method(
-        outbox.Outbox, "answered", lambda _, queued, *rest: str(queued.queue.topic)
-    ),
+    "launched": _method(SenderPool, "launched", lambda _, queued, n: str(queued.queue.topic)),
+    "topic_id": _method(SenderPool, "topic_id", lambda _, topic: str(topic)),
+    "answered": _method(SenderPool, "answered", lambda _, queued, *rest: str(queued.queue.topic)),
     "delivered": _method(
-        outbox.Outbox, "delivered", lambda _, queued, *rest: str(queued.queue.topic)
+        BatchCompletion,
+        "delivered",
+        lambda _, queued, *rest: str(queued.queue.topic),
     ),
     "compress": _method(sealing, "compress", None, compression_type_by_topic={"bad": "gzip"}),
     "compress outside": _both(
@@ -302,8 +311,8 @@ def test_a_bug_ends_its_own_records_and_no_others(
             async with asyncio.timeout(1):
                 report = await p.close()
         assert report.unsent == 0
-        assert p._accumulator.used_bytes == p._accumulator.waiting == 0
-        assert p._supervisor.failed is None
+        assert p._delivery.accumulator.used_bytes == p._delivery.accumulator.waiting == 0
+        assert p._delivery.supervisor.failed is None
 
     with caplog.at_level(logging.WARNING, "aiokq"):
         simulate(body)
@@ -317,7 +326,7 @@ def test_a_bug_that_comes_with_each_topic_is_logged_once(
     def broken(*args: Any) -> None:
         raise Boom("a bug")
 
-    monkeypatch.setattr(outbox.Outbox, "leader_moved", broken)
+    monkeypatch.setattr(PartitionQueues, "leader_moved", broken)
 
     async def body(world: Any, kafka: Any) -> None:
         for n in range(20):

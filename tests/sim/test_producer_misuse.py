@@ -144,7 +144,7 @@ def test_a_bug_inside_reaches_every_waiter() -> None:
 
         kafka.delays[1] = 1.0
         waiting = await p.enqueue("orders", b"w")
-        p._spawn(broken(), "broken")
+        p._delivery._spawn(broken(), "broken")
         with pytest.raises(Closed, match="a bug"):
             await waiting
         with pytest.raises(Closed):
@@ -286,7 +286,7 @@ def test_a_long_silence_is_one_timer() -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka, linger_ms=0) as p:
             await p.send("orders", b"v")
-            (sender,) = p._outbox._senders.values()
+            (sender,) = p._delivery._senders._senders.values()
             sender.node.throttled(5_000)
             set_before = world.loop.time()
             deliveries = []

@@ -243,9 +243,9 @@ def test_without_hooks_the_native_append_is_bound_directly() -> None:
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka) as plain:
-            assert plain.send_nowait == plain._accumulator.append
+            assert plain.send_nowait == plain._delivery.accumulator.append
         async with producer(world, kafka, key_serializer=str.encode) as hooked:
-            assert hooked.send_nowait != hooked._accumulator.append
+            assert hooked.send_nowait != hooked._delivery.accumulator.append
 
     simulate(body)
 

@@ -11,10 +11,10 @@ import pytest
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import ConnectionLost, KafkaError, RequestTimeout, error_for
 from aiokq.fastpath.produce import Accumulator, Batch, Slot
+from aiokq.producer.batch_split import regroup
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
 from aiokq.producer.queue import PartitionQueue
 from aiokq.producer.queued import QueuedBatch, QueueLimits
-from aiokq.producer.regroup import regroup
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
 
 @dataclass
 class Notes:
-    """The owner of the queue."""
+    """What the queue reports to: its owner, the senders, and who takes the outcomes."""
 
     accumulator: Accumulator
     hurried: bool = False
@@ -91,6 +91,8 @@ class World:
         self.queue = PartitionQueue(
             "orders",
             0,
+            self.notes,
+            self.notes,
             self.notes,
             self.limits,
             Backoff(0.1, 1.0, random.Random(1)),

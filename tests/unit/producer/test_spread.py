@@ -28,7 +28,7 @@ class Owner:
 
 
 def drawn(owner: Owner, timeout: float = 0.0) -> Counter[int]:
-    spread = Spread(owner, random.Random(1), timeout)
+    spread = Spread(owner.queues_of, owner.stalled, random.Random(1), timeout)
     return Counter(spread.choose("orders") for _ in range(4_000))
 
 

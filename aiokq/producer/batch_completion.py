@@ -1,0 +1,118 @@
+"""BatchCompletion: completes, fails and counts batches, and reports their outcomes.
+
+Counters, log, interceptors and the failures that `flush()` raises are updated here and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import InternalError, KafkaError, RequestTimeout
+from aiokq.producer.failures import Failures
+from aiokq.producer.interceptors import BatchInfo, Interceptors, batch_info
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.fastpath.produce import Batch
+    from aiokq.producer.incomplete_batches import IncompleteBatches
+    from aiokq.producer.queued import QueuedBatch
+
+__all__ = ["BatchCompletion"]
+
+logger = logging.getLogger("aiokq.producer")
+
+RETRYING: Final = "records are sent again"
+EXPIRED: Final = "records are given up"
+"""The two kinds of outage in the log."""
+
+
+class BatchCompletion:
+    """Ends batches: their Deliveries get a result or an error, and everyone concerned is notified.
+
+    Attributes:
+        delivered_records: records acknowledged since the start.
+        failed_records: records failed since the start.
+        failures: failed batches that no caller may have observed yet.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, interceptors: Interceptors, incomplete: IncompleteBatches
+    ) -> None:
+        self._clock = engine.environment.clock
+        self._counters = engine.counters
+        self._outages = engine.outages
+        self._interceptors = interceptors
+        self._incomplete = incomplete
+        self.failures = Failures()
+        self.delivered_records = 0
+        self.failed_records = 0
+
+    # hot: once per batch, benchmarks/micro/producer.py
+    def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
+        """Complete a batch that a broker acknowledged."""
+        batch = queued.batch
+        count = batch.count
+        counters = self._counters
+        counters.records_sent += count
+        counters.record_bytes_sent += batch.size
+        counters.batches_sent += 1
+        counters.batch_bytes_sent += queued.size
+        counters.delivery_seconds.observe(self._clock.monotonic() - batch.created)
+        self.delivered_records += count
+        if self._outages.troubled:
+            place = queued.queue.topic_partition
+            self._outages.recovered(RETRYING, place)
+            self._outages.recovered(EXPIRED, place)
+        batch.complete(base_offset, log_append_time_ms)
+        self._incomplete.remove(batch)
+        if self._interceptors:
+            self._interceptors.ack(batch_info(queued, base_offset))
+
+    def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
+        """Fail a batch of a queue for good."""
+        batch = queued.batch
+        if batch.done:
+            self._incomplete.remove(batch)
+            return
+        if isinstance(error, RequestTimeout) and error.origin == "client":
+            # In an outage all batches end like this, one after the other: one log line for all.
+            place = queued.queue.topic_partition
+            self._outages.lost(EXPIRED, place, error, records=batch.count)
+        else:
+            logger.log(
+                # A bug is in the log already.
+                logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
+                "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
+                batch.topic,
+                batch.partition,
+                batch.count,
+                queued.attempts,
+                error,
+            )
+        self._fail(batch, error)
+        if self._interceptors:
+            self._interceptors.error(batch_info(queued), error)
+
+    def failed_unqueued(self, batch: Batch, error: KafkaError) -> None:
+        """Fail a batch that is in no queue: its topic is unknown, or its queue was emptied."""
+        self._fail(batch, error)
+        if self._interceptors:
+            info = BatchInfo(batch.topic, batch.partition, batch.count, batch.size, attempt=0)
+            self._interceptors.error(info, error)
+
+    def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
+        """Count and log an attempt that failed and will be repeated."""
+        self._counters.batches_retried += 1
+        self._counters.retries["Produce"] += 1
+        place = queued.queue.topic_partition
+        where = {"node": queued.node_id, "partition": place}
+        self._outages.failed(RETRYING, queued.node_id, error, where=where, member=place)
+
+    def _fail(self, batch: Batch, error: KafkaError) -> None:
+        self._counters.records_failed += batch.count
+        self.failed_records += batch.count
+        self.failures.add(batch, error)
+        batch.fail(error)
+        self._incomplete.remove(batch)

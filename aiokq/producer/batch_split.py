@@ -1,0 +1,83 @@
+"""Splitting a refused batch: which records go together, their sequence numbers, the new batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.producer.idempotence import advance
+from aiokq.records.compression import NONE, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiokq.fastpath.produce import Accumulator, Batch, Delivery
+    from aiokq.producer.queued import QueuedBatch
+
+__all__ = ["halves", "number_halves", "records_by_error", "regroup"]
+
+HEADER_SIZE = 61
+
+
+def regroup(
+    accumulator: Accumulator, batch: Batch, codec: int, groups: Sequence[Sequence[int]]
+) -> list[Batch]:
+    """Batches of the records at these indexes; the Deliveries of `batch` follow.
+
+    Args:
+        batch: one that was stamped and is not done; it is afterwards.
+        codec: it is compressed with.
+        groups: each record's index in exactly one.
+    """
+    payload = None
+    if codec != NONE:
+        payload = decompress(codec, batch.data[HEADER_SIZE:], batch.size)
+    records = batch.records(payload)
+    created = batch.created
+    accumulator.release(batch)  # its memory is taken by the parts: never counted twice
+    targets: dict[int, Delivery] = {}
+    parts = []
+    for group in groups:
+        part, deliveries = accumulator.new_batch(
+            batch.slot, [records[index] for index in group], created
+        )
+        parts.append(part)
+        targets.update(zip(group, deliveries, strict=True))
+    batch.forward([targets[index] for index in range(len(records))])
+    return parts
+
+
+def halves(count: int) -> list[Sequence[int]]:
+    """Return the record indexes of both halves of a batch."""
+    middle = count // 2
+    return [range(middle), range(middle, count)]
+
+
+def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
+    """Give both halves the sequence numbers of the whole: no batch behind them has to change."""
+    stamp = whole.stamp
+    if stamp is None:
+        return
+    first, second = parts
+    first.stamp = stamp
+    second.stamp = stamp._replace(base_sequence=advance(stamp.base_sequence, first.batch.count))
+    for part in parts:
+        part.uncertain = part.torn = whole.uncertain
+
+
+def records_by_error(
+    count: int, bad_records: Mapping[int, str | None]
+) -> tuple[dict[str | None, list[int]], list[int]]:
+    """Return the indexes of the bad records by message, and those of the others.
+
+    Args:
+        count: number of records in the batch; larger indexes are ignored.
+        bad_records: index and message of each record that the broker refused (KIP-467).
+    """
+    bad: dict[str | None, list[int]] = {}
+    good = []
+    for index in range(count):
+        if index in bad_records:
+            bad.setdefault(bad_records[index], []).append(index)
+        else:
+            good.append(index)
+    return bad, good

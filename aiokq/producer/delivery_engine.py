@@ -1,0 +1,262 @@
+"""DeliveryEngine: all parts of a producer behind its public face, from append to outcome.
+
+It creates the parts and connects them, starts them, and drains and closes them in order. The life
+of the Producer object, its loop and its cluster are producer.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from aiokq.connection.backoff import Backoff
+from aiokq.core.errors import Closed, DeliveryFailed, KafkaError
+from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath.produce import Accumulator, Batch
+from aiokq.producer.batch_completion import BatchCompletion
+from aiokq.producer.bugs import Bugs
+from aiokq.producer.health import ProducerHealth
+from aiokq.producer.idle import IdleWatch
+from aiokq.producer.incomplete_batches import IncompleteBatches
+from aiokq.producer.intake import Intake
+from aiokq.producer.interceptors import Interceptors
+from aiokq.producer.partition_queues import PartitionQueues
+from aiokq.producer.producer_id import ProducerIdSource
+from aiokq.producer.report import CloseReport
+from aiokq.producer.sealing import Sealer
+from aiokq.producer.sender_pool import SenderPool
+from aiokq.producer.spread import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.fastpath import LoopGuard
+    from aiokq.producer.values import ProducerValues
+
+__all__ = ["DeliveryEngine"]
+
+logger = logging.getLogger("aiokq.producer")
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that a producer's tasks may take to end once they are cancelled."""
+
+
+class DeliveryEngine:
+    """Accepts records, delivers them in order per partition, and gives each one its outcome.
+
+    Args:
+        guard: refuses appends on another event loop or in a forked child.
+
+    Attributes:
+        accumulator: the native core: open batches, buffer memory, Deliveries.
+        intake: the ways to append a record.
+        completion: counts of delivered and failed records, and the failures nobody observed.
+        supervisor: owns all tasks of the producer.
+    """
+
+    def __init__(self, settings: ProducerValues, cluster: ClusterEngine, guard: LoopGuard) -> None:
+        environment = cluster.environment
+        self._settings = settings
+        self._cluster = cluster
+        self.accumulator = Accumulator(
+            batch_size=settings.batch_size,
+            buffer_memory=settings.buffer_memory,
+            max_record_bytes=settings.max_request_size,
+            clock=environment.clock,
+            on_unknown_topic=self._unknown_topic,
+            on_room=self._room_freed,
+            on_refused=self._refused,
+            on_bug=self._bug,
+            seed=environment.random.getrandbits(64),
+            ignore_keys=settings.partitioner_ignore_keys,
+            guard=guard,
+        )
+        self.supervisor = Supervisor(
+            f"producer {settings.client_id}", on_failure=self._on_internal_failure
+        )
+        interceptors = Interceptors(settings.interceptors)
+        self._bugs = Bugs()
+        self._linger_watch = IdleWatch()
+        self._incomplete = IncompleteBatches(self._linger_watch.stirred)
+        self.completion = BatchCompletion(cluster, interceptors, self._incomplete)
+        self._ids = self._producer_id_source() if settings.enable_idempotence else None
+        sealer = Sealer(settings, environment.offload, self._spawn)
+        self._senders = SenderPool(settings, cluster, interceptors, sealer, self._bugs, self._spawn)
+        self._queues = PartitionQueues(
+            settings,
+            cluster,
+            self.accumulator,
+            self._senders,
+            self.completion,
+            self._incomplete,
+            self._linger_watch,
+            sealer,
+            self._bugs,
+            self._ids,
+        )
+        if settings.partitioner_adaptive_partitioning_enable:
+            timeout = settings.partitioner_availability_timeout_ms / 1000
+            spread = Spread(
+                self._queues.by_partition, self._senders.stalled, environment.random, timeout
+            )
+            self.accumulator.choose = spread.choose
+        self.intake = Intake(
+            settings,
+            cluster,
+            self.accumulator,
+            self._queues,
+            self.completion,
+            self._bugs,
+            self._spawn,
+        )
+        self._forget_gauges: list[Callable[[], None]] = []
+        self._unsent: dict[TopicPartition, int] = {}
+
+    def start(self) -> None:
+        """Start the tasks on the running loop; the supervisor and the cluster were started."""
+        self.intake.topics.start()
+        self._spawn(self._queues.timers.run(), "timers")
+        if self._settings.linger and not self._settings.lingers_when_awaited:
+            self._linger_watch.start(self._incomplete, self._queues.cut_all)
+        if self._ids is not None:
+            running = self._ids.run(self._queues.offer_all, self._queues.fail_unsent)
+            self._spawn(running, "producer id")
+            self._ids.need()
+        counters = self._cluster.counters
+        self._forget_gauges = [
+            counters.buffered_bytes.add_source(lambda: self.accumulator.used_bytes),
+            counters.buffer_waiters.add_source(lambda: self.accumulator.waiting),
+        ]
+
+    def health(self, *, open_: bool) -> ProducerHealth:
+        """Return the state of the producer.
+
+        Context: any thread.
+
+        Args:
+            open_: whether the producer was started and is not closed.
+        """
+        timeouts = self._settings.timeouts
+        missing = self.intake.topics.missing()
+        held_up = self._queues.held_up()
+        return ProducerHealth(
+            ok=open_ and self.supervisor.failed is None and not missing and not held_up,
+            linger_ms=timeouts.linger_ms,
+            request_timeout_ms=timeouts.request_timeout_ms,
+            delivery_timeout_ms=timeouts.delivery_timeout_ms,
+            max_block_ms=timeouts.max_block_ms,
+            buffered_bytes=self.accumulator.used_bytes,
+            waiting_for_room=self.accumulator.waiting,
+            missing_topics=missing,
+            held_up=held_up,
+        )
+
+    async def flush(self) -> None:
+        """Send without lingering; wait until all records accepted so far have their outcome."""
+        self._queues.hurry()
+        try:
+            await self.intake.topics.settled()
+            await self._incomplete.wait()
+        finally:
+            self._queues.relax()
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse new records and deliver the accepted ones, for at most `timeout` seconds."""
+        self._refuse_records()
+        self._queues.hurry()
+        topics = self.intake.topics
+        topics.hasten()
+        try:
+            async with asyncio.timeout(timeout):
+                while self._incomplete or topics.pending():
+                    await topics.settled()
+                    await self._incomplete.wait()
+        except TimeoutError:
+            logger.error("records are given up: close() had %s s", timeout)
+
+    async def close(self) -> tuple[CloseReport, DeliveryFailed | None]:
+        """Fail what is left and end all tasks.
+
+        Returns:
+            What became of the records, and the failures that nobody observed.
+        """
+        self._refuse_records()
+        self._fail_unsent()
+        for forget in self._forget_gauges:
+            forget()
+        self.intake.topics.close()
+        undelivered = self.completion.failures.take()
+        await self.supervisor.close(CLOSE_TIMEOUT)
+        unsent = sum(self._unsent.values())
+        report = CloseReport(
+            delivered=self.completion.delivered_records,
+            failed=self.completion.failed_records - unsent,
+            unsent=unsent,
+            unsent_by_partition=dict(self._unsent),
+        )
+        return report, undelivered
+
+    # -- inside
+
+    def _refuse_records(self) -> None:
+        self.intake.close(Closed("the producer was closed before it accepted this record"))
+
+    def _fail_unsent(self) -> None:
+        cause = self.supervisor.failed
+        for queued in self._queues.take_all():
+            error = _unsent_error(cause, queued.in_flight or queued.uncertain)
+            error.__cause__ = error.__cause__ or queued.error or queued.queue.blocked_by
+            self._note_unsent(queued.batch)
+            self.completion.failed_unqueued(queued.batch, error)
+        for batch in self.intake.topics.pending():
+            self._note_unsent(batch)
+            error = _unsent_error(cause, written=False)
+            error.__cause__ = error.__cause__ or self.intake.topics.trouble(batch.topic)
+            self.completion.failed_unqueued(batch, error)
+
+    def _note_unsent(self, batch: Batch) -> None:
+        place = TopicPartition(batch.topic, batch.partition)
+        self._unsent[place] = self._unsent.get(place, 0) + batch.count
+
+    def _on_internal_failure(self, error: BaseException) -> None:
+        """Fail all records, because a task ended with a bug: no caller may wait forever."""
+        self.intake.close(_unsent_error(error, written=False))
+        self._fail_unsent()
+
+    def _producer_id_source(self) -> ProducerIdSource:
+        settings = self._settings
+        backoff = Backoff(
+            settings.retry_backoff_ms / 1000,
+            settings.retry_backoff_max_ms / 1000,
+            self._cluster.environment.random,
+        )
+        return ProducerIdSource(self._cluster, backoff)
+
+    # -- called by the native core
+
+    def _unknown_topic(self, topic: str) -> None:
+        self.intake.topics.unknown(topic)
+
+    def _refused(self, batch: Batch) -> None:
+        assert isinstance(batch.error, KafkaError)
+        self._queues.core_failed(batch, batch.error)
+
+    def _bug(self, where: str, error: Exception) -> KafkaError:
+        return self._bugs.note(where, error)
+
+    def _room_freed(self) -> None:
+        self.intake.room_freed()
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self.supervisor.spawn(coro, name=name)
+
+
+def _unsent_error(cause: BaseException | None, written: bool) -> KafkaError:
+    if cause is not None:
+        error = Closed(f"the producer failed: {cause!r}", may_have_been_written=written)
+        error.__cause__ = cause
+        return error
+    return Closed("the producer was closed before it was delivered", may_have_been_written=written)

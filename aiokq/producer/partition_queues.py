@@ -1,0 +1,238 @@
+"""PartitionQueues: the queue of each partition, and what all queues of a producer share.
+
+The queues share the timers, the linger watch, compression, the producer id, and the order to send
+without lingering (`hurry`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.connection.backoff import Backoff
+from aiokq.producer.batch_split import regroup
+from aiokq.producer.idempotence import Sequences
+from aiokq.producer.queue import PartitionQueue
+from aiokq.producer.queued import QueuedBatch, QueueLimits
+from aiokq.producer.timers import QueueTimers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.core.errors import KafkaError
+    from aiokq.core.types import TopicPartition
+    from aiokq.fastpath.produce import Accumulator, Batch, Delivery
+    from aiokq.producer.batch_builder import BuiltRecord
+    from aiokq.producer.batch_completion import BatchCompletion
+    from aiokq.producer.bugs import Bugs
+    from aiokq.producer.idle import IdleWatch
+    from aiokq.producer.incomplete_batches import IncompleteBatches
+    from aiokq.producer.producer_id import ProducerIdSource
+    from aiokq.producer.sealing import Sealer
+    from aiokq.producer.sender_pool import SenderPool
+    from aiokq.producer.values import ProducerValues
+
+__all__ = ["PartitionQueues"]
+
+
+class PartitionQueues:
+    """All queues of a producer, by topic and partition; a queue stays until the producer closes.
+
+    Args:
+        ids: None without idempotence.
+
+    Attributes:
+        timers: calls the queues when something is due.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerValues,
+        engine: ClusterEngine,
+        accumulator: Accumulator,
+        senders: SenderPool,
+        completion: BatchCompletion,
+        incomplete: IncompleteBatches,
+        linger_watch: IdleWatch,
+        sealer: Sealer,
+        bugs: Bugs,
+        ids: ProducerIdSource | None,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._clock = engine.environment.clock
+        self._accumulator = accumulator
+        self._senders = senders
+        self._completion = completion
+        self._incomplete = incomplete
+        self._linger_watch = linger_watch
+        self._sealer = sealer
+        self._bugs = bugs
+        self._ids = ids
+        self._limits = QueueLimits.of(settings)
+        self._queues: dict[str, dict[int, PartitionQueue]] = {}
+        self._used: set[str] = set()
+        self._hurries = 0
+        self.timers = QueueTimers(self._clock, bugs.fail_queue)
+
+    # -- partitions
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """Return the queue of a partition, creating it if there is none."""
+        queues = self._queues.get(topic)
+        if queues is None:
+            queues = self._queues[topic] = {}
+        queue = queues.get(partition)
+        if queue is None:
+            queue = queues[partition] = PartitionQueue(
+                topic,
+                partition,
+                self,
+                self._senders,
+                self._completion,
+                self._limits,
+                self._backoff(),
+                None if self._ids is None else Sequences(self._ids.identity),
+            )
+        return queue
+
+    def of_topic(self, topic: str) -> list[PartitionQueue]:
+        """Return the queues of a topic."""
+        return list(self._queues.get(topic, {}).values())
+
+    def by_partition(self, topic: str) -> Mapping[int, PartitionQueue]:
+        """Return the queues of a topic by partition."""
+        return self._queues.get(topic, {})
+
+    def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+        """Set the leader of a partition, as metadata names it; -1 for none."""
+        self.queue(topic, partition).leader_moved(leader, leader_epoch, self._clock.monotonic())
+
+    def broker_up(self, node_id: int) -> None:
+        """End the pauses of the partitions that a broker leads: it is known, or answers again."""
+        now = self._clock.monotonic()
+        for queue in self._all():
+            if queue.leader == node_id and queue.blocked_by is not None:
+                queue.leader_moved(node_id, queue.leader_epoch, now)
+
+    def used_topics(self) -> set[str]:
+        """Return the topics with an incomplete batch, or one opened since the last call."""
+        used, self._used = self._used, set()
+        used.update(batch.topic for batch in self._incomplete.copy())
+        return used
+
+    def held_up(self) -> dict[TopicPartition, str]:
+        """Return the partitions whose records could not be delivered so far, with the reason.
+
+        Context: any thread.
+        """
+        return {
+            queue.topic_partition: str(trouble)
+            for queue in self._busy()
+            if (trouble := queue.trouble) is not None
+        }
+
+    # -- all batches
+
+    def put(self, topic: str, partition: int, records: Sequence[BuiltRecord]) -> list[Delivery]:
+        """Append records as a batch of their own, behind the batches of the partition."""
+        queue = self.queue(topic, partition)
+        slot = queue.slot
+        assert slot is not None, "the topic is followed, so its slots are made"
+        now_ms = self._clock.timestamp_ms()
+        stamped = [
+            (key, value, headers, now_ms if timestamp_ms is None else timestamp_ms)
+            for key, value, headers, timestamp_ms in records
+        ]
+        batch, deliveries = self._accumulator.new_batch(slot, stamped)
+        self._used.add(topic)
+        self._incomplete.add(batch)
+        queue.put(batch)
+        return deliveries
+
+    def hurry(self) -> None:
+        """Send batches without lingering until `relax` was called as often."""
+        self._hurries += 1
+        if self._hurries == 1:
+            self.offer_all()
+
+    def relax(self) -> None:
+        """Undo one `hurry`."""
+        self._hurries -= 1
+
+    def offer_all(self) -> None:
+        """Offer every queue that has something to send to the sender of its leader."""
+        now = self._clock.monotonic()
+        self._bugs.call_each(self._busy(), "offer", lambda queue: queue.offer_if_ripe(now))
+
+    def cut_all(self) -> None:
+        """Send all open batches now."""
+        self._bugs.call_each(self._busy(), "cut", lambda queue: queue.cut())
+
+    def fail_unsent(self, error: KafkaError, topic: str | None = None) -> None:
+        """Fail the batches that are not in flight, of one topic or of all."""
+        if topic is None:
+            self._bugs.call_each(self._busy(), "failing", lambda queue: queue.fail_unsent(error))
+            return
+        for queue in self.of_topic(topic):
+            queue.fail_unsent(error)
+
+    def take_all(self) -> list[QueuedBatch]:
+        """Remove and return all batches; the caller fails them."""
+        return [queued for queue in self._all() for queued in queue.take_all()]
+
+    def core_failed(self, batch: Batch, error: KafkaError) -> None:
+        """Fail a batch that the native core refused; a queue may hold it."""
+        queue = self._queues.get(batch.topic, {}).get(batch.partition)
+        if queue is not None:
+            queue.forget(batch)
+        self._completion.failed_unqueued(batch, error)
+
+    # -- QueueOwner
+
+    @property
+    def hurried(self) -> bool:
+        return self._hurries > 0
+
+    def opened(self, queue: PartitionQueue, batch: Batch) -> None:
+        self._used.add(batch.topic)
+        self._incomplete.add(batch)
+        self._linger_watch.stirred()
+
+    def schedule(self, queue: PartitionQueue, when: float) -> None:
+        self.timers.schedule(queue, when)
+
+    def seal(self, queued: QueuedBatch) -> bool:
+        return self._sealer.seal(queued, self._sealed, self._bugs.fail_batch)
+
+    def producer_id_needed(self) -> None:
+        if self._ids is not None:
+            self._ids.need()
+
+    def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
+        self._engine.counters.batches_split += 1
+        codec = self._sealer.codec(queued.queue.topic)
+        batches = regroup(self._accumulator, queued.batch, codec, groups)
+        self._incomplete.replace(queued.batch, batches)
+        return [QueuedBatch(queued.queue, batch, queued.deadline) for batch in batches]
+
+    # -- inside
+
+    def _all(self) -> list[PartitionQueue]:
+        return [queue for queues in self._queues.values() for queue in queues.values()]
+
+    def _busy(self) -> list[PartitionQueue]:
+        """Return the queues that have incomplete batches. Context: any thread."""
+        places = dict.fromkeys((batch.topic, batch.partition) for batch in self._incomplete.copy())
+        return [self._queues[topic][partition] for topic, partition in places]
+
+    def _sealed(self, queued: QueuedBatch) -> None:
+        queued.queue.offer_if_ripe(self._clock.monotonic())
+
+    def _backoff(self) -> Backoff:
+        settings = self._settings
+        return Backoff(
+            settings.retry_backoff_ms / 1000,
+            settings.retry_backoff_max_ms / 1000,
+            self._engine.environment.random,
+        )

@@ -1,0 +1,171 @@
+"""SenderPool: one Sender per broker; brings queues to the sender of their leader.
+
+It also takes to the queues and to the cluster engine what the senders learn from brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiokq.cluster.metadata import ZERO_ID
+from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
+from aiokq.producer.interceptors import Interceptors, batch_info
+from aiokq.producer.sender import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from uuid import UUID
+
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.reducer_inputs import LeaderHint
+    from aiokq.producer.bugs import Bugs
+    from aiokq.producer.queue import PartitionQueue
+    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.sealing import Sealer
+    from aiokq.producer.values import ProducerValues
+
+__all__ = ["SenderPool"]
+
+
+class SenderPool:
+    """All senders of a producer by node id; a sender is created when its broker is first needed.
+
+    Args:
+        spawn: starts a task that belongs to the producer.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerValues,
+        engine: ClusterEngine,
+        interceptors: Interceptors,
+        sealer: Sealer,
+        bugs: Bugs,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._interceptors = interceptors
+        self._sealer = sealer
+        self._bugs = bugs
+        self._spawn = spawn
+        self._clock = engine.environment.clock
+        self._counters = engine.counters
+        self._senders: dict[int, Sender] = {}
+
+    def stalled(self, node_id: int) -> float:
+        """Return the seconds for which a broker has been sent nothing although batches wait."""
+        sender = self._senders.get(node_id)
+        return 0.0 if sender is None else sender.stalled(self.now())
+
+    # -- QueueSenders
+
+    def ready(self, queue: PartitionQueue) -> None:
+        leader = queue.leader
+        if leader < 0:
+            self._leaderless(queue)
+            return
+        sender = self._senders.get(leader)
+        if sender is None:
+            sender = self._new_sender(leader)
+            if sender is None:
+                self._leaderless(queue)
+                return
+        sender.offer(queue)
+
+    def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
+        self._leader_failed(queue, error, None)
+
+    # -- SenderOwner
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def topic_id(self, topic: str) -> UUID:
+        info = self._engine.metadata.topics.get(topic)
+        return ZERO_ID if info is None else info.topic_id
+
+    def codec(self, topic: str) -> int:
+        return self._sealer.codec(topic)
+
+    # hot: once per batch, benchmarks/micro/producer.py
+    def launched(self, queued: QueuedBatch, attempt: int) -> memoryview:
+        batch = queued.batch
+        if attempt == 1:
+            self._counters.queue_seconds.observe(self._clock.monotonic() - batch.created)
+        if self._interceptors:
+            self._interceptors.batch(batch_info(queued))
+        stamp = queued.stamp
+        return batch.stamp() if stamp is None else batch.stamp(*stamp)
+
+    # hot: once per batch, benchmarks/micro/producer.py
+    def answered(
+        self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
+    ) -> None:
+        queue = queued.queue
+        if queue.blocked_by is not None:
+            self._engine.partition_ok(queue.topic_partition)
+        queue.answered(queued, attempt, base_offset, log_append_time_ms)
+        queue.offer_if_ripe(self._clock.monotonic())
+
+    def refused(
+        self,
+        queued: QueuedBatch,
+        attempt: int,
+        error: KafkaError,
+        bad_records: dict[int, str | None] | None = None,
+        hint: LeaderHint | None = None,
+    ) -> None:
+        queue = queued.queue
+        name = error.name if isinstance(error, BrokerError) else type(error).__name__
+        self._counters.errors[name] += 1
+        if hint is not None:
+            self._leader_failed(queue, error, hint)
+        now = self.now()
+        queue.refused(queued, attempt, error, now, bad_records)
+        queue.offer_if_ripe(now)
+
+    def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
+        self._bugs.call_each(queues, "unreachable", lambda queue: self._unreachable(queue, error))
+
+    # -- inside
+
+    def _unreachable(self, queue: PartitionQueue, error: KafkaError) -> None:
+        queue.blocked_by = error
+        if error.retriable:
+            self._leader_failed(queue, error, None)
+            queue.offer_if_ripe(self.now())
+        else:
+            # Not authorized, or no protocol in common: waiting would not help.
+            queue.fail_unsent(error)
+
+    def _leader_failed(
+        self, queue: PartitionQueue, error: KafkaError, hint: LeaderHint | None
+    ) -> None:
+        self._engine.partition_failed(
+            queue.topic_partition, error, leader_epoch=queue.leader_epoch, hint=hint
+        )
+
+    def _leaderless(self, queue: PartitionQueue) -> None:
+        """Ask the cluster engine for a leader; its event offers the queue again."""
+        if queue.blocked_by is None:
+            queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)
+            self._leader_failed(queue, queue.blocked_by, None)
+
+    def _new_sender(self, node_id: int) -> Sender | None:
+        if node_id not in self._engine.metadata.brokers:
+            return None
+        settings = self._settings
+        sender = Sender(
+            self._engine.node(node_id),
+            self,
+            self._bugs,
+            acks=settings.required_acks,
+            max_in_flight=settings.max_in_flight_requests_per_connection,
+            max_request_size=settings.max_request_size,
+            timeout=settings.produce_request_timeout_ms / 1000,
+            spawn=self._spawn,
+        )
+        self._senders[node_id] = sender
+        self._spawn(sender.run(), f"sender to node {node_id}")
+        return sender
