@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiokq.cli.model_options import Given, with_models
 from aiokq.cli.options import BootstrapServers, ConfigFile
 from aiokq.cli.output import Output
-from aiokq.cli.reading import Reading, Wanted
-from aiokq.cli.records import Format, Parts, formatter, unescaped
+from aiokq.cli.record_options import PrintOptions, ReadOptions
+from aiokq.cli.records import Format, formatter, unescaped
 from aiokq.cli.session import Session
 from aiokq.cli.starts import parse_start
 
@@ -20,44 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["consume"]
 
-Topics = Annotated[
-    list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)
-]
-From = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        "-f",
-        metavar="START",
-        help="Where to start: beginning, end, an offset, -N or a time, see above.",
-    ),
-]
-Partitions = Annotated[
-    list[int] | None,
-    typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition; repeatable."),
-]
-Group = Annotated[
-    str | None,
-    typer.Option(
-        "--group",
-        "-g",
-        metavar="ID",
-        help="Be a member of this group: share the partitions, go on where it is, and commit what "
-        "was printed.",
-        show_default=False,
-    ),
-]
-MaxMessages = Annotated[
-    int | None,
-    typer.Option("--max-messages", "-n", min=1, metavar="N", help="End after so many records."),
-]
-Follow = Annotated[
-    bool,
-    typer.Option(
-        "--follow/--until-end",
-        help="Wait for more records, or end where each partition ended at the start.",
-    ),
-]
 OutputFormat = Annotated[
     Format | None,
     typer.Option(
@@ -71,42 +34,20 @@ OutputFormat = Annotated[
 AsJsonLines = Annotated[
     bool, typer.Option("--json", help="Print a JSON object a line, as --format json does.")
 ]
-Keys = Annotated[bool, typer.Option("--keys", "-k", help="Print keys (text, raw).")]
-Headers = Annotated[bool, typer.Option("--headers", help="Print headers (text).")]
-Timestamps = Annotated[bool, typer.Option("--timestamps", help="Print timestamps, in UTC (text).")]
-Offsets = Annotated[
-    bool, typer.Option("--offsets", help="Print topic, partition and offset (text).")
-]
-Separator = Annotated[
-    str,
-    typer.Option(
-        "--separator",
-        metavar="TEXT",
-        help="Between what is printed of a record (text, raw). Default: a tab.",
-        show_default=False,
-    ),
-]
 ReadCommitted = Annotated[
     bool,
     typer.Option("--read-committed", help="Leave out records of open and aborted transactions."),
 ]
 
 
+@with_models
 def consume(
     ctx: typer.Context,
-    topics: Topics,
-    start: From = "beginning",
-    partitions: Partitions = None,
-    group: Group = None,
-    max_messages: MaxMessages = None,
-    follow: Follow = True,
+    given: Given[ReadOptions],
+    *,
     output_format: OutputFormat = None,
     as_json: AsJsonLines = False,
-    keys: Keys = False,
-    headers: Headers = False,
-    timestamps: Timestamps = False,
-    offsets: Offsets = False,
-    separator: Separator = "\\t",
+    printed: Given[PrintOptions],
     committed: ReadCommitted = False,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
@@ -121,26 +62,21 @@ def consume(
     2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or PT1H for an
     hour ago. With --group, where the group has committed nothing: beginning or end.
     """
+    from aiokq.cli.reading import Reading
+
     session: Session = ctx.obj
-    if partitions and len(set(topics)) > 1:
+    if given["partitions"] and len(given["topics"]) > 1:
         raise typer.BadParameter("--partition goes with one topic: give only one")
-    parts = Parts(keys, headers, timestamps, offsets, unescaped(separator))
+    parts = printed.build(separator=unescaped(printed["separator"]))
     kind = _format(output_format, parts, as_json=as_json)
-    wanted = Wanted(
-        topics=tuple(dict.fromkeys(topics)),
-        partitions=frozenset(partitions or ()),
-        start=parse_start(start, session.now_ms()),
-        limit=max_messages,
-        follow=follow,
-        member=group is not None,
-    )
-    if wanted.member:
+    wanted = given.build(start=parse_start(given["start"], session.now_ms()))
+    if wanted.group is not None:
         _check_member(wanted)
-    shared, own = _settings(bootstrap_servers, config, group, committed=committed)
+    shared, own = _settings(bootstrap_servers, config, wanted.group, committed=committed)
     session.run(Reading(session.cluster(shared), own, wanted, Output(), formatter(kind, parts))())
 
 
-def _format(given: Format | None, parts: Parts, *, as_json: bool) -> Format:
+def _format(given: Format | None, parts: PrintOptions, *, as_json: bool) -> Format:
     if as_json and given not in (None, Format.JSON):
         raise typer.BadParameter(f"--json and --format {given} are two formats: give one of them")
     kind = Format.JSON if as_json else given or Format.TEXT
@@ -152,7 +88,7 @@ def _format(given: Format | None, parts: Parts, *, as_json: bool) -> Format:
     return kind
 
 
-def _check_member(wanted: Wanted) -> None:
+def _check_member(wanted: ReadOptions) -> None:
     if wanted.partitions:
         raise typer.BadParameter("--partition and --group: a group shares out all partitions")
     if not isinstance(wanted.start, str):

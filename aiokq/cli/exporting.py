@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq.cli.output import Json, Output
 from aiokq.cli.session import Session, Terminated
 from aiokq.core.errors import ConfigError
+from aiokq.core.options import flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiokq import Cluster, NewTopic, ProducerSettings
-    from aiokq.spark.exporting.mapping import ExportColumns
+    from aiokq.spark.exporting.columns import ExportColumns
     from aiokq.spark.exporting.run import Exported, ExportProgress
 
 __all__ = ["Exporting"]
-
-FLAGS: Final[Mapping[str, str]] = {
-    "key": "--key-column",
-    "value": "--value-column",
-    "fields": "--value-columns",
-    "headers": "--headers-column",
-    "header_columns": "--header-column",
-    "timestamp": "--timestamp-column",
-    "partition": "--partition-column",
-}
-"""What columns were given as, on the command line."""
 
 
 class Exporting:
@@ -78,7 +68,8 @@ class Exporting:
             self._interrupted(resume)
             raise
         except ColumnError as error:
-            raise ConfigError(f"{FLAGS[error.option]}: {error.problem}") from None
+            typed = flag(type(self._columns), error.option)
+            raise ConfigError(f"{typed}: {error.problem}") from None
         seconds = perf_counter() - started
         if self._out.as_json:
             self._out.json_line(self._document(done, seconds))

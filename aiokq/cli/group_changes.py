@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from aiokq.cli.administering import Administering, administering
 from aiokq.cli.group_moves import print_resets
-from aiokq.cli.group_targets import check_given, named_partitions, offsets_file, target
-from aiokq.cli.options import DryRun, Execute, GroupIds, IfExists, Yes, executing, once
+from aiokq.cli.group_targets import (
+    MoveOptions,
+    check_given,
+    named_partitions,
+    offsets_file,
+    target,
+)
+from aiokq.cli.model_options import Given, with_models
+from aiokq.cli.options import GroupIds, IfExists, Yes, executing, once
 from aiokq.cli.output import Json, Output, error_json
 
 if TYPE_CHECKING:
@@ -39,134 +45,69 @@ Topics = Annotated[
 # -- reset, rewind
 
 
-def _moving(doc: str, *, live: bool) -> Callable[..., None]:
-    """The command that moves a group without members, or one at work: they have one syntax."""
-
-    def command(
-        call: Administering,
-        group_ids: Annotated[
-            list[str] | None,
-            typer.Argument(metavar="[GROUP]...", help="Group ids.", show_default=False),
-        ] = None,
-        all_groups: Annotated[
-            bool, typer.Option("--all-groups", help="All groups of consumers that there are.")
-        ] = False,
-        topics: Topics = None,
-        all_topics: Annotated[
-            bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
-        ] = False,
-        to_earliest: Annotated[
-            bool, typer.Option("--to-earliest", help="To the beginning of each log.")
-        ] = False,
-        to_latest: Annotated[
-            bool, typer.Option("--to-latest", help="To the end of each log.")
-        ] = False,
-        to_current: Annotated[
-            bool,
-            typer.Option("--to-current", help="To what is committed; to the end where nothing is."),
-        ] = False,
-        to_offset: Annotated[
-            int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")
-        ] = None,
-        shift_by: Annotated[
-            int | None,
-            typer.Option("--shift-by", metavar="N", help="By N offsets forward; back if negative."),
-        ] = None,
-        to_datetime: Annotated[
-            str | None,
-            typer.Option(
-                "--to-datetime", metavar="TIME", help="To the first record at or after a time."
-            ),
-        ] = None,
-        by_duration: Annotated[
-            str | None,
-            typer.Option(
-                "--by-duration", metavar="PnDTnHnMnS", help="To the first record so long ago."
-            ),
-        ] = None,
-        from_file: Annotated[
-            Path | None,
-            typer.Option(
-                "--from-file",
-                metavar="FILE",
-                help="To the offsets in a file: topic,partition,offset a line.",
-            ),
-        ] = None,
-        export: Annotated[
-            bool,
-            typer.Option(
-                "--export", help="Print the new offsets as lines for --from-file, not a table."
-            ),
-        ] = False,
-        dry_run: DryRun = False,
-        execute: Execute = False,
-    ) -> None:
-        if bool(group_ids) == all_groups:
-            raise typer.BadParameter("which groups? give either their ids or --all-groups")
-        if export and call.out.as_json:
-            raise typer.BadParameter("--export and --json exclude each other")
-        wanted = once(group_ids or [])
-        where = target(
-            to_earliest=to_earliest,
-            to_latest=to_latest,
-            to_current=to_current,
-            to_offset=to_offset,
-            shift_by=shift_by,
-            to_datetime=to_datetime,
-            by_duration=by_duration,
-            now_ms=call.session.now_ms(),
-        )
-        check_given(where, topics, all_topics=all_topics, from_file=from_file)
-        if from_file is not None and all_groups:
-            raise typer.BadParameter("--from-file is for groups that are named")
-        partitions = named_partitions(topics or []) or None
-        files: dict[str, dict[TopicPartition, ResetToLike]] = {}
-        if from_file is not None:
-            files = {group_id: {**offsets_file(from_file, group_id)} for group_id in wanted}
-        doing = executing(dry_run=dry_run, execute=execute)
-
-        async def move(admin: Admin, group_id: str) -> Resets:
-            to = files[group_id] if where is None else where
-            if live and doing:
-                return await admin.rewind_group(group_id, to, partitions)
-            return await admin.reset_group_offsets(
-                group_id, to, partitions, dry_run=not doing, live=live
-            )
-
-        async def run(admin: Admin) -> None:
-            if all_groups:
-                moved = await _each(call.out, admin, await _consumers(call.out, admin), move)
-            elif len(wanted) > 1:
-                moved = await _each(call.out, admin, wanted, move)
-            else:
-                moved = {wanted[0]: await move(admin, wanted[0])}
-            by_group = all_groups or len(wanted) > 1
-            print_resets(call.out, moved, done=doing, by_group=by_group, export=export)
-
-        call.run(run)
-
-    command.__doc__ = doc
-    return administering(command)
-
-
-_WHERE: Final = """
+@administering
+@with_models
+def reset(call: Administering, given: Given[MoveOptions]) -> None:
+    """Set where a group that has no members goes on.
 
     Say to where, and for what: --topic or --all-topics; a file says both. An offset outside the
     log becomes the end nearest to it.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """
+    _move(call, given.build(), live=False)
 
-reset = _moving("Set where a group that has no members goes on." + _WHERE, live=False)
 
-rewind = _moving(
+@administering
+@with_models
+def rewind(call: Administering, given: Given[MoveOptions]) -> None:
     """Set where a group goes on, also while its members are at work.
 
     They are taken out, the offsets are committed, and they join again, within about a heartbeat
-    interval. What they commit of records that they still hand out meanwhile is refused."""
-    + _WHERE,
-    live=True,
-)
+    interval. What they commit of records that they still hand out meanwhile is refused.
+
+    Say to where, and for what: --topic or --all-topics; a file says both. An offset outside the
+    log becomes the end nearest to it.
+
+    TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
+    """
+    _move(call, given.build(), live=True)
+
+
+def _move(call: Administering, options: MoveOptions, *, live: bool) -> None:
+    """Set the offsets of groups without members, or if `live` also of groups with members."""
+    if bool(options.group_ids) == options.all_groups:
+        raise typer.BadParameter("which groups? give either their ids or --all-groups")
+    if options.export and call.out.as_json:
+        raise typer.BadParameter("--export and --json exclude each other")
+    where = target(options, call.session.now_ms())
+    check_given(options, where)
+    partitions = named_partitions(options.topics) or None
+    files: dict[str, dict[TopicPartition, ResetToLike]] = {}
+    if (path := options.from_file) is not None:
+        files = {group_id: {**offsets_file(path, group_id)} for group_id in options.group_ids}
+    doing = executing(dry_run=options.dry_run, execute=options.execute)
+
+    async def move(admin: Admin, group_id: str) -> Resets:
+        to = files[group_id] if where is None else where
+        if live and doing:
+            return await admin.rewind_group(group_id, to, partitions)
+        return await admin.reset_group_offsets(
+            group_id, to, partitions, dry_run=not doing, live=live
+        )
+
+    async def run(admin: Admin) -> None:
+        wanted = list(options.group_ids)
+        by_group = options.all_groups or len(wanted) > 1
+        if options.all_groups:
+            wanted = await _consumers(call.out, admin)
+        if by_group:
+            moved = await _each(call.out, admin, wanted, move)
+        else:
+            moved = {wanted[0]: await move(admin, wanted[0])}
+        print_resets(call.out, moved, done=doing, by_group=by_group, export=options.export)
+
+    call.run(run)
 
 
 async def _consumers(out: Output, admin: Admin) -> list[str]:

@@ -6,12 +6,14 @@ Option names and the format of the file are those of Kafka's `kafka-consumer-gro
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from aiokq.cli.times import TIME_SYNTAX, parse_time
+from aiokq.core.options import argument, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,47 +21,112 @@ if TYPE_CHECKING:
     from aiokq.admin.group_reset import ResetTo
     from aiokq.core.types import TopicPartition
 
-__all__ = ["check_given", "named_partitions", "offsets_file", "target"]
+__all__ = ["MoveOptions", "check_given", "named_partitions", "offsets_file", "target"]
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
 
 
-def target(
-    *,
-    to_earliest: bool,
-    to_latest: bool,
-    to_current: bool,
-    to_offset: int | None,
-    shift_by: int | None,
-    to_datetime: str | None,
-    by_duration: str | None,
-    now_ms: int,
-) -> ResetTo | None:
-    """The one that was given; None if none was.
+@dataclass(frozen=True)
+class MoveOptions:
+    """Which groups continue where, and for which partitions: of `groups reset` and `rewind`."""
+
+    group_ids: tuple[str, ...] = field(
+        default=(), metadata=argument("[GROUP]...", help="Group ids.")
+    )
+    all_groups: bool = field(
+        default=False,
+        metadata=option("--all-groups", help="All groups of consumers that there are."),
+    )
+    topics: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            "--topic",
+            metavar="TOPIC[:P,...]",
+            help="A topic, or some of its partitions; repeatable.",
+            show_default=False,
+        ),
+    )
+    all_topics: bool = field(
+        default=False,
+        metadata=option("--all-topics", help="All partitions that the group has committed."),
+    )
+    to_earliest: bool = field(
+        default=False, metadata=option("--to-earliest", help="To the beginning of each log.")
+    )
+    to_latest: bool = field(
+        default=False, metadata=option("--to-latest", help="To the end of each log.")
+    )
+    to_current: bool = field(
+        default=False,
+        metadata=option("--to-current", help="To what is committed; to the end where nothing is."),
+    )
+    to_offset: int | None = field(
+        default=None,
+        metadata=option("--to-offset", minimum=0, metavar="N", help="To this offset."),
+    )
+    shift_by: int | None = field(
+        default=None,
+        metadata=option("--shift-by", metavar="N", help="By N offsets forward; back if negative."),
+    )
+    to_datetime: str | None = field(
+        default=None,
+        metadata=option(
+            "--to-datetime", metavar="TIME", help="To the first record at or after a time."
+        ),
+    )
+    by_duration: str | None = field(
+        default=None,
+        metadata=option(
+            "--by-duration", metavar="PnDTnHnMnS", help="To the first record so long ago."
+        ),
+    )
+    from_file: Path | None = field(
+        default=None,
+        metadata=option(
+            "--from-file",
+            metavar="FILE",
+            help="To the offsets in a file: topic,partition,offset a line.",
+        ),
+    )
+    export: bool = field(
+        default=False,
+        metadata=option(
+            "--export", help="Print the new offsets as lines for --from-file, not a table."
+        ),
+    )
+    dry_run: bool = field(
+        default=False,
+        metadata=option("--dry-run", help="Show what it would do; so it is without --execute."),
+    )
+    execute: bool = field(default=False, metadata=option("--execute", help="Do it."))
+
+
+def target(options: MoveOptions, now_ms: int) -> ResetTo | None:
+    """Return the place that the options name; None if they name none.
 
     Raises:
-        typer.BadParameter: several were given, or one is no time.
+        typer.BadParameter: they name several, or a text is no time.
     """
     from aiokq.admin.group_reset import ResetTo
 
     given: list[ResetTo] = []
-    if to_earliest:
+    if options.to_earliest:
         given.append(ResetTo.earliest())
-    if to_latest:
+    if options.to_latest:
         given.append(ResetTo.latest())
-    if to_current:
+    if options.to_current:
         given.append(ResetTo.current())
-    if to_offset is not None:
-        given.append(ResetTo.offset(to_offset))
-    if shift_by is not None:
-        given.append(ResetTo.shift(shift_by))
-    if to_datetime is not None:
-        given.append(ResetTo.timestamp(parse_time(to_datetime, now_ms)))
-    if by_duration is not None:
-        if by_duration[:1] not in ("P", "p"):
-            raise typer.BadParameter(f"{by_duration!r} is no duration: write PT1H, P7D ...")
-        given.append(ResetTo.timestamp(parse_time(by_duration, now_ms)))
+    if options.to_offset is not None:
+        given.append(ResetTo.offset(options.to_offset))
+    if options.shift_by is not None:
+        given.append(ResetTo.shift(options.shift_by))
+    if options.to_datetime is not None:
+        given.append(ResetTo.timestamp(parse_time(options.to_datetime, now_ms)))
+    if (duration := options.by_duration) is not None:
+        if duration[:1] not in ("P", "p"):
+            raise typer.BadParameter(f"{duration!r} is no duration: write PT1H, P7D ...")
+        given.append(ResetTo.timestamp(parse_time(duration, now_ms)))
     if len(given) > 1:
         raise typer.BadParameter(f"{_WHERE_TO}, not several")
     return given[0] if given else None
@@ -71,21 +138,24 @@ _WHERE_TO: Final = (
 )
 
 
-def check_given(
-    where: ResetTo | None, topics: list[str] | None, *, all_topics: bool, from_file: Path | None
-) -> None:
-    """Whether what was given says one thing, and all of it.
+def check_given(options: MoveOptions, where: ResetTo | None) -> None:
+    """Check that the options name one place, and the partitions that it is for.
+
+    Args:
+        where: what `target` returned.
 
     Raises:
-        typer.BadParameter: it does not.
+        typer.BadParameter: they do not.
     """
-    if from_file is not None:
-        if where is not None or topics or all_topics:
+    if options.from_file is not None:
+        if where is not None or options.topics or options.all_topics:
             raise typer.BadParameter("--from-file says to where and for what: give nothing else")
+        if options.all_groups:
+            raise typer.BadParameter("--from-file is for groups that are named")
         return
     if where is None:
         raise typer.BadParameter(_WHERE_TO)
-    if bool(topics) == all_topics:
+    if bool(options.topics) == options.all_topics:
         raise typer.BadParameter("for what? give either --topic or --all-topics")
 
 

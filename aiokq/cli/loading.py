@@ -19,6 +19,7 @@ from aiokq.cli.session import Terminated
 from aiokq.cli.settings import client_settings
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.core.errors import ConfigError, KafkaError
+from aiokq.core.options import flag
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,13 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["Loading", "document", "kafka_options", "refused"]
 
 FLAGS: Final[Mapping[str, str]] = {
-    "topics": "TOPIC",
-    "starting": "--from",
     "starting_timestamp_ms": "--from",
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Options of a load that are called otherwise on the command line."""
+"""Flags that errors of a load name for options without one, or with two."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
@@ -55,13 +54,15 @@ def refused(*, usage: bool) -> Iterator[None]:
     Args:
         usage: what is refused was given wrong, whatever the world is like.
     """
-    from aiokq.spark.loading.options import OptionError
+    from aiokq.spark.loading.options import LoadOptions, OptionError
 
     try:
         yield
     except OptionError as error:
-        flag = FLAGS.get(error.option, f"--{error.option.replace('_', '-')}")
-        message = _typed(f"{flag}: {error.problem}")
+        # `master` and `conf` are no fields of the options.
+        other = f"--{error.option.replace('_', '-')}"
+        typed = FLAGS.get(error.option) or flag(LoadOptions, error.option) or other
+        message = _typed(f"{typed}: {error.problem}")
         if usage:
             raise typer.BadParameter(message) from None
         raise ConfigError(message) from None

@@ -5,90 +5,23 @@ Its options; the sending itself is sending.py's.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from aiokq.cli.failures import FAILED
-from aiokq.cli.lines import LineFormat
+from aiokq.cli.model_options import Given, with_models
 from aiokq.cli.options import BootstrapServers, ConfigFile
 from aiokq.cli.output import Output
+from aiokq.cli.record_options import ProduceOptions
 from aiokq.cli.records import unescaped
-from aiokq.cli.sending import Destination, Sending
 from aiokq.cli.session import Session
-from aiokq.cli.tally import Tally
 
 __all__ = ["produce"]
 
-Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)
-]
-KeySeparator = Annotated[
-    str | None,
-    typer.Option(
-        "--key-separator",
-        "-K",
-        metavar="TEXT",
-        help="What stands before it in a line is the key ('\\t' for a tab). "
-        "Default: lines have no key.",
-        show_default=False,
-    ),
-]
-Headers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."
-    ),
-]
-Partition = Annotated[
-    int | None,
-    typer.Option(
-        "--partition",
-        "-p",
-        min=0,
-        metavar="N",
-        help="Where all records go. Default: by key, or evenly without one.",
-        show_default=False,
-    ),
-]
-CompressionType = Annotated[
-    str | None,
-    typer.Option(
-        "--compression-type",
-        "-z",
-        metavar="CODEC",
-        help="none, gzip, snappy, lz4 or zstd. Default: none.",
-        show_default=False,
-    ),
-]
-NullMarker = Annotated[
-    str | None,
-    typer.Option(
-        "--null-marker",
-        metavar="TEXT",
-        help="A key or value that is this text is null; a null value deletes its key in a "
-        "compacted topic.",
-        show_default=False,
-    ),
-]
-Offsets = Annotated[
-    bool, typer.Option("--offsets", help="Print topic-partition@offset of each record.")
-]
-AsJsonLines = Annotated[
-    bool, typer.Option("--json", help="Print the summary, and offsets, as JSON lines.")
-]
 
-
+@with_models
 def produce(
     ctx: typer.Context,
-    topic: Topic,
-    key_separator: KeySeparator = None,
-    headers: Headers = None,
-    partition: Partition = None,
-    compression_type: CompressionType = None,
-    null_marker: NullMarker = None,
-    offsets: Offsets = False,
-    as_json: AsJsonLines = False,
+    given: Given[ProduceOptions],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
@@ -97,25 +30,29 @@ def produce(
     Ends at the end of the input, or by Ctrl-C; what was read until then is delivered first. Lines
     that could not be delivered are named with the cause and what to do, and make the exit code 1.
     """
+    from aiokq.cli.lines import LineFormat
+    from aiokq.cli.sending import Sending
     from aiokq.cli.settings import client_settings, own_settings
+    from aiokq.cli.tally import Tally
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.producer.settings import ProducerSettings
 
     session: Session = ctx.obj
+    options = given.build(headers=tuple(_header(text) for text in given["headers"] or ()))
+    separator, null = options.key_separator, options.null_marker
     lines = LineFormat(
-        separator=None if key_separator is None else unescaped(key_separator).encode(),
-        null=None if null_marker is None else null_marker.encode(),
+        separator=None if separator is None else unescaped(separator).encode(),
+        null=None if null is None else null.encode(),
     )
     if lines.separator == b"":
         raise typer.BadParameter("--key-separator is empty: leave it out, or give a text")
-    destination = Destination(topic, partition, [_header(text) for text in headers or []])
     settings = client_settings(
-        ProducerSettings, bootstrap_servers, config, compression_type=compression_type
+        ProducerSettings, bootstrap_servers, config, compression_type=options.compression_type
     )
     cluster = session.cluster(client_settings(ClusterSettings, bootstrap_servers, config))
-    tally = Tally(topic, Output(as_json=as_json), show_offsets=offsets)
+    tally = Tally(options.topic, Output(as_json=options.as_json), show_offsets=options.offsets)
     try:
-        session.run(Sending(cluster, own_settings(settings), destination, lines, tally)())
+        session.run(Sending(cluster, own_settings(settings), options, lines, tally)())
     finally:
         tally.print_summary()
     raise typer.Exit(FAILED if tally.failed else 0)

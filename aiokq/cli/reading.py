@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.output import Output
-from aiokq.cli.starts import Start, start_offsets
+from aiokq.cli.record_options import ReadOptions
+from aiokq.cli.starts import start_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
     from aiokq.fastpath.consume import Record
 
-__all__ = ["Reading", "Wanted"]
+__all__ = ["Reading"]
 
 PORTION: Final = 500
 """Records that are printed before the position is looked at again."""
@@ -28,27 +28,6 @@ PORTION: Final = 500
 GLANCE: Final = 0.2
 """Seconds after which a reader that waits looks whether the end was reached: offsets that hold
 nothing to hand over (transaction markers, compacted records) move the position silently."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What to read, and when to end.
-
-    Attributes:
-        topics: their names, each once.
-        partitions: of the one topic; empty for all.
-        start: where to begin in each partition.
-        limit: records to print; None for no limit.
-        follow: wait for more, or end where each partition ended at the start.
-        member: of the group in the settings, which says where to go on.
-    """
-
-    topics: tuple[str, ...]
-    partitions: frozenset[int]
-    start: Start
-    limit: int | None
-    follow: bool
-    member: bool = False
 
 
 class Reading:
@@ -64,7 +43,7 @@ class Reading:
         self,
         cluster: Cluster,
         settings: ConsumerSettings,
-        wanted: Wanted,
+        wanted: ReadOptions,
         out: Output,
         line: Callable[[Record], bytes],
     ) -> None:
@@ -74,7 +53,7 @@ class Reading:
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")
         )
-        if wanted.member and wanted.start == "end":
+        if wanted.group is not None and wanted.start == "end":
             self._settings = settings.with_overrides(auto_offset_reset="latest")
         self._wanted = wanted
         self._out = out
@@ -87,7 +66,7 @@ class Reading:
         wanted = self._wanted
         async with self._cluster:
             partitions = await self._partitions()
-            if wanted.member:
+            if wanted.group is not None:
                 async with self._cluster.consumer(
                     *wanted.topics, settings=self._settings
                 ) as member:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.output import Json
+from aiokq.cli.record_options import PrintOptions
 from aiokq.cli.times import time_text
 
 if TYPE_CHECKING:
     from aiokq.fastpath.consume import Record
 
-__all__ = ["Format", "Parts", "formatter", "json_bytes", "record_json", "shown", "unescaped"]
+__all__ = ["Format", "formatter", "json_bytes", "record_json", "shown", "unescaped"]
 
 NULL: Final = "<null>"
 _TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
@@ -33,18 +33,7 @@ class Format(StrEnum):
     """The bytes as they are, and a line feed."""
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What is printed of a record besides its value, in text and raw."""
-
-    keys: bool = False
-    headers: bool = False
-    timestamps: bool = False
-    offsets: bool = False
-    separator: str = "\t"
-
-
-def formatter(kind: Format, parts: Parts) -> Callable[[Record], bytes]:
+def formatter(kind: Format, parts: PrintOptions) -> Callable[[Record], bytes]:
     """What makes the line of a record, line feed included."""
     if kind is Format.JSON:
         return _json_line
@@ -113,7 +102,7 @@ def json_bytes(data: bytes | None) -> Json:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _text_line(record: Record, parts: Parts) -> bytes:
+def _text_line(record: Record, parts: PrintOptions) -> bytes:
     columns = []
     if parts.offsets:
         columns.append(f"{record.topic}-{record.partition}@{record.offset}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.lines import LineFormat, read_lines
 from aiokq.cli.output import OutputClosed
+from aiokq.cli.record_options import ProduceOptions
 from aiokq.cli.tally import Tally
 
 if TYPE_CHECKING:
@@ -17,27 +18,13 @@ if TYPE_CHECKING:
     from aiokq.producer.producer import Producer
     from aiokq.producer.settings import ProducerSettings
 
-__all__ = ["Destination", "Sending"]
+__all__ = ["Sending"]
 
 DRAIN: Final = 10.0
 """Seconds that accepted records have after Ctrl-C."""
 
 PATIENCE: Final = 5.0
 """Seconds without an acknowledgement, while one is due, after which a line says so."""
-
-
-@dataclass(frozen=True)
-class Destination:
-    """Where records go, and what all of them carry.
-
-    Attributes:
-        partition: None: by key, or evenly without one.
-        headers: of every record.
-    """
-
-    topic: str
-    partition: int | None
-    headers: list[tuple[str, bytes]]
 
 
 @dataclass(frozen=True)
@@ -61,13 +48,13 @@ class Sending:
         self,
         cluster: Cluster,
         settings: ProducerSettings,
-        destination: Destination,
+        options: ProduceOptions,
         lines: LineFormat,
         tally: Tally,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._destination = destination
+        self._options = options
         self._lines = lines
         self._tally = tally
         self._pending: deque[_Sent] = deque()
@@ -101,7 +88,7 @@ class Sending:
         """Before the first line, so that a wrong topic is one error and not one per line."""
         from aiokq.core.errors import UnknownTopicOrPartition
 
-        topic, partition = self._destination.topic, self._destination.partition
+        topic, partition = self._options.topic, self._options.partition
         there = await producer.partitions_for(topic)
         if partition is not None and partition not in there:
             raise UnknownTopicOrPartition(
@@ -127,7 +114,7 @@ class Sending:
     async def _accept(self, producer: Producer, number: int, line: bytes) -> None:
         from aiokq.core.errors import RecordTooLarge
 
-        to = self._destination
+        to = self._options
         try:
             key, value = self._lines.record(line)
             delivery = await producer.enqueue(

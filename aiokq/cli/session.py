@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from aiokq.core.clock import SystemClock
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aiokq.admin.client import Admin
     from aiokq.client.cluster import Cluster
     from aiokq.cluster.settings import ClusterSettings
@@ -42,6 +43,8 @@ class Session:
             KeyboardInterrupt, Terminated: `main` was cancelled by Ctrl-C or SIGTERM and has ended.
                 A second Ctrl-C does not wait for that.
         """
+        import asyncio  # here, so that `aiokq --help` does not import it
+
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_until_terminated(main))
 
@@ -72,6 +75,8 @@ class Session:
 
 async def _until_terminated(main: Coroutine[object, object, T]) -> T:
     """`main`, cancelled by SIGTERM as asyncio.Runner does it on SIGINT."""
+    import asyncio
+
     if threading.current_thread() is not threading.main_thread():
         return await main
     task = asyncio.current_task()

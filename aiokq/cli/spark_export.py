@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiokq.cli.model_options import Given, with_models
 from aiokq.cli.options import AsJson, Assignments, BootstrapServers, ConfigFile, assigned
 from aiokq.cli.output import Output
 from aiokq.cli.session import Session
 from aiokq.core.errors import ConfigError
+from aiokq.spark.exporting.columns import ExportColumns
 
 if TYPE_CHECKING:
     from aiokq import NewTopic
 
 __all__ = ["export"]
 
-COLUMNS = "Columns"
 TOPIC = "Topic"
 RUN = "Run"
 
@@ -33,78 +34,6 @@ Sources = Annotated[
 To = Annotated[
     str,
     typer.Option("--to", metavar="TOPIC", help="The topic to write to.", show_default=False),
-]
-KeyColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--key-column",
-        metavar="COLUMN",
-        help="The key: bytes and text as they are, other types as JSON. Default: rows have no key.",
-        rich_help_panel=COLUMNS,
-        show_default=False,
-    ),
-]
-ValueColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--value-column",
-        metavar="COLUMN",
-        help="The value, likewise; null deletes its key in a compacted topic.",
-        rich_help_panel=COLUMNS,
-        show_default=False,
-    ),
-]
-ValueColumns = Annotated[
-    str | None,
-    typer.Option(
-        "--value-columns",
-        metavar="COLUMN,...",
-        help="Instead: the value is the JSON object of these. Default: of all columns.",
-        rich_help_panel=COLUMNS,
-        show_default=False,
-    ),
-]
-Header = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--header-column",
-        "-H",
-        metavar="NAME=COLUMN",
-        help="A header of that name; repeatable. Null is no header.",
-        rich_help_panel=COLUMNS,
-        show_default=False,
-    ),
-]
-HeadersColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--headers-column",
-        metavar="COLUMN",
-        help="All headers: a list of key and value, as Spark's Kafka source has it.",
-        rich_help_panel=COLUMNS,
-        show_default=False,
-    ),
-]
-TimestampColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--timestamp-column",
-        metavar="COLUMN",
-        help="The time of the record: a timestamp, a date, or milliseconds. Default: now. Beware: "
-        "the topic's retention counts from it.",
-        rich_help_panel=COLUMNS,
-        show_default=False,
-    ),
-]
-PartitionColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--partition-column",
-        metavar="COLUMN",
-        help="The number of the partition. Default: by the key.",
-        rich_help_panel=COLUMNS,
-        show_default=False,
-    ),
 ]
 Create = Annotated[
     bool,
@@ -165,17 +94,12 @@ Verify = Annotated[
 ]
 
 
+@with_models
 def export(
     ctx: typer.Context,
     sources: Sources,
     to: To,
-    key_column: KeyColumn = None,
-    value_column: ValueColumn = None,
-    value_columns: ValueColumns = None,
-    header_columns: Header = None,
-    headers_column: HeadersColumn = None,
-    timestamp_column: TimestampColumn = None,
-    partition_column: PartitionColumn = None,
+    given: Given[ExportColumns],
     create: Create = False,
     partitions: Partitions = None,
     replication_factor: ReplicationFactor = None,
@@ -202,18 +126,11 @@ def export(
     from aiokq.cli.settings import client_settings
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.producer.settings import ProducerSettings
-    from aiokq.spark.exporting.mapping import ExportColumns
 
-    if value_column is not None and value_columns is not None:
+    if given["value"] is not None and given["fields"] is not None:
         raise typer.BadParameter("--value-column and --value-columns exclude each other")
-    columns = ExportColumns(
-        key=key_column,
-        value=value_column,
-        fields=_listed(value_columns),
-        headers=headers_column,
-        header_columns=_headers(header_columns),
-        timestamp=timestamp_column,
-        partition=partition_column,
+    columns = given.build(
+        fields=_listed(given["fields"]), header_columns=_headers(given["header_columns"])
     )
     new = _new_topic(to, create, partitions, replication_factor, assignments)
     session: Session = ctx.obj

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aiokq.spark import bridge
     from aiokq.spark.exporting.check import Checked
+    from aiokq.spark.exporting.columns import ExportColumns
     from aiokq.spark.exporting.failures import ExportFailed
-    from aiokq.spark.exporting.mapping import ExportColumns
     from aiokq.spark.exporting.run import Exported, ExportProgress, export
     from aiokq.spark.listener import AiokqProgressListener
     from aiokq.spark.loading.failures import LoadFailed
@@ -54,7 +54,7 @@ _HOMES = {
     "AiokqDataSource": "aiokq.spark.source",
     "AiokqProgressListener": "aiokq.spark.listener",
     "Checked": "aiokq.spark.exporting.check",
-    "ExportColumns": "aiokq.spark.exporting.mapping",
+    "ExportColumns": "aiokq.spark.exporting.columns",
     "ExportFailed": "aiokq.spark.exporting.failures",
     "ExportProgress": "aiokq.spark.exporting.run",
     "Exported": "aiokq.spark.exporting.run",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
 from aiokq.errors import ConfigError
-from aiokq.spark.exporting.mapping import ExportColumns
+from aiokq.spark.exporting.columns import ExportColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

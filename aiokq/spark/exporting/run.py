@@ -28,10 +28,11 @@ from aiokq.errors import (
 )
 from aiokq.spark.exporting.arrived import Arrived, Place, producer_of
 from aiokq.spark.exporting.check import Checked, check
+from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.exporting.failures import ExportFailed
 from aiokq.spark.exporting.files import ParquetFiles, Piece
 from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal, checksum
-from aiokq.spark.exporting.mapping import ExportColumns, Row, rows
+from aiokq.spark.exporting.mapping import Row, rows
 
 __all__ = ["ExportProgress", "Exported", "export"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
+from aiokq.core.options import argument, option
 from aiokq.errors import ConfigError
 
 __all__ = [
@@ -49,72 +50,187 @@ class OptionError(ConfigError):
         self.problem = problem
 
 
+_WHAT: Final = "What to load"
+_VALUES: Final = "Values"
+_FILES: Final = "Files"
+_RUN: Final = "Run"
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What to load, where to, and how.
-
-    Attributes:
-        to: the directory to load to; ``delta://DIR`` is the same with ``format``. It has to be on
-            this machine, or shared by all executors under the same path.
-        topics: to load; or `topics_pattern`.
-        topics_pattern: a regular expression that the whole name matches; topics that are made
-            later belong to it, too.
-        format: of the target.
-        kafka: how to reach the cluster, by Kafka's names, as
-            ``{"bootstrap.servers": "host:9092"}``.
-        starting: where a new load begins: earliest, latest, or offsets as JSON, as in
-            ``{"orders": {"0": 23, "1": -2}}``. One that goes on goes on where it was.
-        starting_timestamp_ms: where a new load begins: with the first record at or after this
-            time. Instead of `starting`.
-        available_now: end when all is loaded that was there at the start. Else it goes on until
-            it is stopped.
-        every: seconds between the beginnings of two batches.
-        records_per_batch: at most so many; about, for each partition has at least one.
-        partition_by: of topic and date (of the record's timestamp, in UTC); directories within
-            each batch.
-        compression: of the files.
-        rows_per_file: at most so many; None for no limit.
-        value_format: what values are. bytes are left as they are; text has to be UTF-8; json and
-            avro need `value_schema`.
-        value_schema: a file with a schema, or a schema in Spark's words (``id bigint, name
-            string``); of json: JSON Schema, Spark's JSON or words; of avro: an Avro schema.
-        confluent_prefix: values begin with the five bytes of a schema registry, which are skipped.
-        headers: load those of records, too.
-        read_committed: leave out records of open and aborted transactions.
-        dead_letter: a directory for records whose values could not be decoded; ``<to>-dead-letter``
-            if not given.
-        checkpoint: the directory of the query's checkpoint; within the target if not given.
-        fail_on_data_loss: whether records that are gone before they were loaded end the load.
-        table: of Iceberg, ``namespace.name``.
-        catalog: properties of an Iceberg catalog; one in SQLite within the target if empty.
+    """What to load, where to, and how; the keywords of `load` and the options of the command.
 
     Raises:
-        OptionError: one is refused, or contradicts another.
+        OptionError: an option is refused, or contradicts another.
     """
 
-    to: str | Path
-    topics: tuple[str, ...] = ()
-    topics_pattern: str | None = None
-    format: LoadFormat | None = None
-    kafka: Mapping[str, str] = field(default_factory=dict)
-    starting: str = "earliest"
+    to: str | Path = field(
+        metadata=option(
+            "--to",
+            metavar="DIR",
+            help="The directory to load to; delta://DIR and iceberg://DIR say the format, too.",
+            show_default=False,
+        )
+    )
+    """It has to be on this machine, or shared by all executors under the same path."""
+    topics: tuple[str, ...] = field(default=(), metadata=argument("TOPIC", help="Names of topics."))
+    topics_pattern: str | None = field(
+        default=None,
+        metadata=option(
+            "--topics-pattern",
+            metavar="REGEX",
+            help="All topics whose whole name matches, later ones too; instead of names.",
+            panel=_WHAT,
+            show_default=False,
+        ),
+    )
+    starting: str = field(
+        default="earliest",
+        metadata=option(
+            "--from",
+            "-f",
+            metavar="START",
+            help="Where a new load begins: beginning, end, a time (see `aiokq consume --help`), or "
+            'offsets as JSON: {"orders": {"0": 23}}. One that goes on goes on where it was.',
+            panel=_WHAT,
+            typed=str,
+            default="beginning",
+        ),
+    )
+    """earliest, latest, or offsets as JSON, as in ``{"orders": {"0": 23, "1": -2}}``."""
     starting_timestamp_ms: int | None = None
-    available_now: bool = False
-    every: float = 10.0
-    records_per_batch: int | None = 1_000_000
-    partition_by: tuple[PartitionColumn, ...] = ()
-    compression: Compression = "zstd"
-    rows_per_file: int | None = None
-    value_format: ValueFormat = "bytes"
-    value_schema: str | Path | None = None
-    confluent_prefix: bool = False
-    headers: bool = False
-    read_committed: bool = False
-    dead_letter: str | Path | None = None
-    checkpoint: str | Path | None = None
-    fail_on_data_loss: bool = True
-    table: str | None = None
-    catalog: Mapping[str, str] = field(default_factory=dict)
+    """Where a new load begins: with the first record at or after this time. Instead of
+    `starting`."""
+    headers: bool = field(
+        default=False, metadata=option("--headers", help="Load headers, too.", panel=_WHAT)
+    )
+    read_committed: bool = field(
+        default=False,
+        metadata=option(
+            "--read-committed",
+            help="Leave out records of open and aborted transactions.",
+            panel=_WHAT,
+        ),
+    )
+    fail_on_data_loss: bool = field(
+        default=True,
+        metadata=option(
+            "--fail-on-data-loss/--skip-lost",
+            help="Whether records that are gone before they were loaded end the load.",
+            panel=_WHAT,
+        ),
+    )
+    format: LoadFormat | None = field(
+        default=None,
+        metadata=option("--format", help="Of the target. Default: parquet.", show_default=False),
+    )
+    value_format: ValueFormat = field(
+        default="bytes",
+        metadata=option("--value-format", help="What values are.", panel=_VALUES),
+    )
+    """bytes are left as they are; text has to be UTF-8; json and avro need `value_schema`."""
+    value_schema: str | Path | None = field(
+        default=None,
+        metadata=option(
+            "--value-schema",
+            metavar="FILE|WORDS",
+            help="Of json: a file with a JSON Schema or Spark's JSON, or words as in 'id bigint, "
+            "name string'; of avro: a file with an Avro schema.",
+            panel=_VALUES,
+            show_default=False,
+        ),
+    )
+    confluent_prefix: bool = field(
+        default=False,
+        metadata=option(
+            "--confluent-prefix",
+            help="Values begin with the five bytes of a schema registry: skip them.",
+            panel=_VALUES,
+        ),
+    )
+    dead_letter: str | Path | None = field(
+        default=None,
+        metadata=option(
+            "--dead-letter",
+            metavar="DIR",
+            help="Where records go whose value cannot be decoded. Default: beside the target, "
+            "DIR-dead-letter.",
+            panel=_VALUES,
+            show_default=False,
+        ),
+    )
+    partition_by: tuple[PartitionColumn, ...] = field(
+        default=(),
+        metadata=option(
+            "--partition-by",
+            metavar="topic,date",
+            help="Directories by topic, by date (UTC), or both.",
+            panel=_FILES,
+            show_default=False,
+            typed=str,
+        ),
+    )
+    """Directories within each batch; the date is that of the record's timestamp."""
+    compression: Compression = field(
+        default="zstd", metadata=option("--compression", help="Of the files.", panel=_FILES)
+    )
+    rows_per_file: int | None = field(
+        default=None,
+        metadata=option("--rows-per-file", metavar="N", help="At most.", panel=_FILES, minimum=1),
+    )
+    table: str | None = field(
+        default=None,
+        metadata=option(
+            "--table",
+            metavar="NAMESPACE.NAME",
+            help="Of Iceberg.",
+            panel=_FILES,
+            show_default=False,
+        ),
+    )
+    catalog: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=option(
+            "--catalog",
+            metavar="NAME=VALUE",
+            help="A property of the Iceberg catalog, name among them; repeatable. Default: SQLite "
+            "in the target.",
+            panel=_FILES,
+            show_default=False,
+            typed=list[str],
+        ),
+    )
+    available_now: bool = field(
+        default=False,
+        metadata=option(
+            "--available-now/--follow",
+            help="End when all is loaded that was there at the start, or go on until Ctrl-C.",
+            panel=_RUN,
+        ),
+    )
+    every: float = field(
+        default=10.0,
+        metadata=option(
+            "--every", metavar="SECONDS", help="From one batch to the next.", panel=_RUN, minimum=0
+        ),
+    )
+    records_per_batch: int | None = field(
+        default=1_000_000,
+        metadata=option("--records-per-batch", metavar="N", help="About.", panel=_RUN, minimum=1),
+    )
+    """At most so many; about, because each partition has at least one."""
+    checkpoint: str | Path | None = field(
+        default=None,
+        metadata=option(
+            "--checkpoint",
+            metavar="DIR",
+            help="Of the query. Default: within the target.",
+            panel=_RUN,
+            show_default=False,
+        ),
+    )
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """How to reach the cluster, by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``."""
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str):
@@ -167,11 +283,11 @@ class LoadOptions:
             )
         if not path or not self.root.name:
             raise OptionError("to", "which directory?")
-        for option in ("checkpoint", "dead_letter"):
-            directory = getattr(self, option)
+        for name in ("checkpoint", "dead_letter"):
+            directory = getattr(self, name)
             if directory is not None and _split(directory)[0] not in ("", "file"):
                 raise OptionError(
-                    option,
+                    name,
                     f"{directory}: a directory is needed, of this machine or shared by all "
                     "executors",
                 )
@@ -191,18 +307,18 @@ class LoadOptions:
     def _check_nested(self) -> None:
         """Whoever reads one of the directories reads nothing of another."""
         given = [
-            (option, _directory(directory))
-            for option in ("checkpoint", "dead_letter")
-            if (directory := getattr(self, option)) is not None
+            (name, _directory(directory))
+            for name in ("checkpoint", "dead_letter")
+            if (directory := getattr(self, name)) is not None
         ]
-        for option, directory in given:
+        for name, directory in given:
             if directory == self.root:
-                raise OptionError(option, f"{directory}: the target needs a directory of its own")
+                raise OptionError(name, f"{directory}: the target needs a directory of its own")
             if directory.is_relative_to(self.root):
-                name = directory.relative_to(self.root).parts[0]
-                if not name.startswith((".", "_")):
+                below = directory.relative_to(self.root).parts[0]
+                if not below.startswith((".", "_")):
                     raise OptionError(
-                        option,
+                        name,
                         f"{directory}: whoever reads the target {self.root} would read it, too; "
                         "give one elsewhere",
                     )

@@ -69,7 +69,7 @@ def test_the_help_needs_none_of_the_client():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     tops, ours = (line.split() for line in done.stderr.splitlines())
-    assert not {"pydantic", "prometheus_client", "pyarrow", "uvloop"} & set(tops)
+    assert not {"asyncio", "pydantic", "prometheus_client", "pyarrow", "uvloop"} & set(tops)
     assert not [m for m in ours if m.startswith(("aiokq.client", "aiokq.cluster", "aiokq.wire"))]
 
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from aiokq.cli.records import Format, Parts, formatter, shown, unescaped
+from aiokq.cli.record_options import PrintOptions
+from aiokq.cli.records import Format, formatter, shown, unescaped
 from aiokq.fastpath.consume import Record
 
 
@@ -41,17 +42,19 @@ def test_bytes_are_shown_without_obeying_them(data: bytes | None, text: str):
 
 def test_text_shows_what_was_asked_for_in_one_order():
     """Columns that move cannot be cut."""
-    line = formatter(Format.TEXT, Parts(True, True, True, True))
+    line = formatter(Format.TEXT, PrintOptions(True, True, True, True))
     assert line(record(headers=(("h", b"1"), ("n", None)))) == (
         b"t-1@5\t2023-11-14T22:13:20.000Z\tk\th=1,n=<null>\tv\n"
     )
     assert line(record(timestamp_ms=-1, key=None)) == b"t-1@5\t-\t<null>\t-\tv\n"
-    assert formatter(Format.TEXT, Parts())(record()) == b"v\n"
+    assert formatter(Format.TEXT, PrintOptions())(record()) == b"v\n"
 
 
 def test_json_has_everything_and_one_line():
     """Bytes that are no text are base64, told apart from a string that looks like it."""
-    line = formatter(Format.JSON, Parts())(record(b"\xff\n", headers=(("h", b"\xff"), ("n", None))))
+    line = formatter(Format.JSON, PrintOptions())(
+        record(b"\xff\n", headers=(("h", b"\xff"), ("n", None)))
+    )
     assert line.count(b"\n") == 1
     assert json.loads(line) == {
         "topic": "t",
@@ -70,14 +73,14 @@ def test_json_has_everything_and_one_line():
 )
 def test_json_names_the_kind_of_time_as_kafka_does(kind: int, name: str):
     """A record from before Kafka 0.10 has no time: "CreateTime" would be made up."""
-    line = formatter(Format.JSON, Parts())(record(timestamp_type=kind))
+    line = formatter(Format.JSON, PrintOptions())(record(timestamp_type=kind))
     assert json.loads(line)["timestamp_type"] == name
 
 
 def test_raw_is_the_bytes():
     """For pipes: nothing escaped, nothing added but the line feed."""
-    assert formatter(Format.RAW, Parts())(record(b"\xff\x00")) == b"\xff\x00\n"
-    assert formatter(Format.RAW, Parts(keys=True, separator=":"))(record(None)) == b"k:\n"
+    assert formatter(Format.RAW, PrintOptions())(record(b"\xff\x00")) == b"\xff\x00\n"
+    assert formatter(Format.RAW, PrintOptions(keys=True, separator=":"))(record(None)) == b"k:\n"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pyarrow import parquet
 
 from aiokq.errors import ConfigError
 from aiokq.spark.exporting import files as files_module
+from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.exporting.files import ParquetFiles
-from aiokq.spark.exporting.mapping import ExportColumns
 
 
 def write(path: Path, first: int, rows: int, row_group_size: int | None = None) -> None:

@@ -1,0 +1,151 @@
+"""Models of the options of `aiokq produce` and `aiokq consume` (aiokq.core.options)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aiokq.cli.starts import Start
+from aiokq.core.options import argument, option
+
+__all__ = ["PrintOptions", "ProduceOptions", "ReadOptions"]
+
+
+@dataclass(frozen=True)
+class ProduceOptions:
+    """How lines become records, and where the records go: options of `aiokq produce`."""
+
+    topic: str = field(metadata=argument("TOPIC", help="Name of the topic."))
+    key_separator: str | None = field(
+        default=None,
+        metadata=option(
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            help="What stands before it in a line is the key ('\\t' for a tab). "
+            "Default: lines have no key.",
+            show_default=False,
+        ),
+    )
+    headers: tuple[tuple[str, bytes], ...] = field(
+        default=(),
+        metadata=option(
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            help="A header of every record; repeatable.",
+            typed=list[str],
+        ),
+    )
+    partition: int | None = field(
+        default=None,
+        metadata=option(
+            "--partition",
+            "-p",
+            minimum=0,
+            metavar="N",
+            help="Where all records go. Default: by key, or evenly without one.",
+            show_default=False,
+        ),
+    )
+    compression_type: str | None = field(
+        default=None,
+        metadata=option(
+            "--compression-type",
+            "-z",
+            metavar="CODEC",
+            help="none, gzip, snappy, lz4 or zstd. Default: none.",
+            show_default=False,
+        ),
+    )
+    null_marker: str | None = field(
+        default=None,
+        metadata=option(
+            "--null-marker",
+            metavar="TEXT",
+            help="A key or value that is this text is null; a null value deletes its key in a "
+            "compacted topic.",
+            show_default=False,
+        ),
+    )
+    offsets: bool = field(
+        default=False,
+        metadata=option("--offsets", help="Print topic-partition@offset of each record."),
+    )
+    as_json: bool = field(
+        default=False,
+        metadata=option("--json", help="Print the summary, and offsets, as JSON lines."),
+    )
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Which records to print, and when to end: options of `aiokq consume`."""
+
+    topics: tuple[str, ...] = field(metadata=argument("TOPIC", help="Names of topics."))
+    start: Start = field(
+        default="beginning",
+        metadata=option(
+            "--from",
+            "-f",
+            metavar="START",
+            help="Where to start: beginning, end, an offset, -N or a time, see above.",
+            typed=str,
+        ),
+    )
+    partitions: frozenset[int] = field(
+        default=frozenset(),
+        metadata=option(
+            "--partition", "-p", minimum=0, metavar="N", help="Only this partition; repeatable."
+        ),
+    )
+    """Partitions of the one topic; empty for all."""
+    group: str | None = field(
+        default=None,
+        metadata=option(
+            "--group",
+            "-g",
+            metavar="ID",
+            help="Be a member of this group: share the partitions, go on where it is, and commit "
+            "what was printed.",
+            show_default=False,
+        ),
+    )
+    limit: int | None = field(
+        default=None,
+        metadata=option(
+            "--max-messages", "-n", minimum=1, metavar="N", help="End after so many records."
+        ),
+    )
+    follow: bool = field(
+        default=True,
+        metadata=option(
+            "--follow/--until-end",
+            help="Wait for more records, or end where each partition ended at the start.",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """Parts of a record to print besides its value, in text and raw: options of `aiokq consume`."""
+
+    keys: bool = field(
+        default=False, metadata=option("--keys", "-k", help="Print keys (text, raw).")
+    )
+    headers: bool = field(default=False, metadata=option("--headers", help="Print headers (text)."))
+    timestamps: bool = field(
+        default=False, metadata=option("--timestamps", help="Print timestamps, in UTC (text).")
+    )
+    offsets: bool = field(
+        default=False,
+        metadata=option("--offsets", help="Print topic, partition and offset (text)."),
+    )
+    separator: str = field(
+        default="\t",
+        metadata=option(
+            "--separator",
+            metavar="TEXT",
+            help="Between what is printed of a record (text, raw). Default: a tab.",
+            show_default=False,
+        ),
+    )

@@ -1,0 +1,232 @@
+"""ExportColumns: which columns of Parquet files become which parts of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.options import option
+from aiokq.errors import ConfigError
+from aiokq.spark.exporting.failures import ColumnError
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["KAFKA_COLUMNS", "ExportColumns"]
+
+KAFKA_COLUMNS: Final = frozenset(
+    ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+)
+"""Columns of Spark's Kafka source, and so of the files that `aiokq spark load` writes."""
+
+PARTITION_DATE: Final = "date"
+"""Column that a load by date adds in names of directories; the record has it as its timestamp."""
+
+_COLUMNS: Final = "Columns"
+
+
+@dataclass(frozen=True)
+class ExportColumns:
+    """The columns that become key, value, headers, timestamp and partition of a record.
+
+    Bytes and text are taken as they are (text as UTF-8), other types as their JSON. `of` chooses
+    what is not given.
+    """
+
+    key: str | None = field(
+        default=None,
+        metadata=option(
+            "--key-column",
+            metavar="COLUMN",
+            help="The key: bytes and text as they are, other types as JSON. Default: rows have no "
+            "key.",
+            panel=_COLUMNS,
+            show_default=False,
+        ),
+    )
+    value: str | None = field(
+        default=None,
+        metadata=option(
+            "--value-column",
+            metavar="COLUMN",
+            help="The value, likewise; null deletes its key in a compacted topic.",
+            panel=_COLUMNS,
+            show_default=False,
+        ),
+    )
+    fields: tuple[str, ...] | None = field(
+        default=None,
+        metadata=option(
+            "--value-columns",
+            metavar="COLUMN,...",
+            help="Instead: the value is the JSON object of these. Default: of all columns.",
+            panel=_COLUMNS,
+            show_default=False,
+            typed=str,
+        ),
+    )
+    """No name: all columns that there are."""
+    headers: str | None = field(
+        default=None,
+        metadata=option(
+            "--headers-column",
+            metavar="COLUMN",
+            help="All headers: a list of key and value, as Spark's Kafka source has it.",
+            panel=_COLUMNS,
+            show_default=False,
+        ),
+    )
+    header_columns: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=option(
+            "--header-column",
+            "-H",
+            metavar="NAME=COLUMN",
+            help="A header of that name; repeatable. Null is no header.",
+            panel=_COLUMNS,
+            show_default=False,
+            typed=list[str],
+            before="headers",
+        ),
+    )
+    timestamp: str | None = field(
+        default=None,
+        metadata=option(
+            "--timestamp-column",
+            metavar="COLUMN",
+            help="The time of the record: a timestamp, a date, or milliseconds. Default: now. "
+            "Beware: the topic's retention counts from it.",
+            panel=_COLUMNS,
+            show_default=False,
+        ),
+    )
+    """A timestamp without a zone is in UTC; milliseconds count from 1970. Null and -1, the value of
+    records without a timestamp, stand for the time of sending."""
+    partition: str | None = field(
+        default=None,
+        metadata=option(
+            "--partition-column",
+            metavar="COLUMN",
+            help="The number of the partition. Default: by the key.",
+            panel=_COLUMNS,
+            show_default=False,
+        ),
+    )
+    """Null: by the key."""
+
+    def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
+        """Complete, for files with these columns.
+
+        Rows of Kafka records (`KAFKA_COLUMNS` and no others, but for the date of a load that is
+        partitioned by it) become what they were: key, value, headers and time. The value of any
+        other row is the JSON of all of its columns.
+
+        Args:
+            constants: those of the names that the files' path has.
+
+        Raises:
+            ConfigError: value and fields are both given.
+        """
+        if self.value is not None and self.fields is not None:
+            raise ConfigError("the value is one column, or the JSON of several: not both")
+        given = self
+        chosen = self.value is not None or self.fields is not None
+        own = set(names) - ({PARTITION_DATE} & set(constants))
+        if not chosen and "value" in names and own <= KAFKA_COLUMNS:
+            there = {name: name for name in names}
+            given = replace(
+                self,
+                value="value",
+                key=self.key or there.get("key"),
+                headers=self.headers or (there.get("headers") if not self.header_columns else None),
+                timestamp=self.timestamp or there.get("timestamp"),
+            )
+        elif not self.fields and self.value is None:
+            given = replace(self, fields=tuple(names))
+        return given
+
+    @property
+    def used(self) -> list[str]:
+        """The columns to read, each once."""
+        return list(dict.fromkeys(name for _, names in self._by_field() for name in names))
+
+    def _by_field(self) -> Iterator[tuple[str, Iterable[str]]]:
+        """The columns that each field names."""
+        for field_name in ("key", "value", "headers", "timestamp", "partition"):
+            name = getattr(self, field_name)
+            yield field_name, () if name is None else (name,)
+        yield "fields", self.fields or ()
+        yield "header_columns", self.header_columns.values()
+
+    def check(self, schema: pa.Schema, file: str, constants: Collection[str] = ()) -> None:
+        """Whether a file has what is needed.
+
+        Args:
+            constants: columns that the file's path has.
+
+        Raises:
+            ConfigError: a column is missing, or of a wrong type; the file and the column are named.
+        """
+        for field_name, names in self._by_field():
+            for name in names:
+                if name not in schema.names and name not in constants:
+                    there = ", ".join([*schema.names, *constants])
+                    raise ColumnError(
+                        field_name, file, f"there is no column {name!r}; there are {there}"
+                    )
+        for what, column, fits, wanted in (
+            ("headers", self.headers, _is_headers, "array<struct<key:string,value:binary>>"),
+            ("timestamp", self.timestamp, _is_time, "timestamp, date or bigint (milliseconds)"),
+            ("partition", self.partition, _is_whole, "a whole number"),
+        ):
+            if column is None:
+                continue
+            kind = schema.field(column).type if column in schema.names else "string (of the path)"
+            if isinstance(kind, str) or not fits(kind):
+                raise ColumnError(
+                    what, file, f"column {column!r} is {kind}; a column of the {what} is {wanted}"
+                )
+
+    def describe(self) -> str:
+        """In words, for who runs it."""
+        if self.value is not None:
+            value = f"value: {self.value}"
+        else:
+            fields = self.fields or ()
+            shown = ", ".join(fields[:4]) + (f" and {len(fields) - 4} more" if fields[4:] else "")
+            value = f"value: JSON of {shown}"
+        parts = [f"key: {self.key or 'none'}", value]
+        if self.headers is not None:
+            parts.append(f"headers: {self.headers}")
+        parts += [f"header {name}: {column}" for name, column in self.header_columns.items()]
+        if self.timestamp is not None:
+            parts.append(f"timestamp: {self.timestamp}")
+        if self.partition is not None:
+            parts.append(f"partition: {self.partition}")
+        return "; ".join(parts)
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
+        return False
+    types = {field.name: field.type for field in kind.value_type}
+    return (
+        set(types) == {"key", "value"}
+        and bool(pa.types.is_string(types["key"]))
+        and bool(pa.types.is_binary(types["value"]))
+    )
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_int64(kind))
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind))
