@@ -124,12 +124,12 @@ if TYPE_CHECKING:
     from aiokq.fastpath.consume import Record
     from aiokq.fastpath.produce import Delivery, RecordColumns, RecordMetadata
     from aiokq.producer.batch_builder import BatchBuilder
+    from aiokq.producer.close_report import CloseReport
     from aiokq.producer.deliveries import Deliveries
     from aiokq.producer.health import ProducerHealth
     from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
     from aiokq.producer.partitioner import Partitioner
     from aiokq.producer.producer import Producer
-    from aiokq.producer.report import CloseReport
     from aiokq.producer.serializers import Serializer
     from aiokq.producer.settings import ProducerSettings
 
@@ -392,7 +392,7 @@ _HOMES = {
     "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],
     "aiokq.producer.partitioner": ["Partitioner"],
     "aiokq.producer.producer": ["Producer"],
-    "aiokq.producer.report": ["CloseReport"],
+    "aiokq.producer.close_report": ["CloseReport"],
     "aiokq.producer.serializers": ["Serializer"],
     "aiokq.producer.settings": ["ProducerSettings"],
 }

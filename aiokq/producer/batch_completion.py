@@ -10,14 +10,14 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import InternalError, KafkaError, RequestTimeout
-from aiokq.producer.failures import Failures
 from aiokq.producer.interceptors import BatchInfo, Interceptors, batch_info
+from aiokq.producer.unobserved_failures import UnobservedFailures
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.fastpath.produce import Batch
     from aiokq.producer.incomplete_batches import IncompleteBatches
-    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.queued_batch import QueuedBatch
 
 __all__ = ["BatchCompletion"]
 
@@ -45,7 +45,7 @@ class BatchCompletion:
         self._outages = engine.outages
         self._interceptors = interceptors
         self._incomplete = incomplete
-        self.failures = Failures()
+        self.failures = UnobservedFailures()
         self.delivered_records = 0
         self.failed_records = 0
 

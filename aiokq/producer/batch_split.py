@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiokq.fastpath.produce import Accumulator, Batch, Delivery
-    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.queued_batch import QueuedBatch
 
 __all__ = ["halves", "number_halves", "records_by_error", "regroup"]
 

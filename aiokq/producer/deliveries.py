@@ -1,4 +1,4 @@
-"""Owns what `send_many` promises; the native core and gathered.py keep it, each in its way."""
+"""Deliveries: what `send_many` and `send_batch` return."""
 
 from __future__ import annotations
 

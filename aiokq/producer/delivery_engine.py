@@ -15,19 +15,19 @@ from aiokq.core.errors import Closed, DeliveryFailed, KafkaError
 from aiokq.core.supervisor import Supervisor
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath.produce import Accumulator, Batch
+from aiokq.producer.adaptive_partitioning import AdaptivePartitioning
 from aiokq.producer.batch_completion import BatchCompletion
-from aiokq.producer.bugs import Bugs
+from aiokq.producer.batch_sealer import BatchSealer
+from aiokq.producer.close_report import CloseReport
 from aiokq.producer.health import ProducerHealth
-from aiokq.producer.idle import IdleWatch
 from aiokq.producer.incomplete_batches import IncompleteBatches
-from aiokq.producer.intake import Intake
 from aiokq.producer.interceptors import Interceptors
+from aiokq.producer.internal_errors import InternalErrors
+from aiokq.producer.linger_watch import LingerWatch
 from aiokq.producer.partition_queues import PartitionQueues
 from aiokq.producer.producer_id import ProducerIdSource
-from aiokq.producer.report import CloseReport
-from aiokq.producer.sealing import Sealer
+from aiokq.producer.record_appender import RecordAppender
 from aiokq.producer.sender_pool import SenderPool
-from aiokq.producer.spread import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -52,7 +52,7 @@ class DeliveryEngine:
 
     Attributes:
         accumulator: the native core: open batches, buffer memory, Deliveries.
-        intake: the ways to append a record.
+        appender: the ways to append a record.
         completion: counts of delivered and failed records, and the failures nobody observed.
         supervisor: owns all tasks of the producer.
     """
@@ -67,7 +67,7 @@ class DeliveryEngine:
             max_record_bytes=settings.max_request_size,
             clock=environment.clock,
             on_unknown_topic=self._unknown_topic,
-            on_room=self._room_freed,
+            on_memory_freed=self._memory_freed,
             on_refused=self._refused,
             on_bug=self._bug,
             seed=environment.random.getrandbits(64),
@@ -78,13 +78,15 @@ class DeliveryEngine:
             f"producer {settings.client_id}", on_failure=self._on_internal_failure
         )
         interceptors = Interceptors(settings.interceptors)
-        self._bugs = Bugs()
-        self._linger_watch = IdleWatch()
-        self._incomplete = IncompleteBatches(self._linger_watch.stirred)
+        self._internal_errors = InternalErrors()
+        self._linger_watch = LingerWatch()
+        self._incomplete = IncompleteBatches(self._linger_watch.changed)
         self.completion = BatchCompletion(cluster, interceptors, self._incomplete)
         self._ids = self._producer_id_source() if settings.enable_idempotence else None
-        sealer = Sealer(settings, environment.offload, self._spawn)
-        self._senders = SenderPool(settings, cluster, interceptors, sealer, self._bugs, self._spawn)
+        sealer = BatchSealer(settings, environment.offload, self._spawn)
+        self._senders = SenderPool(
+            settings, cluster, interceptors, sealer, self._internal_errors, self._spawn
+        )
         self._queues = PartitionQueues(
             settings,
             cluster,
@@ -94,22 +96,22 @@ class DeliveryEngine:
             self._incomplete,
             self._linger_watch,
             sealer,
-            self._bugs,
+            self._internal_errors,
             self._ids,
         )
         if settings.partitioner_adaptive_partitioning_enable:
             timeout = settings.partitioner_availability_timeout_ms / 1000
-            spread = Spread(
+            adaptive = AdaptivePartitioning(
                 self._queues.by_partition, self._senders.stalled, environment.random, timeout
             )
-            self.accumulator.choose = spread.choose
-        self.intake = Intake(
+            self.accumulator.choose = adaptive.choose
+        self.appender = RecordAppender(
             settings,
             cluster,
             self.accumulator,
             self._queues,
             self.completion,
-            self._bugs,
+            self._internal_errors,
             self._spawn,
         )
         self._forget_gauges: list[Callable[[], None]] = []
@@ -117,7 +119,7 @@ class DeliveryEngine:
 
     def start(self) -> None:
         """Start the tasks on the running loop; the supervisor and the cluster were started."""
-        self.intake.topics.start()
+        self.appender.metadata.start()
         self._spawn(self._queues.timers.run(), "timers")
         if self._settings.linger and not self._settings.lingers_when_awaited:
             self._linger_watch.start(self._incomplete, self._queues.cut_all)
@@ -140,7 +142,7 @@ class DeliveryEngine:
             open_: whether the producer was started and is not closed.
         """
         timeouts = self._settings.timeouts
-        missing = self.intake.topics.missing()
+        missing = self.appender.metadata.missing()
         held_up = self._queues.held_up()
         return ProducerHealth(
             ok=open_ and self.supervisor.failed is None and not missing and not held_up,
@@ -158,7 +160,7 @@ class DeliveryEngine:
         """Send without lingering; wait until all records accepted so far have their outcome."""
         self._queues.hurry()
         try:
-            await self.intake.topics.settled()
+            await self.appender.metadata.settled()
             await self._incomplete.wait()
         finally:
             self._queues.relax()
@@ -167,12 +169,12 @@ class DeliveryEngine:
         """Refuse new records and deliver the accepted ones, for at most `timeout` seconds."""
         self._refuse_records()
         self._queues.hurry()
-        topics = self.intake.topics
-        topics.hasten()
+        metadata = self.appender.metadata
+        metadata.hasten()
         try:
             async with asyncio.timeout(timeout):
-                while self._incomplete or topics.pending():
-                    await topics.settled()
+                while self._incomplete or metadata.pending():
+                    await metadata.settled()
                     await self._incomplete.wait()
         except TimeoutError:
             logger.error("records are given up: close() had %s s", timeout)
@@ -187,7 +189,7 @@ class DeliveryEngine:
         self._fail_unsent()
         for forget in self._forget_gauges:
             forget()
-        self.intake.topics.close()
+        self.appender.metadata.close()
         undelivered = self.completion.failures.take()
         await self.supervisor.close(CLOSE_TIMEOUT)
         unsent = sum(self._unsent.values())
@@ -202,7 +204,7 @@ class DeliveryEngine:
     # -- inside
 
     def _refuse_records(self) -> None:
-        self.intake.close(Closed("the producer was closed before it accepted this record"))
+        self.appender.close(Closed("the producer was closed before it accepted this record"))
 
     def _fail_unsent(self) -> None:
         cause = self.supervisor.failed
@@ -211,10 +213,10 @@ class DeliveryEngine:
             error.__cause__ = error.__cause__ or queued.error or queued.queue.blocked_by
             self._note_unsent(queued.batch)
             self.completion.failed_unqueued(queued.batch, error)
-        for batch in self.intake.topics.pending():
+        for batch in self.appender.metadata.pending():
             self._note_unsent(batch)
             error = _unsent_error(cause, written=False)
-            error.__cause__ = error.__cause__ or self.intake.topics.trouble(batch.topic)
+            error.__cause__ = error.__cause__ or self.appender.metadata.trouble(batch.topic)
             self.completion.failed_unqueued(batch, error)
 
     def _note_unsent(self, batch: Batch) -> None:
@@ -223,7 +225,7 @@ class DeliveryEngine:
 
     def _on_internal_failure(self, error: BaseException) -> None:
         """Fail all records, because a task ended with a bug: no caller may wait forever."""
-        self.intake.close(_unsent_error(error, written=False))
+        self.appender.close(_unsent_error(error, written=False))
         self._fail_unsent()
 
     def _producer_id_source(self) -> ProducerIdSource:
@@ -238,17 +240,17 @@ class DeliveryEngine:
     # -- called by the native core
 
     def _unknown_topic(self, topic: str) -> None:
-        self.intake.topics.unknown(topic)
+        self.appender.metadata.unknown(topic)
 
     def _refused(self, batch: Batch) -> None:
         assert isinstance(batch.error, KafkaError)
         self._queues.core_failed(batch, batch.error)
 
     def _bug(self, where: str, error: Exception) -> KafkaError:
-        return self._bugs.note(where, error)
+        return self._internal_errors.report(where, error)
 
-    def _room_freed(self) -> None:
-        self.intake.room_freed()
+    def _memory_freed(self) -> None:
+        self.appender.memory_freed()
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self.supervisor.spawn(coro, name=name)

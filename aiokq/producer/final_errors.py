@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.core.errors import KafkaError, RequestTimeout, copy_error
-from aiokq.producer.outcomes import wrote_nothing
+from aiokq.producer.produce_errors import wrote_nothing
 
 if TYPE_CHECKING:
-    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.queued_batch import QueuedBatch
 
 __all__ = ["final_error", "timed_out"]
 

@@ -1,7 +1,7 @@
 """The idempotent producer's numbers, sans-IO: producer id, epochs, sequences per partition.
 
 It decides; it sends nothing and holds no batches. Who obtains the id is producer_id.py, whose
-batches are numbered is queue.py.
+batches are numbered is partition_queue.py.
 
 Source: KIP-98, KIP-360; Kafka `TransactionManager.java`, `TxnPartitionEntry.java`.
 """

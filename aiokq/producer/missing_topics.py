@@ -1,6 +1,6 @@
 """Owns what is said about a topic that does not exist, and how long close() waits for one.
 
-Who waits for it, and what becomes of the records, is the matter of topics.py.
+Who waits for it, and what becomes of the records, is the matter of producer_metadata.py.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from aiokq.connection.backoff import Backoff
 from aiokq.producer.batch_split import regroup
 from aiokq.producer.idempotence import Sequences
-from aiokq.producer.queue import PartitionQueue
-from aiokq.producer.queued import QueuedBatch, QueueLimits
-from aiokq.producer.timers import QueueTimers
+from aiokq.producer.partition_queue import PartitionQueue
+from aiokq.producer.queue_owner import QueueLimits
+from aiokq.producer.queue_timers import QueueTimers
+from aiokq.producer.queued_batch import QueuedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce import Accumulator, Batch, Delivery
     from aiokq.producer.batch_builder import BuiltRecord
     from aiokq.producer.batch_completion import BatchCompletion
-    from aiokq.producer.bugs import Bugs
-    from aiokq.producer.idle import IdleWatch
+    from aiokq.producer.batch_sealer import BatchSealer
     from aiokq.producer.incomplete_batches import IncompleteBatches
+    from aiokq.producer.internal_errors import InternalErrors
+    from aiokq.producer.linger_watch import LingerWatch
     from aiokq.producer.producer_id import ProducerIdSource
-    from aiokq.producer.sealing import Sealer
     from aiokq.producer.sender_pool import SenderPool
     from aiokq.producer.values import ProducerValues
 
@@ -53,9 +54,9 @@ class PartitionQueues:
         senders: SenderPool,
         completion: BatchCompletion,
         incomplete: IncompleteBatches,
-        linger_watch: IdleWatch,
-        sealer: Sealer,
-        bugs: Bugs,
+        linger_watch: LingerWatch,
+        sealer: BatchSealer,
+        bugs: InternalErrors,
         ids: ProducerIdSource | None,
     ) -> None:
         self._settings = settings
@@ -67,7 +68,7 @@ class PartitionQueues:
         self._incomplete = incomplete
         self._linger_watch = linger_watch
         self._sealer = sealer
-        self._bugs = bugs
+        self._internal_errors = bugs
         self._ids = ids
         self._limits = QueueLimits.of(settings)
         self._queues: dict[str, dict[int, PartitionQueue]] = {}
@@ -163,16 +164,20 @@ class PartitionQueues:
     def offer_all(self) -> None:
         """Offer every queue that has something to send to the sender of its leader."""
         now = self._clock.monotonic()
-        self._bugs.call_each(self._busy(), "offer", lambda queue: queue.offer_if_ripe(now))
+        self._internal_errors.call_each(
+            self._busy(), "offer", lambda queue: queue.offer_if_ripe(now)
+        )
 
     def cut_all(self) -> None:
         """Send all open batches now."""
-        self._bugs.call_each(self._busy(), "cut", lambda queue: queue.cut())
+        self._internal_errors.call_each(self._busy(), "cut", lambda queue: queue.cut())
 
     def fail_unsent(self, error: KafkaError, topic: str | None = None) -> None:
         """Fail the batches that are not in flight, of one topic or of all."""
         if topic is None:
-            self._bugs.call_each(self._busy(), "failing", lambda queue: queue.fail_unsent(error))
+            self._internal_errors.call_each(
+                self._busy(), "failing", lambda queue: queue.fail_unsent(error)
+            )
             return
         for queue in self.of_topic(topic):
             queue.fail_unsent(error)
@@ -197,13 +202,13 @@ class PartitionQueues:
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
         self._used.add(batch.topic)
         self._incomplete.add(batch)
-        self._linger_watch.stirred()
+        self._linger_watch.changed()
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         self.timers.schedule(queue, when)
 
     def seal(self, queued: QueuedBatch) -> bool:
-        return self._sealer.seal(queued, self._sealed, self._bugs.fail_batch)
+        return self._sealer.seal(queued, self._sealed, self._internal_errors.fail_batch)
 
     def producer_id_needed(self) -> None:
         if self._ids is not None:

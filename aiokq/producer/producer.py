@@ -24,11 +24,11 @@ from aiokq.core.errors import (
 from aiokq.core.supervisor import shielded
 from aiokq.fastpath.produce import Delivery, RecordColumns, RecordMetadata
 from aiokq.producer.batch_builder import BatchBuilder
+from aiokq.producer.close_report import CloseReport
 from aiokq.producer.deliveries import Deliveries
 from aiokq.producer.delivery_engine import DeliveryEngine
 from aiokq.producer.health import ProducerHealth
-from aiokq.producer.intake import ManyRecord, SendNowait
-from aiokq.producer.report import CloseReport
+from aiokq.producer.record_appender import ManyRecord, SendNowait
 from aiokq.producer.serializers import Headers
 from aiokq.producer.values import ProducerValues
 
@@ -86,7 +86,7 @@ class Producer:
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         self._binding = LoopBinding("this Producer", on_fork=self._disown)
         self._delivery = DeliveryEngine(self._settings, self._engine, self._binding.guard)
-        self._intake = self._delivery.intake
+        self._appender = self._delivery.appender
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Future[CloseReport] | None = None
         self._undelivered: DeliveryFailed | None = None
@@ -125,7 +125,7 @@ class Producer:
             return  # another task began to start it before this one
         self._loop = asyncio.get_running_loop()
         self._delivery.start()
-        self.send_nowait = self._intake.send_nowait
+        self.send_nowait = self._appender.send_nowait
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
         """Sends what was accepted, then ends; harmless twice and concurrently.
@@ -272,7 +272,7 @@ class Producer:
         try:
             delivery = self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
         except (BufferFull, UnknownTopicOrPartition) as refusal:
-            delivery = await self._intake.append(
+            delivery = await self._appender.append(
                 refusal, topic, value, key, partition, timestamp_ms, headers
             )
         return await delivery
@@ -300,7 +300,7 @@ class Producer:
         try:
             return self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
         except (BufferFull, UnknownTopicOrPartition) as refusal:
-            return await self._intake.append(
+            return await self._appender.append(
                 refusal, topic, value, key, partition, timestamp_ms, headers
             )
 
@@ -325,7 +325,7 @@ class Producer:
             others: as `SendNowait`, before any record was accepted.
         """
         self._check_open()
-        return await self._intake.append_many(topic, records, partition)
+        return await self._appender.append_many(topic, records, partition)
 
     async def send_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
         """Accepts the rows of columns, as of an Arrow batch, waiting for room as often as it takes.
@@ -344,7 +344,7 @@ class Producer:
             others: as `SendNowait`, before any row was accepted.
         """
         self._check_open()
-        return await self._intake.append_columns(topic, columns)
+        return await self._appender.append_columns(topic, columns)
 
     async def flush(self) -> None:
         """Waits until every record accepted so far is delivered or failed; nothing lingers.
@@ -375,7 +375,7 @@ class Producer:
             KafkaError: no right to, an impossible name, no broker that answers.
         """
         self._check_open()
-        info = await self._intake.topics.find(topic)
+        info = await self._appender.metadata.find(topic)
         return set(info.partitions)
 
     def create_batch(self) -> BatchBuilder:
@@ -402,7 +402,7 @@ class Producer:
         batch.close()
         if not len(batch):
             raise ConfigError("the batch is empty: append records to it first")
-        return await self._intake.append_batch(batch, topic, partition)
+        return await self._appender.append_batch(batch, topic, partition)
 
     # -- the end
 

@@ -1,4 +1,4 @@
-"""Sender: one broker's Produce requests, several in flight; which batches there are is queue.py.
+"""Sender: the Produce requests of one broker, several in flight.
 
 One per broker, none waits for another. A request has at most one batch of each partition, and
 max_request_size bytes of batches (one batch goes whatever its size).
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from aiokq.connection.connection import Connection
     from aiokq.connection.node import Node
-    from aiokq.producer.bugs import Bugs
-    from aiokq.producer.queue import PartitionQueue
-    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.internal_errors import InternalErrors
+    from aiokq.producer.partition_queue import PartitionQueue
+    from aiokq.producer.queued_batch import QueuedBatch
 
 __all__ = ["Sender", "SenderOwner"]
 
@@ -119,7 +119,7 @@ class Sender:
         self,
         node: Node,
         owner: SenderOwner,
-        bugs: Bugs,
+        bugs: InternalErrors,
         *,
         acks: int,
         max_in_flight: int,
@@ -129,7 +129,7 @@ class Sender:
     ) -> None:
         self.node = node
         self._owner = owner
-        self._bugs = bugs
+        self._internal_errors = bugs
         self._acks = acks
         self._max_in_flight = max_in_flight
         self._max_request_size = max_request_size
@@ -197,8 +197,8 @@ class Sender:
             await self.node.connection(Purpose.PRODUCE)
         except KafkaError as error:
             self._unreachable(error)
-        except Exception as error:  # noqa: BLE001  logged by note()
-            self._unreachable(self._bugs.note("connecting", error))
+        except Exception as error:  # noqa: BLE001  logged by report()
+            self._unreachable(self._internal_errors.report("connecting", error))
         finally:
             self._connecting = False
             self._woken.set()
@@ -247,7 +247,7 @@ class Sender:
             except KafkaError as error:
                 self._all_refused(in_flight, error)  # it cannot be encoded: the batches' matter
                 continue
-            except Exception as error:  # noqa: BLE001  logged by note()
+            except Exception as error:  # noqa: BLE001  logged by report()
                 self._all_broke(in_flight, "request", error)
                 continue
             self._in_flight += 1
@@ -267,8 +267,8 @@ class Sender:
                 queued = queue.peek(now) if queue.leader == node_id else None
                 if queued is not None and version < FIRST_WITH_ZSTD and self._zstd(queue, version):
                     queued = None
-            except Exception as error:  # noqa: BLE001  logged by note()
-                self._bugs.fail_queue(queue, "peek", error)
+            except Exception as error:  # noqa: BLE001  logged by report()
+                self._internal_errors.fail_queue(queue, "peek", error)
                 queued = None
             if queued is None:
                 del ready[queue]
@@ -280,8 +280,8 @@ class Sender:
             # the producer id that this batch is to be numbered with.
             try:
                 attempt = queue.launch(queued, node_id)
-            except Exception as error:  # noqa: BLE001  logged by note()
-                self._bugs.fail_batch(queued, "launch", error)
+            except Exception as error:  # noqa: BLE001  logged by report()
+                self._internal_errors.fail_batch(queued, "launch", error)
                 size -= queued.size
                 del ready[queue]  # offered again, if it has more
                 continue
@@ -331,8 +331,8 @@ class Sender:
                     data = topics[queue.topic] = TopicProduceData(
                         name=queue.topic, topic_id=owner.topic_id(queue.topic), partition_data=[]
                     )
-            except Exception as error:  # noqa: BLE001  logged by note()
-                self._bugs.fail_batch(queued, "launch", error)
+            except Exception as error:  # noqa: BLE001  logged by report()
+                self._internal_errors.fail_batch(queued, "launch", error)
                 continue
             sent.append(each)
             data.partition_data.append(PartitionProduceData(index=queue.partition, records=records))
@@ -414,8 +414,8 @@ class Sender:
                     )
                 else:
                     self._take_error(queued, attempt, answer, response)
-            except Exception as bug:  # noqa: BLE001  logged by note()
-                self._bugs.fail_batch(queued, "answer", bug)
+            except Exception as bug:  # noqa: BLE001  logged by report()
+                self._internal_errors.fail_batch(queued, "answer", bug)
 
     def _take_error(
         self,
@@ -452,12 +452,12 @@ class Sender:
         for queued, attempt in in_flight.launched:
             try:
                 self._owner.refused(queued, attempt, copy_error(error))
-            except Exception as bug:  # noqa: BLE001  logged by note()
-                self._bugs.fail_batch(queued, "answer", bug)
+            except Exception as bug:  # noqa: BLE001  logged by report()
+                self._internal_errors.fail_batch(queued, "answer", bug)
 
     def _all_broke(self, in_flight: _InFlight, where: str, error: Exception) -> None:
         for queued, _ in in_flight.launched:
-            self._bugs.fail_batch(queued, where, error)
+            self._internal_errors.fail_batch(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
         """Fails what this broker can never take; nothing of it was sent."""

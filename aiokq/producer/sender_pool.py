@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.reducer_inputs import LeaderHint
-    from aiokq.producer.bugs import Bugs
-    from aiokq.producer.queue import PartitionQueue
-    from aiokq.producer.queued import QueuedBatch
-    from aiokq.producer.sealing import Sealer
+    from aiokq.producer.batch_sealer import BatchSealer
+    from aiokq.producer.internal_errors import InternalErrors
+    from aiokq.producer.partition_queue import PartitionQueue
+    from aiokq.producer.queued_batch import QueuedBatch
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["SenderPool"]
@@ -39,15 +39,15 @@ class SenderPool:
         settings: ProducerValues,
         engine: ClusterEngine,
         interceptors: Interceptors,
-        sealer: Sealer,
-        bugs: Bugs,
+        sealer: BatchSealer,
+        bugs: InternalErrors,
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._interceptors = interceptors
         self._sealer = sealer
-        self._bugs = bugs
+        self._internal_errors = bugs
         self._spawn = spawn
         self._clock = engine.environment.clock
         self._counters = engine.counters
@@ -126,7 +126,9 @@ class SenderPool:
         queue.offer_if_ripe(now)
 
     def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
-        self._bugs.call_each(queues, "unreachable", lambda queue: self._unreachable(queue, error))
+        self._internal_errors.call_each(
+            queues, "unreachable", lambda queue: self._unreachable(queue, error)
+        )
 
     # -- inside
 
@@ -159,7 +161,7 @@ class SenderPool:
         sender = Sender(
             self._engine.node(node_id),
             self,
-            self._bugs,
+            self._internal_errors,
             acks=settings.required_acks,
             max_in_flight=settings.max_in_flight_requests_per_connection,
             max_request_size=settings.max_request_size,

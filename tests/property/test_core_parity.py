@@ -113,7 +113,7 @@ class Side:
         self.accumulator = core.Accumulator(
             clock=Clock(),
             on_unknown_topic=lambda topic: self.log.append(("unknown", topic)),
-            on_room=lambda: self.log.append(("room", self.accumulator.used_bytes)),
+            on_memory_freed=lambda: self.log.append(("room", self.accumulator.used_bytes)),
             **options,
         )
         self.accumulator.loop = self.loop

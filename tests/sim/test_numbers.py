@@ -45,6 +45,7 @@ from aiokq.core.observable_map import ObservableMap
 from aiokq.core.settings import Settings
 from aiokq.producer import delivery_engine
 from aiokq.producer.batch_builder import BatchBuilder
+from aiokq.producer.record_appender import SendNowait
 from aiokq.wire import ApiVersionsRequest
 from tests import cores
 from tests.sim.harness.simulation import Simulation, run
@@ -533,7 +534,7 @@ def _arguments() -> set[str]:
             for parameter in parameters:
                 if NUMERIC.search(str(parameter.annotation)):
                     found.add(f"{name}.{method}({parameter.name})")
-    hints = inspect.signature(aiokq.producer.intake.SendNowait.__call__).parameters.values()
+    hints = inspect.signature(SendNowait.__call__).parameters.values()
     found |= {f"Producer.send_nowait({p.name})" for p in hints if NUMERIC.search(str(p.annotation))}
     return found - NOT_SENT
 

@@ -15,7 +15,7 @@ cdef class Accumulator:
     cdef readonly bint ignore_keys
     cdef readonly bint closed
     cdef public object on_unknown_topic
-    cdef public object on_room
+    cdef public object on_memory_freed
     cdef public object on_refused
     cdef public object on_bug
     cdef public object choose

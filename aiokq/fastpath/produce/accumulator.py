@@ -52,9 +52,9 @@ if cython.compiled:
         give_up,
         refused_by,
         report_bug,
+        report_memory_freed,
         set_block,
         tell_refused,
-        tell_room,
     )
     from cython.cimports.aiokq.fastpath.produce._columns import (
         RecordColumns,
@@ -89,9 +89,9 @@ else:
         give_up,
         refused_by,
         report_bug,
+        report_memory_freed,
         set_block,
         tell_refused,
-        tell_room,
     )
     from aiokq.fastpath.produce.columns import (
         RecordColumns,
@@ -133,7 +133,7 @@ class Accumulator:
         clock: None or the system's for the clock in C, else asked for every record.
         on_unknown_topic: called with the topic when a record for a topic without metadata
             begins to wait.
-        on_room: called when memory was freed while `waiting` is above 0.
+        on_memory_freed: called when memory was freed while `waiting` is above 0.
         on_refused: called with a batch that failed here: its records waited for the metadata of
             their topic, and then named a partition that it does not have, or a bug ended it.
         on_bug: called with the name of what the core had called, and an exception that must not
@@ -165,8 +165,8 @@ class Accumulator:
         "loop",
         "max_record_bytes",
         "on_bug",
+        "on_memory_freed",
         "on_refused",
-        "on_room",
         "on_unknown_topic",
         "pool",
         "pool_limit",
@@ -184,7 +184,7 @@ class Accumulator:
         max_record_bytes,
         clock=None,
         on_unknown_topic=None,
-        on_room=None,
+        on_memory_freed=None,
         on_refused=None,
         on_bug=None,
         choose=None,
@@ -201,7 +201,7 @@ class Accumulator:
         self.buffer_memory = buffer_memory
         self.clock = None if clock is None or type(clock) is SystemClock else clock
         self.on_unknown_topic = on_unknown_topic
-        self.on_room = on_room
+        self.on_memory_freed = on_memory_freed
         self.on_refused = on_refused
         self.on_bug = on_bug
         self.choose = choose
@@ -231,7 +231,7 @@ class Accumulator:
     def waiting(self, count):
         self.queued = count
 
-    def room(self, size):
+    def has_memory(self, size):
         """Whether a record of `size` bytes (key, value and headers) fits, in a new batch if
         it must. Waiters do not count: whoever asks is the next of them."""
         return self.used + HEADER_SIZE + RECORD_OVERHEAD + size <= self.buffer_memory
@@ -580,7 +580,7 @@ class Accumulator:
         held.reserved = 0
         self.used -= freed
         if freed and self.queued:
-            tell_room(self)
+            report_memory_freed(self)
 
     def close(self):
         """Refuses records from now on. What was accepted stays until its batch is done."""

@@ -26,7 +26,7 @@ RecordTuple: TypeAlias = (
 @final
 class Accumulator:
     on_unknown_topic: Callable[[str], None] | None
-    on_room: Callable[[], None] | None
+    on_memory_freed: Callable[[], None] | None
     on_refused: Callable[[Batch], None] | None
     on_bug: Callable[[str, Exception], BaseException] | None
     choose: Callable[[str], int] | None
@@ -40,7 +40,7 @@ class Accumulator:
         max_record_bytes: int,
         clock: Clock | None = None,
         on_unknown_topic: Callable[[str], None] | None = None,
-        on_room: Callable[[], None] | None = None,
+        on_memory_freed: Callable[[], None] | None = None,
         on_refused: Callable[[Batch], None] | None = None,
         on_bug: Callable[[str, Exception], BaseException] | None = None,
         choose: Callable[[str], int] | None = None,
@@ -60,7 +60,7 @@ class Accumulator:
     def closed(self) -> bool: ...
     @property
     def used_bytes(self) -> int: ...
-    def room(self, size: int) -> bool: ...
+    def has_memory(self, size: int) -> bool: ...
     def append(
         self,
         topic: str,

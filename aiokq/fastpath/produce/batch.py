@@ -528,7 +528,7 @@ def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> obje
     accumulator.used -= freed
     batch.reserved = size
     if freed > 0 and accumulator.queued:
-        tell_room(accumulator)
+        report_memory_freed(accumulator)
     return None
 
 
@@ -553,7 +553,7 @@ def _finish(batch: Batch, state: cython.int) -> object:
     batch.reserved = 0
     accumulator.used -= freed
     if freed and accumulator.queued:
-        tell_room(accumulator)
+        report_memory_freed(accumulator)
     if live and state != MOVED:
         accumulator.loop.call_soon(Wakes(accumulator.loop, waiting))
     return None
@@ -601,13 +601,13 @@ def tell_refused(batch: Batch) -> object:
 
 
 @cython.cfunc
-def tell_room(accumulator: Accumulator) -> object:
+def report_memory_freed(accumulator: Accumulator) -> object:
     """There is room. What fails here must not keep a batch from its end, which freed it."""
-    if accumulator.on_room is not None:
+    if accumulator.on_memory_freed is not None:
         try:
-            accumulator.on_room()
+            accumulator.on_memory_freed()
         except Exception as error:  # noqa: BLE001  told to the owner
-            report_bug(accumulator, "on_room", error)
+            report_bug(accumulator, "on_memory_freed", error)
     return None
 
 

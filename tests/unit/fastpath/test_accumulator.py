@@ -281,11 +281,11 @@ def test_memory_is_used_to_the_last_chunk(bench: Make) -> None:
 
 
 def test_memory_is_free_before_anybody_is_told(bench: Make) -> None:
-    """on_room() runs when there is room, before any waiter of the batch wakes."""
+    """on_memory_freed() runs when there is room, before any waiter of the batch wakes."""
     made = bench()
     made.append("t", b"v")
     seen: list[int] = []
-    made.accumulator.on_room = lambda: seen.append(made.accumulator.used_bytes)
+    made.accumulator.on_memory_freed = lambda: seen.append(made.accumulator.used_bytes)
     made.opened[0].complete(0)
     assert seen == []  # nobody waits for room
     made.append("t", b"v")
@@ -312,11 +312,11 @@ def test_room_tells_whether_a_record_fits(bench: Make) -> None:
     """What room() grants, append() takes."""
     made = bench(batch_size=1000, buffer_memory=5000, max_record_bytes=5000)
     size = 5000
-    while not made.accumulator.room(size):
+    while not made.accumulator.has_memory(size):
         size -= 1
     assert size > 4800
     made.append("t", b"x" * size)
-    assert not made.accumulator.room(size)
+    assert not made.accumulator.has_memory(size)
 
 
 def test_a_closed_accumulator_refuses_records(bench: Make) -> None:
@@ -531,10 +531,10 @@ def test_what_fails_when_there_is_room_keeps_no_batch_from_its_end(bench: Make) 
         told.append(where)
         return error
 
-    made = bench(1, on_room=broken, on_bug=bug)
+    made = bench(1, on_memory_freed=broken, on_bug=bug)
     delivery = made.append("t", b"v")
     made.accumulator.waiting = 1
     assert made.opened[0].complete(0)
     assert delivery.result().offset == 0
-    assert told == ["on_room"]
+    assert told == ["on_memory_freed"]
     assert made.accumulator.used_bytes == 0

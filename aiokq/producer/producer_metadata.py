@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from aiokq.core.observable_map import Subscription
     from aiokq.fastpath.produce import Accumulator, Batch, Slot
     from aiokq.producer.batch_completion import BatchCompletion
-    from aiokq.producer.bugs import Bugs
+    from aiokq.producer.internal_errors import InternalErrors
+    from aiokq.producer.partition_queue import PartitionQueue
     from aiokq.producer.partition_queues import PartitionQueues
-    from aiokq.producer.queue import PartitionQueue
 
-__all__ = ["Topics"]
+__all__ = ["ProducerMetadata"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -60,7 +60,7 @@ class _Lookup:
         self.ending: asyncio.Task[None] | None = None
 
 
-class Topics:
+class ProducerMetadata:
     """Follows the topics that records were sent to.
 
     Args:
@@ -75,7 +75,7 @@ class Topics:
         accumulator: Accumulator,
         queues: PartitionQueues,
         completion: BatchCompletion,
-        bugs: Bugs,
+        bugs: InternalErrors,
         timeout: float,
         max_idle: float,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
@@ -85,7 +85,7 @@ class Topics:
         self._accumulator = accumulator
         self._queues = queues
         self._completion = completion
-        self._bugs = bugs
+        self._internal_errors = bugs
         self._timeout = timeout
         self._spawn = spawn
         self._missing = MissingTopics(engine, timeout, spawn)
@@ -227,13 +227,13 @@ class Topics:
                 await self._find(topic)
         except KafkaError as error:
             self._give_up(topic, error)
-        except Exception as error:  # noqa: BLE001  logged by note()
+        except Exception as error:  # noqa: BLE001  logged by report()
             if isinstance(error, TimeoutError) and lookup.limit.expired():
                 waited = self._engine.now() - lookup.started
                 self._give_up(topic, self._engine.topics.missing_error(topic, waited))
             else:
                 # The other topics go on, and the next record of this one asks again.
-                self._give_up(topic, self._bugs.note("metadata", error, topic))
+                self._give_up(topic, self._internal_errors.report("metadata", error, topic))
         finally:
             if lookup.ending is not None:
                 lookup.ending.cancel()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiokq.producer.queued import NEVER
-from aiokq.producer.timers import QueueTimers
+from aiokq.producer.queue_owner import NEVER
+from aiokq.producer.queue_timers import QueueTimers
 
 
 class Clock:

@@ -20,17 +20,18 @@ import aiokq
 from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition
 from aiokq.fastpath.units import extensions
 from aiokq.producer import (
+    batch_sealer,
     delivery_engine,
-    pipeline,
-    queue,
-    sealing,
-    spread,
-    topics,
 )
+from aiokq.producer.adaptive_partitioning import AdaptivePartitioning
 from aiokq.producer.batch_completion import BatchCompletion
+from aiokq.producer.batch_sealer import BatchSealer
 from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+from aiokq.producer.partition_queue import PartitionQueue
 from aiokq.producer.partition_queues import PartitionQueues
 from aiokq.producer.producer import Producer
+from aiokq.producer.producer_metadata import ProducerMetadata
+from aiokq.producer.record_hooks import RecordHooks
 from aiokq.producer.sender_pool import SenderPool
 from tests import cores
 from tests.sim.producer_world import producer, simulate
@@ -186,10 +187,10 @@ def _both(*wires: Wire) -> Wire:
     return wire
 
 
-_OPENED = _method(queue.PartitionQueue, "batch_opened", lambda queue, _: str(queue.topic))
+_OPENED = _method(PartitionQueue, "batch_opened", lambda queue, _: str(queue.topic))
 
 EVERYBODYS = {
-    "accumulator.on_room",
+    "accumulator.on_memory_freed",
     "accumulator.clock.monotonic",
     "accumulator.clock.timestamp_ms",
 }
@@ -199,16 +200,16 @@ CALLS_OUT: dict[str, Wire] = {
     "accumulator.on_unknown_topic": _argument(
         "on_unknown_topic", concerns=lambda topic: bool(topic == "bad")
     ),
-    "accumulator.on_room": _argument("on_room"),
+    "accumulator.on_memory_freed": _argument("on_memory_freed"),
     "accumulator.on_refused": _argument("on_refused"),
     "accumulator.on_bug": _both(_argument("on_bug"), _OPENED),
-    "accumulator.choose": _method(spread.Spread, "choose", lambda _, topic: str(topic)),
+    "accumulator.choose": _method(AdaptivePartitioning, "choose", lambda _, topic: str(topic)),
     "accumulator.clock.monotonic": _clock("monotonic"),
     "accumulator.clock.timestamp_ms": _clock("timestamp_ms"),
-    "owner_factory": _method(topics.Topics, "_take_slot", lambda _, slot: str(slot.topic)),
+    "owner_factory": _method(ProducerMetadata, "_take_slot", lambda _, slot: str(slot.topic)),
     "batch.slot.owner.batch_opened": _OPENED,
     "slot.owner.batch_full": _method(
-        queue.PartitionQueue, "batch_full", lambda queue, _: str(queue.topic)
+        PartitionQueue, "batch_full", lambda queue, _: str(queue.topic)
     ),
 }
 """What the core calls while records are taken and ended, by the text of the call."""
@@ -218,9 +219,9 @@ AROUND_THE_CORE: dict[str, Wire] = {
     "ready": _method(SenderPool, "ready", lambda _, queue: str(queue.topic)),
     "schedule": _method(PartitionQueues, "schedule", lambda _, queue, when: str(queue.topic)),
     "leader_moved": _method(PartitionQueues, "leader_moved", lambda _, topic, *rest: str(topic)),
-    "peek": _method(queue.PartitionQueue, "peek", lambda queue, now: str(queue.topic)),
-    "on_time": _method(queue.PartitionQueue, "on_time", lambda queue, now: str(queue.topic)),
-    "launch": _method(queue.PartitionQueue, "launch", lambda queue, *_: str(queue.topic)),
+    "peek": _method(PartitionQueue, "peek", lambda queue, now: str(queue.topic)),
+    "on_time": _method(PartitionQueue, "on_time", lambda queue, now: str(queue.topic)),
+    "launch": _method(PartitionQueue, "launch", lambda queue, *_: str(queue.topic)),
     "launched": _method(SenderPool, "launched", lambda _, queued, n: str(queued.queue.topic)),
     "topic_id": _method(SenderPool, "topic_id", lambda _, topic: str(topic)),
     "answered": _method(SenderPool, "answered", lambda _, queued, *rest: str(queued.queue.topic)),
@@ -229,14 +230,17 @@ AROUND_THE_CORE: dict[str, Wire] = {
         "delivered",
         lambda _, queued, *rest: str(queued.queue.topic),
     ),
-    "compress": _method(sealing, "compress", None, compression_type_by_topic={"bad": "gzip"}),
+    "compress": _method(batch_sealer, "compress", None, compression_type_by_topic={"bad": "gzip"}),
     "compress outside": _both(
-        _method(sealing, "compress", None, compression_type_by_topic={"bad": "gzip"}),
-        lambda fuse, patch, core: patch.setattr(sealing, "GZIP_THRESHOLD", 0) or {},
+        _method(batch_sealer, "compress", None, compression_type_by_topic={"bad": "gzip"}),
+        lambda fuse, patch, core: patch.setattr(batch_sealer, "GZIP_THRESHOLD", 0) or {},
     ),
-    "codec": _method(sealing.Sealer, "codec", lambda _, topic: str(topic)),
+    "codec": _method(BatchSealer, "codec", lambda _, topic: str(topic)),
     "placed": _method(
-        pipeline.Pipeline, "place", lambda _, record: str(record.topic), value_serializer=bytes
+        RecordHooks,
+        "place",
+        lambda _, record: str(record.topic),
+        value_serializer=bytes,
     ),
     "on_enqueue": _hook("on_enqueue"),
     "on_batch": _hook("on_batch"),

@@ -1,4 +1,4 @@
-"""aiokq.producer.sealing: what becomes of a batch that is compressed outside of the loop."""
+"""aiokq.producer.batch_sealer: what becomes of a batch that is compressed outside of the loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokq.core.offload import InlineOffload
-from aiokq.producer.sealing import Sealer
+from aiokq.producer.batch_sealer import BatchSealer
 from aiokq.producer.values import ProducerValues
 
 
@@ -26,7 +26,7 @@ def test_a_batch_that_fails_before_its_compression_begins_is_no_bug() -> None:
     """A task begins a turn after it was made; what failed meanwhile was logged as a bug."""
     tasks: list[Coroutine[Any, Any, None]] = []
     settings = ProducerValues.given({"bootstrap_servers": "h:1", "compression_type": "gzip"})
-    sealer = Sealer(settings, InlineOffload(), lambda work, name: tasks.append(work))
+    sealer = BatchSealer(settings, InlineOffload(), lambda work, name: tasks.append(work))
     queued: Any = SimpleNamespace(
         batch=GoneBatch(), queue=SimpleNamespace(topic="orders"), done=False, sealing=False
     )

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from aiokq.producer.spread import UNIFORM, Spread
+from aiokq.producer.adaptive_partitioning import UNIFORM, AdaptivePartitioning
 
 
 class Queue:
@@ -28,7 +28,7 @@ class Owner:
 
 
 def drawn(owner: Owner, timeout: float = 0.0) -> Counter[int]:
-    spread = Spread(owner.queues_of, owner.stalled, random.Random(1), timeout)
+    spread = AdaptivePartitioning(owner.queues_of, owner.stalled, random.Random(1), timeout)
     return Counter(spread.choose("orders") for _ in range(4_000))
 
 

@@ -1,4 +1,4 @@
-"""Round: a partition's batches in order, and which of them are on their way; decides nothing."""
+"""SendWindow: the batches of a partition in order, and which of them are in flight."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.queued_batch import QueuedBatch
 
-__all__ = ["Round"]
+__all__ = ["SendWindow"]
 
 
-class Round:
+class SendWindow:
     """`batches[:cursor]` were handed to a connection in this round, the others wait.
 
     A refused batch spoils the round: nothing more is sent until all of it is answered, then the
@@ -21,21 +21,21 @@ class Round:
 
     Attributes:
         batches: oldest first, each until its end is known.
-        flying: attempts whose answer is due.
+        in_flight: attempts whose answer is due.
     """
 
-    __slots__ = ("_cursor", "_spoilt", "batches", "flying")
+    __slots__ = ("_cursor", "_draining", "batches", "in_flight")
 
     def __init__(self) -> None:
         self.batches: deque[QueuedBatch] = deque()
-        self.flying = 0
+        self.in_flight = 0
         self._cursor = 0
-        self._spoilt = False
+        self._draining = False
 
     @property
-    def ending(self) -> bool:
+    def draining(self) -> bool:
         """Whether nothing may join before what is in flight is answered."""
-        return self._spoilt and self.flying > 0
+        return self._draining and self.in_flight > 0
 
     @property
     def next(self) -> QueuedBatch | None:
@@ -45,28 +45,28 @@ class Round:
     def launched(self, queued: QueuedBatch) -> None:
         """A batch is handed to a connection."""
         queued.in_flight = True
-        self.flying += 1
+        self.in_flight += 1
         if self.next is queued:
             self._cursor += 1
         else:
-            self._spoilt = True  # a probe out of turn
+            self._draining = True  # a probe out of turn
 
-    def landed(self, queued: QueuedBatch) -> None:
+    def answered(self, queued: QueuedBatch) -> None:
         """The answer of its attempt is here, or waited for no more."""
         queued.in_flight = False
-        self.flying -= 1
+        self.in_flight -= 1
 
-    def spoil(self) -> None:
+    def drain(self) -> None:
         """No more is sent in this round."""
-        self._spoilt = True
+        self._draining = True
 
-    def end_if_landed(self) -> None:
+    def restart_if_drained(self) -> None:
         """A spoilt round is over when nothing is in flight."""
-        if self._spoilt and not self.flying:
-            self._spoilt = False
+        if self._draining and not self.in_flight:
+            self._draining = False
             self._cursor = 0
 
-    def rewind(self) -> None:
+    def restart(self) -> None:
         """All that waits is sent again from the head."""
         self._cursor = 0
 
@@ -99,4 +99,4 @@ class Round:
         for queued in self.batches:
             queued.done = True
         self.batches.clear()
-        self._cursor = self.flying = 0
+        self._cursor = self.in_flight = 0

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce import Accumulator, Delivery
     from aiokq.producer.values import ProducerValues
 
-__all__ = ["NotKnown", "NotPlaced", "NotTaken", "Pipeline", "PreparedRecord"]
+__all__ = [
+    "UnknownPartitionAfterHooks",
+    "PartitionsNotYetKnown",
+    "BufferFullAfterHooks",
+    "RecordHooks",
+    "PreparedRecord",
+]
 
 
 class PreparedRecord(NamedTuple):
@@ -32,7 +38,7 @@ class PreparedRecord(NamedTuple):
     headers: Headers | None
 
 
-class NotTaken(BufferFull):
+class BufferFullAfterHooks(BufferFull):
     """There was no room for a record that went through the hooks already; they run once."""
 
     def __init__(self, record: PreparedRecord) -> None:
@@ -40,7 +46,7 @@ class NotTaken(BufferFull):
         self.record = record
 
 
-class NotKnown(UnknownTopicOrPartition):
+class UnknownPartitionAfterHooks(UnknownTopicOrPartition):
     """The partition named is not known (yet), for a record that went through the hooks already."""
 
     def __init__(self, record: PreparedRecord, error: UnknownTopicOrPartition) -> None:
@@ -48,7 +54,7 @@ class NotKnown(UnknownTopicOrPartition):
         self.record = record
 
 
-class NotPlaced(UnknownTopicOrPartition):
+class PartitionsNotYetKnown(UnknownTopicOrPartition):
     """The partitioner cannot choose yet for a record that went through the other hooks already."""
 
     def __init__(self, record: PreparedRecord) -> None:
@@ -60,7 +66,7 @@ class NotPlaced(UnknownTopicOrPartition):
         self.record = record
 
 
-class Pipeline:
+class RecordHooks:
     """on_enqueue, then the serializers, then the partitioner."""
 
     def __init__(
@@ -109,9 +115,9 @@ class Pipeline:
         try:
             return self._accumulator.append(*record)
         except BufferFull:
-            raise NotTaken(record) from None
+            raise BufferFullAfterHooks(record) from None
         except UnknownTopicOrPartition as error:
-            raise NotKnown(record, error) from None
+            raise UnknownPartitionAfterHooks(record, error) from None
 
     def prepare(
         self,
@@ -149,7 +155,7 @@ class Pipeline:
         """The record with the partition that the partitioner chooses, if it is asked.
 
         Raises:
-            NotPlaced: the partitioner needs the partitions, and they are not known yet.
+            PartitionsNotYetKnown: the partitioner needs the partitions, and they are not known yet.
             ConfigError: it chose one that there is not, or something that is no number.
             whatever the partitioner raises, likewise.
         """
@@ -161,7 +167,7 @@ class Pipeline:
         assert self._choice is not None
         info = self._engine.metadata.topics.get(record.topic)
         if info is None or not info.partitions:
-            raise NotPlaced(record)
+            raise PartitionsNotYetKnown(record)
         partitions: Sequence[int] = sorted(info.partitions)
         available = [n for n in partitions if info.partitions[n].leader >= 0]
         try:

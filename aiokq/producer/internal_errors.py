@@ -11,15 +11,15 @@ from aiokq.core.log_lines import log_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aiokq.producer.queue import PartitionQueue
-    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.partition_queue import PartitionQueue
+    from aiokq.producer.queued_batch import QueuedBatch
 
-__all__ = ["Bugs"]
+__all__ = ["InternalErrors"]
 
 logger = logging.getLogger("aiokq.producer")
 
 
-class Bugs:
+class InternalErrors:
     """Exceptions that came from where none is expected: code of aiokq, or hooks of the user's.
 
     Each is logged once with its traceback; the same one again is logged at DEBUG, as it may come
@@ -31,7 +31,7 @@ class Bugs:
     def __init__(self) -> None:
         self._seen: set[tuple[str, type]] = set()
 
-    def note(self, where: str, error: BaseException, topic: str = "") -> KafkaError:
+    def report(self, where: str, error: BaseException, topic: str = "") -> KafkaError:
         """Logs it; the error for the records it concerns, with the exception as its cause.
 
         A KafkaError is given back as it is: it says what happened.
@@ -54,11 +54,11 @@ class Bugs:
 
     def fail_batch(self, queued: QueuedBatch, where: str, error: BaseException) -> None:
         """Fail the batch that was being worked on when `error` was raised."""
-        queued.queue.give_up(queued, self.note(where, error))
+        queued.queue.give_up(queued, self.report(where, error))
 
     def fail_queue(self, queue: PartitionQueue, where: str, error: BaseException) -> None:
         """Fail all batches of the queue that was being worked on when `error` was raised."""
-        queue.give_up_all(self.note(where, error))
+        queue.give_up_all(self.report(where, error))
 
     def call_each(
         self, queues: Iterable[PartitionQueue], where: str, call: Callable[[PartitionQueue], None]
@@ -67,5 +67,5 @@ class Bugs:
         for queue in queues:
             try:
                 call(queue)
-            except Exception as error:  # noqa: BLE001  logged by note()
+            except Exception as error:  # noqa: BLE001  logged by report()
                 self.fail_queue(queue, where, error)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from aiokq.core.errors import BufferFull, KafkaError, copy_error
 
-__all__ = ["Room"]
+__all__ = ["BufferMemoryWaiters"]
 
 T = TypeVar("T")
 
@@ -24,11 +24,11 @@ class _Waiter:
         self.future = future
 
 
-class Room:
-    """A line of waiters. The first gets room when there is enough for it; nobody overtakes it.
+class BufferMemoryWaiters:
+    """FIFO queue of senders waiting for buffer memory; served strictly in order.
 
-    Room is reserved for a waiter between being granted and running. One that is cancelled then
-    gives it back, and the next is served.
+    Memory stays reserved for a waiter between the grant and the waiter's next step. A waiter that
+    is cancelled in between returns the memory, and the next one is served.
 
     Args:
         fits: whether so many bytes can be taken now, those granted already included.

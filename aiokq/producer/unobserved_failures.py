@@ -11,7 +11,7 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     from aiokq.fastpath.produce import Batch
 
-__all__ = ["Failures"]
+__all__ = ["UnobservedFailures"]
 
 MAX_BATCHES = 1_000
 """So many failed batches are remembered; of older ones only the numbers."""
@@ -20,7 +20,7 @@ MAX_DETAILS = 100
 """So many errors are in the DeliveryFailed of a flush; that of `send_many` has all outcomes."""
 
 
-class Failures:
+class UnobservedFailures:
     """Failed batches since the last report.
 
     Whether a failure was observed is asked when it is reported, not when it happens: the task

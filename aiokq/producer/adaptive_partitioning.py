@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from aiokq.producer.queue import PartitionQueue
+    from aiokq.producer.partition_queue import PartitionQueue
 
-__all__ = ["Spread"]
+__all__ = ["AdaptivePartitioning"]
 
 UNIFORM = -1
 """Leaves the choice to the core: any partition that has a leader."""
 
 
-class Spread:
+class AdaptivePartitioning:
     """Gives more to partitions whose leader keeps up: the longer a queue, the less likely.
 
     Asked once for each batch_size bytes of records without a key, not for each record; it looks at

@@ -13,16 +13,17 @@ from aiokq.core.types import TopicPartition
 from aiokq.producer.batch_split import halves, number_halves, records_by_error
 from aiokq.producer.final_errors import final_error, timed_out
 from aiokq.producer.idempotence import Sequences
-from aiokq.producer.outcomes import Outcome, outcome_of, wrote_nothing
-from aiokq.producer.queued import NEVER, QueuedBatch
-from aiokq.producer.round import Round
+from aiokq.producer.produce_errors import Outcome, outcome_of, wrote_nothing
+from aiokq.producer.queue_owner import NEVER
+from aiokq.producer.queued_batch import QueuedBatch
+from aiokq.producer.send_window import SendWindow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiokq.connection.backoff import Backoff
     from aiokq.fastpath.produce import Batch, Slot
-    from aiokq.producer.queued import QueueLimits, QueueOutcomes, QueueOwner, QueueSenders
+    from aiokq.producer.queue_owner import QueueLimits, QueueOutcomes, QueueOwner, QueueSenders
 
 __all__ = ["PartitionQueue"]
 
@@ -30,7 +31,7 @@ __all__ = ["PartitionQueue"]
 class PartitionQueue:
     """The batches of one partition; the owner of its native Slot.
 
-    What is on its way is a Round (round.py), which a refused batch ends.
+    What is on its way is a SendWindow (send_window.py), which a refused batch ends.
 
     Without sequence numbers a broker cannot keep the order of a repetition, so then a partition
     has one batch in flight, unless nothing is ever sent again.
@@ -44,9 +45,9 @@ class PartitionQueue:
         "_limits",
         "_outcomes",
         "_owner",
-        "_round",
         "_senders",
         "_single",
+        "_window",
         "blocked_by",
         "leader",
         "leader_epoch",
@@ -86,11 +87,13 @@ class PartitionQueue:
         self._outcomes = outcomes
         self._limits = limits
         self._backoff = backoff
-        self._round = Round()
+        self._window = SendWindow()
         self._single = sequences is None and limits.required_acks != 0 and limits.retries > 0
 
     def __repr__(self) -> str:
-        return f"<PartitionQueue {self.topic}-{self.partition}: {len(self._round.batches)} batches>"
+        return (
+            f"<PartitionQueue {self.topic}-{self.partition}: {len(self._window.batches)} batches>"
+        )
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -99,20 +102,20 @@ class PartitionQueue:
     @property
     def batches(self) -> Sequence[QueuedBatch]:
         """Those that take no more records, oldest first, each until its end is known."""
-        return self._round.batches
+        return self._window.batches
 
     @property
     def trouble(self) -> KafkaError | None:
         """Why its oldest batch is not delivered yet: what stands in the way, or its last error."""
         if self.blocked_by is not None:
             return self.blocked_by
-        return self._round.batches[0].error if self._round.batches else None
+        return self._window.batches[0].error if self._window.batches else None
 
     @property
     def waiting(self) -> int:
         """Batches that are not on their way, the open one included."""
-        going = self._round
-        return len(going.batches) - going.flying + (self._open() is not None)
+        window = self._window
+        return len(window.batches) - window.in_flight + (self._open() is not None)
 
     # -- what the native slot tells, once per batch; after an exception the core fails the batch
 
@@ -148,23 +151,23 @@ class PartitionQueue:
 
     def peek(self, now: float) -> QueuedBatch | None:
         """The batch to send now, sealed; None if nothing may be sent."""
-        going = self._round
-        if self.leader < 0 or going.ending:
+        window = self._window
+        if self.leader < 0 or window.draining:
             return None
         if now < self.retry_at:
             # Who began to wait after the pause was scheduled for others is not forgotten.
             self._owner.schedule(self, self.retry_at)
             return None
-        if going.flying >= self._limit():
+        if window.in_flight >= self._limit():
             return None
         sequences = self.sequences
         if sequences is not None and sequences.broken:
-            if going.flying:
+            if window.in_flight:
                 return None
             probe = self._resolve(sequences)
             if probe is not None:
                 return probe
-        queued = going.next
+        queued = window.next
         if queued is None:
             batch = self._take_ripe(now)
             if batch is None:
@@ -183,7 +186,7 @@ class PartitionQueue:
             queued.stamp = self.sequences.stamp(queued.batch.count)
         queued.attempts += 1
         queued.node_id = node_id
-        self._round.launched(queued)
+        self._window.launched(queued)
         return queued.attempts
 
     # -- answers
@@ -195,16 +198,16 @@ class PartitionQueue:
         if queued.done:
             return
         if queued.in_flight:
-            self._round.landed(queued)
+            self._window.answered(queued)
         if self.sequences is not None and queued.stamp is not None:
             self.sequences.acknowledged(queued.stamp, queued.batch.count)
-        self._round.remove(queued)
+        self._window.remove(queued)
         self._backoff.reset()
         self.retry_at = 0.0
         self.blocked_by = None
         if not queued.expired:
             self._outcomes.delivered(queued, base_offset, log_append_time_ms)
-        self._round.end_if_landed()
+        self._window.restart_if_drained()
 
     def refused(
         self,
@@ -222,8 +225,8 @@ class PartitionQueue:
         """
         if queued.done or attempt != queued.attempts or not queued.in_flight:
             return
-        self._round.landed(queued)
-        self._round.spoil()
+        self._window.answered(queued)
+        self._window.drain()
         queued.error = error
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
@@ -232,18 +235,18 @@ class PartitionQueue:
         elif not wrote_nothing(error):
             queued.uncertain = True
         if queued.expired:
-            self._round.remove(queued)
+            self._window.remove(queued)
             self._break_off(queued)
         else:
             self._act(queued, outcome, error, now, bad_records or {})
-        self._round.end_if_landed()
+        self._window.restart_if_drained()
 
     # -- time and place
 
     def on_time(self, now: float) -> None:
         """What is due: batches that lingered enough, pauses that are over, deadlines."""
         timeout = self._limits.delivery_timeout
-        batches = self._round.batches
+        batches = self._window.batches
         if batches and batches[0].deadline <= now:
             for queued in list(batches):
                 if queued.deadline > now:
@@ -263,11 +266,11 @@ class PartitionQueue:
         if batch is not None:
             ripe = batch.created + self._limits.linger
             when = ripe if ripe > now else batch.created + self._limits.delivery_timeout
-        for queued in self._round.batches:
+        for queued in self._window.batches:
             if not queued.expired:
                 when = min(when, queued.deadline)
                 break
-        if self.retry_at > now and (self._round.batches or batch is not None):
+        if self.retry_at > now and (self._window.batches or batch is not None):
             when = min(when, self.retry_at)
         if when < NEVER:
             self._owner.schedule(self, when)
@@ -277,7 +280,7 @@ class PartitionQueue:
         if self.leader >= 0 and now < self.retry_at:
             return
         batch = self._open()
-        if self._round.next is not None or (batch is not None and self._ripe(batch, now)):
+        if self._window.next is not None or (batch is not None and self._ripe(batch, now)):
             self._senders.ready(self)
 
     def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
@@ -291,15 +294,15 @@ class PartitionQueue:
         if self.sequences is not None:
             # The new leader finds repetitions by their numbers, so nobody has to wait for what
             # the old one says, or does not say. Without numbers its answer is waited for.
-            for queued in list(self._round.batches):
+            for queued in list(self._window.batches):
                 if queued.in_flight and queued.node_id != leader:
-                    self._round.landed(queued)
-                    self._round.spoil()
+                    self._window.answered(queued)
+                    self._window.drain()
                     queued.uncertain = True
                     if queued.expired:  # failed already: there is nothing to send again
-                        self._round.remove(queued)
+                        self._window.remove(queued)
                         self._break_off(queued)
-            self._round.end_if_landed()
+            self._window.restart_if_drained()
         self.offer_if_ripe(now)
 
     # -- the end
@@ -308,27 +311,27 @@ class PartitionQueue:
         """Everything that is not done, taken out: the caller fails it."""
         if self._open() is not None:
             self._append(self._take())
-        left = [queued for queued in self._round.batches if not queued.expired]
-        self._round.clear()
+        left = [queued for queued in self._window.batches if not queued.expired]
+        self._window.clear()
         return left
 
     def fail_unsent(self, error: KafkaError) -> None:
         """Fails what waits; what is in flight is awaited."""
         if self._open() is not None:
             self._append(self._take())
-        for queued in [q for q in self._round.batches if not q.in_flight and not q.expired]:
+        for queued in [q for q in self._window.batches if not q.in_flight and not q.expired]:
             self._fail(queued, error)
 
     def give_up(self, queued: QueuedBatch, error: KafkaError) -> None:
         """Fails a batch by a bug, in whatever state it is."""
         written = queued.uncertain or queued.in_flight
         if queued.in_flight:
-            self._round.landed(queued)
-            self._round.spoil()
+            self._window.answered(queued)
+            self._window.drain()
         if not queued.done:
-            self._round.remove(queued)
+            self._window.remove(queued)
             self._break_off(queued)
-        self._round.end_if_landed()
+        self._window.restart_if_drained()
         own = final_error(queued, error)
         own.may_have_been_written = written
         self._outcomes.failed(queued, own)
@@ -339,17 +342,17 @@ class PartitionQueue:
         """Fails all it has by a bug."""
         if self._open() is not None:
             self._append(self._take())
-        for queued in list(self._round.batches):
+        for queued in list(self._window.batches):
             self.give_up(queued, error)
 
     def forget(self, batch: Batch) -> None:
         """A batch has failed, and may be in here."""
-        for queued in self._round.batches:
+        for queued in self._window.batches:
             if queued.batch is batch:
                 if queued.in_flight:
                     queued.expired = True
                 else:
-                    self._round.remove(queued)
+                    self._window.remove(queued)
                     self._break_off(queued)
                 return
 
@@ -423,11 +426,11 @@ class PartitionQueue:
 
     def _replace(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
         parts = self._owner.regroup(queued, groups)
-        self._round.replace(queued, parts)
+        self._window.replace(queued, parts)
         return parts
 
     def _fail(self, queued: QueuedBatch, error: KafkaError) -> None:
-        self._round.remove(queued)
+        self._window.remove(queued)
         self._break_off(queued)
         self._outcomes.failed(queued, final_error(queued, error))
 
@@ -438,7 +441,7 @@ class PartitionQueue:
         if queued.in_flight:
             queued.expired = True  # its answer decides whether its numbers were used
         else:
-            self._round.remove(queued)
+            self._window.remove(queued)
             self._break_off(queued)
         own = final_error(queued, error)
         own.may_have_been_written = uncertain
@@ -457,16 +460,16 @@ class PartitionQueue:
         as out of order, which settles that it was not written.
         """
         numbered = False
-        for queued in self._round.batches:
+        for queued in self._window.batches:
             if queued.stamp is not None:
                 if queued.uncertain:
                     return queued
                 numbered = True
         if numbered or not sequences.mend():
             sequences.renumber()
-            for queued in self._round.batches:
+            for queued in self._window.batches:
                 queued.stamp = None
-        self._round.rewind()
+        self._window.restart()
         return None
 
     def _limit(self) -> int:
@@ -475,7 +478,7 @@ class PartitionQueue:
         sequences = self.sequences
         if sequences is not None and sequences.fresh:
             return 1
-        batches = self._round.batches
+        batches = self._window.batches
         if batches and sequences is not None:
             head = batches[0]
             if head.attempts > 1 or (head.attempts and not head.in_flight):
@@ -502,5 +505,5 @@ class PartitionQueue:
 
     def _append(self, batch: Batch) -> QueuedBatch:
         queued = QueuedBatch(self, batch, batch.created + self._limits.delivery_timeout)
-        self._round.batches.append(queued)
+        self._window.batches.append(queued)
         return queued

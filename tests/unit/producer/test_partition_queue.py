@@ -13,8 +13,9 @@ from aiokq.core.errors import ConnectionLost, KafkaError, RequestTimeout, error_
 from aiokq.fastpath.produce import Accumulator, Batch, Slot
 from aiokq.producer.batch_split import regroup
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
-from aiokq.producer.queue import PartitionQueue
-from aiokq.producer.queued import QueuedBatch, QueueLimits
+from aiokq.producer.partition_queue import PartitionQueue
+from aiokq.producer.queue_owner import QueueLimits
+from aiokq.producer.queued_batch import QueuedBatch
 
 
 class Clock:

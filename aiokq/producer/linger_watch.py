@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from aiokq.fastpath.produce import Batch
 
-__all__ = ["IdleWatch"]
+__all__ = ["LingerWatch"]
 
 _NOTHING: Final = 0
 """What the first look finds to compare with."""
@@ -18,7 +18,7 @@ _UNAWAITED: Final = -1
 """The first look found records that nobody awaits; the second one decides."""
 
 
-class IdleWatch:
+class LingerWatch:
     """Looks at the end of a turn of the event loop, once something began or ended.
 
     A program that awaits each `send()` gives the next record only when it has the outcome of this
@@ -52,7 +52,7 @@ class IdleWatch:
         self._cut = cut
         self._loop = asyncio.get_running_loop()
 
-    def stirred(self) -> None:
+    def changed(self) -> None:
         """A batch was begun or finished."""
         if not self._looking and self._loop is not None:
             self._looking = True

@@ -1,4 +1,4 @@
-"""Intake: the ways in that may have to wait, for room or for metadata; the quick one is native."""
+"""RecordAppender: the ways to append a record that may wait for memory or metadata."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 from aiokq.core.errors import BufferFull, KafkaError, RecordTooLarge, UnknownTopicOrPartition
 from aiokq.core.types import Buffer, TopicPartition
 from aiokq.producer.batch_builder import record_size
+from aiokq.producer.buffer_memory_waiters import BufferMemoryWaiters
 from aiokq.producer.deliveries import Deliveries
-from aiokq.producer.gathered import GatheredDeliveries
-from aiokq.producer.pipeline import (
-    NotKnown,
-    NotPlaced,
-    NotTaken,
-    Pipeline,
+from aiokq.producer.gathered_deliveries import GatheredDeliveries
+from aiokq.producer.producer_metadata import ProducerMetadata
+from aiokq.producer.record_hooks import (
+    BufferFullAfterHooks,
+    PartitionsNotYetKnown,
     PreparedRecord,
+    RecordHooks,
+    UnknownPartitionAfterHooks,
 )
-from aiokq.producer.room import Room
 from aiokq.producer.serializers import Headers
-from aiokq.producer.topics import Topics
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce import Deliveries as NativeDeliveries
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.batch_completion import BatchCompletion
-    from aiokq.producer.bugs import Bugs
+    from aiokq.producer.internal_errors import InternalErrors
     from aiokq.producer.partition_queues import PartitionQueues
     from aiokq.producer.values import ProducerValues
 
-__all__ = ["Intake", "ManyRecord", "SendNowait"]
+__all__ = ["RecordAppender", "ManyRecord", "SendNowait"]
 
 T = TypeVar("T")
 
@@ -83,14 +83,14 @@ class SendNowait(Protocol):
         ...
 
 
-class Intake:
+class RecordAppender:
     """Puts records into the native core, after waiting for what they need.
 
     Args:
         spawn: starts a task that belongs to the producer.
 
     Attributes:
-        topics: what is known of topics.
+        metadata: the topics that records were appended to.
     """
 
     def __init__(
@@ -100,36 +100,38 @@ class Intake:
         accumulator: Accumulator,
         queues: PartitionQueues,
         completion: BatchCompletion,
-        bugs: Bugs,
+        bugs: InternalErrors,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._accumulator = accumulator
         self._queues = queues
-        self._pipeline = (
-            Pipeline(settings, engine, accumulator) if Pipeline.wanted(settings) else None
+        self._hooks = (
+            RecordHooks(settings, engine, accumulator) if RecordHooks.wanted(settings) else None
         )
-        self._room = Room(accumulator.room, self._set_waiting, settings.max_block)
+        self._memory_waiters = BufferMemoryWaiters(
+            accumulator.has_memory, self._set_waiting, settings.max_block
+        )
         patience = min(settings.max_block, settings.delivery_timeout)
         max_idle = settings.metadata_max_idle_ms / 1000
-        self.topics = Topics(
+        self.metadata = ProducerMetadata(
             engine, accumulator, queues, completion, bugs, patience, max_idle, spawn
         )
 
     @property
     def send_nowait(self) -> SendNowait:
         """What takes a record at once: the native append itself where there are no hooks."""
-        append = self._accumulator.append if self._pipeline is None else self._pipeline.append
+        append = self._accumulator.append if self._hooks is None else self._hooks.append
         return cast("SendNowait", append)
 
-    def room_freed(self) -> None:
+    def memory_freed(self) -> None:
         """The native core gave memory back while somebody waits."""
-        self._room.freed()
+        self._memory_waiters.freed()
 
     def close(self, error: KafkaError) -> None:
         """Takes nothing any more, from those who wait for room or for metadata either."""
         self._accumulator.close()
-        self._room.fail(error)
-        self.topics.refuse(error)
+        self._memory_waiters.fail(error)
+        self.metadata.refuse(error)
 
     async def append(
         self,
@@ -142,27 +144,29 @@ class Intake:
         headers: Headers | None,
     ) -> Delivery:
         """Takes the record that `send_nowait` refused for lack of room or of metadata."""
-        pipeline = self._pipeline
-        if isinstance(refusal, NotTaken | NotKnown | NotPlaced):
-            record = refusal.record  # it went through the hooks, which run once
-        elif pipeline is not None:
-            record = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
+        hooks = self._hooks
+        if isinstance(
+            refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
+        ):
+            record = refusal.record  # the hooks ran already, and run once
+        elif hooks is not None:
+            record = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:
             # The core itself refuses what is no bytes, in words.
             data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
             record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
-        if pipeline is not None:
-            if pipeline.needs_metadata and record.partition is None:
-                await self.topics.find(record.topic)
-            record = pipeline.place(record)
+        if hooks is not None:
+            if hooks.needs_metadata and record.partition is None:
+                await self.metadata.find(record.topic)
+            record = hooks.place(record)
         return await self._append_known(record)
 
     async def append_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None
     ) -> Deliveries:
         """Takes many records in order, waiting for room as often as it takes."""
-        if self._pipeline is not None:
-            return await self._append_prepared(self._pipeline, topic, records, partition)
+        if self._hooks is not None:
+            return await self._append_prepared(self._hooks, topic, records, partition)
         batch = cast(
             "Sequence[RecordTuple]", records if isinstance(records, list | tuple) else list(records)
         )
@@ -191,9 +195,9 @@ class Intake:
 
     async def append_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
         """Takes the rows of columns in order, waiting for room as often as it takes."""
-        if self._pipeline is not None:
+        if self._hooks is not None:
             rows = (columns.record(n) for n in range(len(columns)))
-            return await self._append_rows(self._pipeline, topic, rows)
+            return await self._append_rows(self._hooks, topic, rows)
         append_columns = self._accumulator.append_columns
         try:
             deliveries, done = append_columns(topic, columns)
@@ -224,7 +228,7 @@ class Intake:
         def put() -> Deliveries:
             return GatheredDeliveries(self._queues.put(topic, partition, batch.records))
 
-        if not self._accumulator.waiting and self._accumulator.room(batch.size()):
+        if not self._accumulator.waiting and self._accumulator.has_memory(batch.size()):
             return put()
         return await self._wait_for_room(batch.size(), put)
 
@@ -242,7 +246,7 @@ class Intake:
 
     async def _look_for(self, topic: str, partition: int) -> None:
         """Raises unless the topic has that partition, by metadata newer than its absence."""
-        info = await self.topics.find(topic, partition=partition)
+        info = await self.metadata.find(topic, partition=partition)
         if partition not in info.partitions:
             raise UnknownTopicOrPartition(
                 f"topic {topic!r} has no partition {partition}: it has {len(info.partitions)},"
@@ -261,30 +265,30 @@ class Intake:
 
     async def _append_prepared(
         self,
-        pipeline: Pipeline,
+        hooks: RecordHooks,
         topic: str,
         records: Iterable[ManyRecord],
         partition: int | None,
     ) -> Deliveries:
         rows = ((*_parts(record), partition) for record in records)
-        return await self._append_rows(pipeline, topic, rows)
+        return await self._append_rows(hooks, topic, rows)
 
     async def _append_rows(
-        self, pipeline: Pipeline, topic: str, rows: Iterable[_Row]
+        self, hooks: RecordHooks, topic: str, rows: Iterable[_Row]
     ) -> Deliveries:
-        if pipeline.needs_metadata:
-            await self.topics.find(topic)
+        if hooks.needs_metadata:
+            await self.metadata.find(topic)
         # All of them before the first is taken: an error in one takes none.
         prepared = []
         for key, value, headers, timestamp_ms, partition in rows:
-            made = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
-            prepared.append(pipeline.place(made))
+            made = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
+            prepared.append(hooks.place(made))
         return GatheredDeliveries([await self._append_known(record) for record in prepared])
 
     async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:
         self._queues.hurry()  # what lingers holds the memory that is waited for
         try:
-            return await self._room.take(size, append)
+            return await self._memory_waiters.take(size, append)
         finally:
             self._queues.relax()
 

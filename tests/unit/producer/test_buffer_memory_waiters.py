@@ -7,17 +7,17 @@ import asyncio
 import pytest
 
 from aiokq.core.errors import BufferFull, Closed
-from aiokq.producer.room import Room
+from aiokq.producer.buffer_memory_waiters import BufferMemoryWaiters
 from tests.sim.harness.simulation import Simulation, run
 
 
 class Memory:
-    """What the native accumulator is to Room."""
+    """What the native accumulator is to BufferMemoryWaiters."""
 
     def __init__(self, free: int, timeout: float = 10.0) -> None:
         self.free = free
         self.waiting = 0
-        self.room = Room(lambda size: size <= self.free, self.set_waiting, timeout)
+        self.room = BufferMemoryWaiters(lambda size: size <= self.free, self.set_waiting, timeout)
         self.taken: list[int] = []
 
     def set_waiting(self, count: int) -> None:

@@ -10,16 +10,16 @@ from aiokq.records.compression import GZIP, NONE, codec_id, compress
 
 if TYPE_CHECKING:
     from aiokq.core.offload import Offload
-    from aiokq.producer.queued import QueuedBatch
+    from aiokq.producer.queued_batch import QueuedBatch
     from aiokq.producer.values import ProducerValues
 
-__all__ = ["Sealer"]
+__all__ = ["BatchSealer"]
 
 HEADER_SIZE = 61
 """Bytes of a batch before its records, which are never compressed."""
 
 
-class Sealer:
+class BatchSealer:
     """Compresses batches by the topic's codec, or the producer's.
 
     Small batches are compressed in place. A large one goes to the offload; the batches behind it

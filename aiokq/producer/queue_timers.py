@@ -9,11 +9,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING
 
-from aiokq.producer.queued import NEVER
+from aiokq.producer.queue_owner import NEVER
 
 if TYPE_CHECKING:
     from aiokq.core.clock import Clock
-    from aiokq.producer.queue import PartitionQueue
+    from aiokq.producer.partition_queue import PartitionQueue
 
 __all__ = ["QueueTimers"]
 

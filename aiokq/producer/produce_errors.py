@@ -1,4 +1,4 @@
-"""The table of what each error code of a Produce response means; who acts on it is queue.py."""
+"""What each error code of a Produce response means for the batch."""
 
 from __future__ import annotations
 

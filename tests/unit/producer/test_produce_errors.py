@@ -14,7 +14,7 @@ from aiokq.core.errors import (
     UnknownServer,
     error_for,
 )
-from aiokq.producer.outcomes import Outcome, outcome_of, outcome_of_code, wrote_nothing
+from aiokq.producer.produce_errors import Outcome, outcome_of, outcome_of_code, wrote_nothing
 
 
 @pytest.mark.parametrize("row", ERROR_CODES, ids=lambda row: row.name)
