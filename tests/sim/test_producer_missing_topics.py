@@ -107,7 +107,7 @@ def test_suggestions_hold_up_nothing_else(
         compared.append(len(known))
         return nearest_name(name, known)
 
-    monkeypatch.setattr(topic_lookup, "nearest", counting)
+    monkeypatch.setattr(topic_lookup, "nearest_name", counting)
 
     async def body(world: Any, kafka: Any) -> None:
         for number in range(1_500):
