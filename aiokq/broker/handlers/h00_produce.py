@@ -9,6 +9,7 @@ Of versions 0-2, `legacy` takes message formats 0 and 1 and stores them as forma
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import TYPE_CHECKING, Final
 
@@ -108,9 +109,10 @@ async def handle(
             # There is no response to say it in: the client must look at its metadata again.
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
+    deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
     for partition, end_offset, response in appended:  # all are written by now: they share a sync
         try:
-            await partition.acknowledged(end_offset, request.acks)
+            await partition.acknowledged(end_offset, request.acks, deadline)
         except BrokerError as error:
             call.counted(error)
             response.error_code, response.error_message = error.code, error.message

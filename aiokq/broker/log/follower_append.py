@@ -21,10 +21,24 @@ from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum, verify_crc
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
 
-__all__ = ["LeaderBatches", "leader_batches"]
+__all__ = ["LeaderBatches", "UnexpectedAppendOffset", "leader_batches"]
 
 _RELATIVE_MAX: Final = 2**31 - 1
 """The most offsets that a segment may hold."""
+
+
+class UnexpectedAppendOffset(CorruptRecord):
+    """CORRUPT_MESSAGE (2): the first batch of a follower's append begins below the log end offset.
+
+    Attributes:
+        first_offset: base offset of the first batch.
+        last_offset: last offset of the last batch.
+    """
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
 
 
 class LeaderBatches(NamedTuple):
@@ -61,10 +75,18 @@ def leader_batches(
         segment_bytes: a call writes no more, unless one batch alone is larger.
 
     Raises:
+        UnexpectedAppendOffset: the first batch begins before ``end_offset``.
         CorruptRecord: a batch overlaps what is before it, has a wrong CRC, or is of an epoch that
             is older than the one before it or newer than the leader's.
     """
     expected, epoch, position = end_offset, latest_epoch, 0
+    if headers and headers[0].base_offset < end_offset:
+        raise UnexpectedAppendOffset(
+            f"batch at offset {headers[0].base_offset} from the leader of {name}: base offset"
+            f" {headers[0].base_offset} where {end_offset} was due",
+            headers[0].base_offset,
+            headers[-1].last_offset,
+        )
     for header in headers:
         reason = offset_error(header, expected, expected)
         if not reason and not verify_crc(data[position : position + header.size], header, crc32c):

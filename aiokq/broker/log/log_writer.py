@@ -125,8 +125,14 @@ class LogWriter:
         logger.debug("rolled partition=%s base_offset=%d", self._topic_partition, base_offset)
 
     def new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """An empty segment, not yet one of the log's. Raises OSError."""
-        segment = Segment(
+        """Return a new empty segment, which is not yet in the list. Raises OSError."""
+        segment = self.unopened_segment(base_offset, now_ms)
+        segment.create(preallocate=self._config.segment_bytes if self._config.preallocate else 0)
+        return segment
+
+    def unopened_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """Return a segment whose files are still to be created."""
+        return Segment(
             self._files,
             self._directory,
             base_offset,
@@ -134,8 +140,6 @@ class LogWriter:
             index_bytes=self._config.segment_index_bytes,
             now_ms=now_ms,
         )
-        segment.create(preallocate=self._config.segment_bytes if self._config.preallocate else 0)
-        return segment
 
     def _roll_limits(self) -> RollLimits:
         name = f"{self._topic_partition}-{self._segments.active.base_offset}"

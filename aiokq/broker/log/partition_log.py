@@ -23,7 +23,7 @@ from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.segment import Segment
-from aiokq.broker.log.truncation import cut_files, find_cut, rename_behind
+from aiokq.broker.log.truncation import Cut, cut_files, find_cut, rename_behind
 from aiokq.core.errors import CorruptRecord, OffsetOutOfRange, RecordBatchTooLarge
 from aiokq.core.files import Files
 from aiokq.core.supervisor import shielded
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from aiokq.broker.log.leader_epochs import LeaderEpochs
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.retention import RetentionPolicy
-    from aiokq.broker.log.truncation import Cut
     from aiokq.core.offload import Offload
 
 __all__ = ["AppendResult", "LogRead", "PartitionLog"]
@@ -187,6 +186,8 @@ class PartitionLog(ReadableLog):
             leader_epoch: of the leader that sent them.
 
         Raises:
+            UnexpectedAppendOffset: the first batch begins before the log end offset; see
+                ``Partition.append_as_follower`` in ``replica``.
             CorruptRecord: they do not follow the log, are not sound, or of a wrong epoch; see
                 ``follower_append``.
             KafkaStorage: the disk refused.
@@ -385,16 +386,62 @@ class PartitionLog(ReadableLog):
             self._truncate_to(offset, offload, now_ms), name=f"truncate {self.topic_partition}"
         )
 
-    async def _truncate_to(self, offset: int, offload: Offload, now_ms: int) -> int:
+    async def start_at(self, offset: int, offload: Offload, *, now_ms: int) -> None:
+        """Discard all records and continue with an empty log at ``offset``.
+
+        For a follower that has no record in common with its leader's log. Afterwards the log start
+        offset, the log end offset and the high watermark are ``offset``, and no producers or leader
+        epochs are known. Otherwise as ``truncate_to``.
+
+        Args:
+            offload: reads and writes the files off the loop.
+
+        Raises:
+            OffsetOutOfRange: the log has records, and ``offset`` is below the high watermark.
+            KafkaStorage: the disk refused, or the log is closed or being truncated.
+
+        Source: Kafka ``UnifiedLog.truncateFullyAndStartAt``.
+        """
+        await shielded(
+            self._start_at(offset, offload, now_ms), name=f"restart {self.topic_partition}"
+        )
+
+    async def _start_at(self, offset: int, offload: Offload, now_ms: int) -> None:
+        await self._finish_truncation(offload)
+        self.check_usable()
+        if offset < self.high_watermark and self._log_start_offset < self.log_end_offset:
+            raise self._below_high_watermark(offset)
+        segment = self._writer.unopened_segment(offset, now_ms)
+        producers = ProducerState()
+        producers.map_end_offset = offset
+        cut = Cut([segment], self._segments.all, producers)
+        self.is_truncating = True
+        self.generation += 1
+        self._changed = self._renamed = True
+        self._segments.cut(cut.segments)
+        self._producers = producers
+        self._epochs.cut(0)
+        self.high_watermark = self._log_start_offset = offset
+        self.durability.recovery_point = min(self.recovery_point, offset)
+        await self._cut_files(cut, offload)
+        logger.info("log started again partition=%s offset=%d", self.topic_partition, offset)
+
+    def _below_high_watermark(self, offset: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"offset {offset} is below the high watermark {self.high_watermark}",
+            topic_partition=self.topic_partition,
+        )
+
+    async def _finish_truncation(self, offload: Offload) -> None:
         if self._unfinished is not None:
             unfinished, self._unfinished = self._unfinished, None
             await self._cut_files(unfinished, offload)
+
+    async def _truncate_to(self, offset: int, offload: Offload, now_ms: int) -> int:
+        await self._finish_truncation(offload)
         self.check_usable()
         if offset < self.high_watermark:
-            raise OffsetOutOfRange(
-                f"offset {offset} is below the high watermark {self.high_watermark}",
-                topic_partition=self.topic_partition,
-            )
+            raise self._below_high_watermark(offset)
         if offset >= self.log_end_offset:
             # The leader's epochs may contradict one that begins at the end, and has no records.
             self._replace_epochs(offset)
@@ -452,7 +499,7 @@ class PartitionLog(ReadableLog):
                     cut.segments[-1],
                     self._epochs,
                     forget_behind=self._forget_behind,
-                    remove_behind=functools.partial(rename_behind, files, directory, cut.behind),
+                    remove_behind=functools.partial(rename_behind, files, directory, cut),
                 )
             )
         except OSError as error:

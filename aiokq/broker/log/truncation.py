@@ -118,9 +118,18 @@ def cut_files(
         file.close()
 
 
-def rename_behind(files: Files, directory: str, segments: Sequence[Segment]) -> None:
-    """Rename the files of segments behind a cut, durably, the newest first."""
-    for segment in reversed(segments):
+def rename_behind(files: Files, directory: str, cut: Cut) -> None:
+    """Rename the files of the segments behind a cut, durably, the newest first.
+
+    If no segment is left, create the one with which the log continues. A retry after an error may
+    rename that one as well, if it has the name of an old one: it is empty, and created again.
+    """
+    for segment in reversed(cut.behind):
         segment.add_suffix(file_names.DELETED)
-    if segments:
+    if cut.behind:
+        files.sync_dir(directory)
+    last = cut.segments[-1]
+    if not files.exists(last.path(file_names.LOG)):
+        last.create()
+        last.release()
         files.sync_dir(directory)

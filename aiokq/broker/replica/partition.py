@@ -13,12 +13,14 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
+from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import check_size
 from aiokq.core.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    RequestTimeout,
     UnknownLeaderEpoch,
 )
 from aiokq.core.types import TopicPartition
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import AppendResult, PartitionLog
     from aiokq.broker.replica.served_topic import ServedTopic
     from aiokq.core.errors import BrokerError
+    from aiokq.core.offload import Offload
     from aiokq.records.header import BatchHeader
 
 __all__ = ["LeadershipListener", "Partition", "check_leader_epoch"]
@@ -99,7 +102,7 @@ class Partition:
         self._replica_ends: dict[int, int] = {}
         # end offset and bytes of each append that is not committed, oldest first
         self._uncommitted: deque[tuple[int, int]] = deque()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came
         self._settings_changed()
         self.__class__ = _Unavailable
 
@@ -238,25 +241,39 @@ class Partition:
             return True
         return acks == ALL and (not self._commits_alone or bool(self._uncommitted))
 
-    async def acknowledged(self, offset: int, acks: int) -> None:
+    async def acknowledged(self, offset: int, acks: int, deadline: float | None = None) -> None:
         """Wait until an append that ends before ``offset`` may be acknowledged.
 
-        With acks=all that is when it is committed; else when the leader's flush policy allows it.
+        With any acks, wait until the leader's flush policy allows it. With acks=all, then wait
+        until it is committed, ``deadline`` at the latest. As in Kafka, where an append flushes
+        before it returns, only the wait for other replicas has a timeout.
+
+        Args:
+            deadline: by the loop's clock; None waits as long as it takes.
 
         Raises:
+            RequestTimeout: acks=all, and it is not committed at the deadline. The records stay in
+                the log and may be committed later.
             NotEnoughReplicasAfterAppend: it is committed, but by fewer than ``min_isr`` replicas.
             KafkaStorage: the disk refused, or the log was closed; a restart may keep the records.
         """
-        if acks == ALL:
-            await self.committed(offset)
-            if len(self.isr) < self.min_isr:
-                raise NotEnoughReplicasAfterAppend(
-                    f"{len(self.isr)} replicas in sync, {self.min_isr} needed"
-                )
-            return
         log = self.log
         while log.flush_policy_end < offset:
             await self._changed(log)
+        if acks != ALL:
+            return
+        if log.high_watermark < offset:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.committed(offset)
+            except TimeoutError:
+                raise RequestTimeout(
+                    f"{self.name} is committed up to offset {log.high_watermark}, not {offset}"
+                ) from None
+        if len(self.isr) < self.min_isr:
+            raise NotEnoughReplicasAfterAppend(
+                f"{len(self.isr)} replicas in sync, {self.min_isr} needed"
+            )
 
     async def committed(self, offset: int) -> None:
         """Wait until the records before ``offset`` are committed.
@@ -278,8 +295,11 @@ class Partition:
             self.log  # noqa: B018 - raises why
         log.check_usable()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:  # a waiter that timed out or was cancelled must not stay until the next change
+            self._waiters.pop(waiter, None)
 
     def _log_changed(self) -> None:
         """A flush has ended, well or not, or the log was truncated or closed."""
@@ -291,7 +311,7 @@ class Partition:
 
     def _wake(self) -> None:
         """Let all waiters look again."""
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -349,6 +369,44 @@ class Partition:
             self._uncommitted.append((end, prepared.size))
             self.advance_high_watermark()
         return result
+
+    async def append_as_follower(
+        self,
+        data: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        leader_epoch: int,
+        offload: Offload,
+        now_ms: int,
+    ) -> int:
+        """Append batches that were fetched from the leader; return the new log end offset.
+
+        The log start offset of the leader may lie inside a batch, after DeleteRecords. A follower
+        without records that starts there is sent the whole batch: its log is started again at the
+        first offset of the batch. Any other batch that begins below the log end offset is refused:
+        the follower has to truncate its log by leader epoch first.
+
+        Args:
+            leader_epoch: of the leader that sent the batches.
+            offload: reads and writes files off the loop.
+
+        Raises:
+            UnexpectedAppendOffset, CorruptRecord, KafkaStorage: see
+                `PartitionLog.append_as_follower`.
+
+        Source: Kafka's `Partition.appendRecordsToFollowerOrFutureReplica`.
+        """
+        log = self.log
+        try:
+            return log.append_as_follower(data, headers, leader_epoch=leader_epoch, now_ms=now_ms)
+        except UnexpectedAppendOffset as error:
+            end_offset = log.log_end_offset
+            is_empty = log.log_start_offset == end_offset
+            if not is_empty or not error.first_offset < end_offset <= error.last_offset:
+                raise
+            first_offset = error.first_offset
+        await log.start_at(first_offset, offload, now_ms=now_ms)
+        return log.append_as_follower(data, headers, leader_epoch=leader_epoch, now_ms=now_ms)
 
     def delete_records(self, offset: int) -> int:
         """Hide the records before an offset; the new log start offset."""

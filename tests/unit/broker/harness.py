@@ -149,7 +149,7 @@ class Broker:
         named = {"topic_id": topic} if isinstance(topic, uuid.UUID) else {"name": topic}
         request = wire.ProduceRequest(
             acks=acks,
-            timeout_ms=1000,
+            timeout_ms=options.pop("timeout_ms", 30_000),
             topic_data=[
                 wire.TopicProduceData(
                     partition_data=[wire.PartitionProduceData(index=partition, records=data)],

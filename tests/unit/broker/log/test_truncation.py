@@ -283,6 +283,103 @@ async def test_segments_behind_the_cut_go_from_the_newest_on(files: MemoryFiles)
     assert not [name for name in files.listdir(DIRECTORY) if name.endswith(file_names.DELETED)]
 
 
+# --- a log that is started again
+
+
+def all_values(log: PartitionLog) -> list[tuple[int, bytes | None]]:
+    return values(log, log.log_start_offset)
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        pytest.param(4, id="inside a segment"),
+        pytest.param(3, id="at the base offset of a segment"),
+        pytest.param(20, id="behind the end"),
+    ],
+)
+async def test_a_log_that_is_started_again_is_empty_at_the_offset(files, offset: int) -> None:
+    log = open_partition(files, segment_bytes=3 * SIZE)
+    filled(log, 10, committed=2)
+    log.assign_epoch(4)
+    await log.start_at(offset, InlineOffload(), now_ms=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
+    assert (log.epochs.entries, len(log.producers), log.size_bytes) == ((), 0, 0)
+    assert all_values(log) == []
+    append(log, batch(b"other"))
+    log.purge()
+    assert not [name for name in files.listdir(DIRECTORY) if name.endswith(file_names.DELETED)]
+    files.crash()
+    assert all_values(open_partition(files, clean=False)) == [(offset, b"other")]
+
+
+async def test_a_log_with_records_is_not_started_again_below_its_high_watermark(files) -> None:
+    log = open_partition(files)
+    filled(log, 4, committed=3)
+    with pytest.raises(OffsetOutOfRange, match="offset 2 is below the high watermark 3"):
+        await log.start_at(2, InlineOffload(), now_ms=NOW_MS)
+    assert len(all_values(log)) == 4
+
+
+@pytest.mark.parametrize("offset", [3, 20])
+@pytest.mark.parametrize("end", ["kill", "names", "pages"])
+async def test_a_crash_while_a_log_is_started_again_leaves_old_records_or_none(
+    end: str, offset: int
+) -> None:
+    for operations in range(100):
+        files = MortalFiles()
+        directory, log = directory_of(files)
+        filled(log, 11, committed=3)
+        log.flush()
+        for path in (DIRECTORY, "/data", "/"):
+            files.sync_dir(path)
+        directory.note_recovery_points()
+        directory.save(directory.checkpoints.recovery_points)
+        files.done, files.ends_at = 0, operations
+        died = False
+        try:
+            await log.start_at(offset, InlineOffload(), now_ms=NOW_MS)
+        except Crash:
+            died = True
+        files.ends_at = None
+        if end == "kill":
+            files.crash()
+        else:
+            files.power_cut(random.Random(operations) if end == "pages" else None)
+        directory, log = directory_of(files)
+        found = all_values(log)
+        assert found == [(number, b"%d" % number) for number in range(len(found))]
+        next_offset = log.log_end_offset
+        if not died:
+            assert (found, next_offset) == ([], offset)
+        elif found:
+            assert next_offset == len(found)
+        else:
+            assert next_offset in (0, offset)
+        recovery_point = directory.checkpoints.recovery_points.get(TP) or 0
+        assert recovery_point <= max(next_offset, 3)
+        append(log, batch(b"other"))
+        files.crash()
+        assert all_values(directory_of(files)[1]) == [*found, (next_offset, b"other")]
+        if not died:
+            break
+    assert operations > 10
+
+
+async def test_a_restart_that_the_disk_refused_is_finished_by_the_next_call(files) -> None:
+    log = open_partition(files, segment_bytes=3 * SIZE)
+    filled(log, 10, committed=1)
+    files.fail("sync_dir", errno.EMFILE)
+    with pytest.raises(KafkaStorage, match="not truncated"):
+        await log.start_at(3, InlineOffload(), now_ms=NOW_MS)
+    with pytest.raises(KafkaStorage, match="being truncated"):
+        append(log, batch())
+    await log.start_at(3, InlineOffload(), now_ms=NOW_MS)
+    append(log, batch(b"3"))
+    files.crash()
+    assert all_values(open_partition(files, clean=False)) == [(3, b"3")]
+
+
 # --- the disk refuses
 
 

@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 import aiokq.broker
+from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.core.errors import (
     KafkaStorage,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    RequestTimeout,
 )
-from aiokq.records.header import iter_headers
+from aiokq.core.offload import InlineOffload
+from aiokq.records.header import iter_headers, set_base_offset
 from tests.sim.harness.files import MemoryFiles
+from tests.sim.harness.simulation import run
 from tests.unit.broker.harness import NOW_MS, Broker
-from tests.unit.broker.log.samples import batch, open_partition, replica_of
+from tests.unit.broker.log.samples import batch, open_partition, replica_of, values
 
 ALL, LEADER = -1, 1
 
@@ -120,6 +124,54 @@ async def test_too_few_replicas_after_the_append_are_told() -> None:
         await waiting
 
 
+def test_acks_all_waits_for_the_replicas_until_its_deadline() -> None:
+    """The records stay: a later fetch of the replica commits them."""
+
+    async def main(world) -> float:
+        at = partition(replicas=(0, 1))
+        end = append(at).last_offset + 1
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(RequestTimeout, match="orders-0 is committed up to offset 0, not 1"):
+            await at.acknowledged(end, ALL, began + 30)
+        assert not at._waiters
+        await at.acknowledged(end, LEADER, began)
+        at.replica_fetched(1, end)
+        await at.acknowledged(end, ALL, began)  # committed: a deadline in the past changes nothing
+        return asyncio.get_running_loop().time() - began
+
+    assert run(1, main).value == 30
+
+
+def test_the_deadline_is_not_for_the_leaders_own_flush() -> None:
+    """As in Kafka, where an append flushes before it returns."""
+
+    async def main(world) -> None:
+        at = partition(replicas=(0,), flush_messages=1)
+        at.log.durability.attach(NeverFlushes())
+        end = append(at).last_offset + 1
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.ensure_future(at.acknowledged(end, ALL, loop.time() + 1))
+        await asyncio.sleep(60)
+        assert not waiting.done()
+        at.log.durability.flushed(at.log, end)
+        at.log.tell_replica()
+        await waiting
+
+    run(1, main)
+
+
+async def test_a_cancelled_waiter_is_forgotten_and_others_wait_on() -> None:
+    at = partition(replicas=(0, 1))
+    end = append(at).last_offset + 1
+    first, second = (asyncio.ensure_future(at.committed(end)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    assert len(at._waiters) == 1
+    at.replica_fetched(1, end)
+    await second
+
+
 @pytest.mark.parametrize("acks", [ALL, LEADER])
 async def test_a_waiter_is_told_that_the_partition_went_offline(acks) -> None:
     async with Broker() as broker:
@@ -185,6 +237,31 @@ async def test_a_followers_fetch_commits_over_the_wire() -> None:
         assert (consumed.high_watermark, len(consumed.records) > 0) == (2, True)
 
 
+def test_a_producer_is_told_7_when_its_timeout_ends() -> None:
+    """The request's timeout counts once for all its partitions; the records stay appended."""
+
+    async def main(world) -> float:
+        async with Broker() as broker:
+            await broker.create("t")
+            at = broker.node.topics.partition("t", 0)
+            at.replicas = (0, 7)
+            at.change_isr((0, 7))
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            response = await broker.produce("t", batch(b"a", b"b"), timeout_ms=1500)
+            passed = loop.time() - began
+            assert (response.error_code, response.base_offset) == (7, -1)
+            assert (at.log.log_end_offset, at.high_watermark) == (2, 0)
+            assert broker.node.counters.errors["REQUEST_TIMED_OUT"] == 1
+            again = await broker.produce("t", batch(b"c"), timeout_ms=0)
+            assert again.error_code == 7
+            await broker.fetch_one("t", 0, 3, replica_id=7)
+            assert at.high_watermark == 3
+            return passed
+
+    assert run(1, main).value == 1.5
+
+
 async def test_a_producer_is_told_20_over_the_wire() -> None:
     async with Broker() as broker:
         await broker.create("t", min_insync_replicas=2)
@@ -221,5 +298,63 @@ def test_only_the_replica_advances_the_high_watermark() -> None:
     assert found == {
         "replica/partition.py": 2,
         "log/log_reading.py": 1,
-        "log/partition_log.py": 1,
+        "log/partition_log.py": 2,
     }
+
+
+# --- the follower's side
+
+
+def placed(offset: int, *values: bytes) -> bytes:
+    """A batch as the leader has it."""
+    stored = bytearray(batch(*values))
+    set_base_offset(stored, offset, 0)
+    return bytes(stored)
+
+
+async def follow(at, *batches: bytes) -> int:
+    data = b"".join(batches)
+    return await at.append_as_follower(
+        memoryview(data),
+        list(iter_headers(data)),
+        leader_epoch=0,
+        offload=InlineOffload(),
+        now_ms=NOW_MS,
+    )
+
+
+async def test_an_empty_follower_takes_a_batch_that_holds_its_start() -> None:
+    """The leader's log starts inside a batch, after DeleteRecords; a batch is never divided."""
+    files = MemoryFiles()
+    at = replica_of(open_partition(files), replicas=(1, 0))
+    await at.log.start_at(5, InlineOffload(), now_ms=NOW_MS)
+    assert await follow(at, placed(3, b"a", b"b", b"c"), placed(6, b"d")) == 7
+    assert (at.log.log_start_offset, at.high_watermark) == (3, 3)
+    assert [offset for offset, _ in values(at.log, 3)] == [3, 4, 5, 6]
+    files.crash()
+    assert [offset for offset, _ in values(open_partition(files, clean=False), 3)] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(0, id="a batch that the log has"),
+        pytest.param(1, id="a batch that begins inside the log and ends behind it"),
+    ],
+)
+async def test_a_follower_with_records_refuses_a_batch_below_its_end(first: int) -> None:
+    """Its log may differ from the leader's there: it has to truncate by leader epoch first."""
+    at = replica_of(open_partition(MemoryFiles()), replicas=(1, 0))
+    await follow(at, placed(0, b"a", b"b"))
+    with pytest.raises(UnexpectedAppendOffset, match=f"base offset {first} where 2 was due"):
+        await follow(at, placed(first, b"x", b"y"), placed(first + 2, b"z"))
+    assert values(at.log) == [(0, b"a"), (1, b"b")]
+
+
+async def test_an_empty_follower_refuses_batches_that_end_before_its_start() -> None:
+    at = replica_of(open_partition(MemoryFiles()), replicas=(1, 0))
+    await at.log.start_at(5, InlineOffload(), now_ms=NOW_MS)
+    with pytest.raises(UnexpectedAppendOffset) as caught:
+        await follow(at, placed(0, b"a", b"b"), placed(2, b"c"))
+    assert (caught.value.first_offset, caught.value.last_offset) == (0, 2)
+    assert at.log.log_end_offset == 5
