@@ -1,7 +1,7 @@
 """Owns which connections a server accepts, and which idle one is closed to make room.
 
-Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``; ``Selector.lowestPriorityChannel`` for
-the connection that has been idle longest. Kafka does not make room when descriptors run out.
+Source: Kafka's ``Selector.lowestPriorityChannel`` for the connection that has been idle longest.
+Kafka does not make room when descriptors run out.
 Tests: ``tests/unit/connection/test_connection_quotas.py``.
 """
 
@@ -19,7 +19,7 @@ from aiokq.core.log_lines import log_line
 
 if TYPE_CHECKING:
     from aiokq.connection.accepted_connection import AcceptedConnection
-    from aiokq.connection.server_limits import ServerLimits
+    from aiokq.connection.connection_counts import ConnectionCounts
     from aiokq.core.counters import BrokerCounters
 
 __all__ = ["ConnectionQuotas"]
@@ -40,16 +40,18 @@ class ConnectionQuotas:
     """The connections of one server, counted, and those of them that are idle.
 
     Args:
+        counts: how many connections may be open; shared by all servers of a node.
         now: seconds on a monotonic clock.
-        listener: its name, for logs.
+        listener: its name.
 
     Attributes:
+        listener: its name.
         idle: connections with no request in work, queued or received in part; idle longest first.
     """
 
     def __init__(
         self,
-        limits: ServerLimits,
+        counts: ConnectionCounts,
         counters: BrokerCounters,
         *,
         now: Callable[[], float],
@@ -57,12 +59,13 @@ class ConnectionQuotas:
     ) -> None:
         self.idle: OrderedDict[AcceptedConnection, None] = OrderedDict()
         self._leaving: set[AcceptedConnection] = set()
-        self._limits = limits
+        self.listener = listener
+        self._counts = counts
         self._counters = counters
-        self._open = 0
-        self._per_host: Counter[str] = Counter()
         self._limited = _Line(now, f"connections refused: listener={listener}")
         self._scarce = _Line(now, f"out of descriptors: listener={listener}")
+        self._full = _Line(now, f"too many connections: listener={listener}")
+        counts.join(self)
 
     def admit(self, peer: str, host: str, make_room: Callable[[], bool] | None) -> bool:
         """Whether a new connection may stay; if so it is counted until `leave`.
@@ -70,17 +73,15 @@ class ConnectionQuotas:
         Args:
             make_room: has an idle connection closed for it; None where descriptors are left.
         """
-        limits, counters = self._limits, self._counters
-        if self._open >= limits.max_connections:
-            return self._refuse(peer, f"max.connections={limits.max_connections}")
-        if self._per_host[host] >= limits.max_connections_per_ip:
-            return self._refuse(peer, f"max.connections.per.ip={limits.max_connections_per_ip}")
+        counters = self._counters
+        refusal = self._counts.refusal(self.listener, host)
+        if refusal is not None:
+            return self._refuse(peer, refusal)
         if make_room is not None and not make_room():
             counters.connections_refused += 1
             self._scarce.note(refused=1)
             return False
-        self._open += 1
-        self._per_host[host] += 1
+        self._counts.opened(self.listener, host)
         counters.connections_accepted += 1
         counters.connections.value += 1
         return True
@@ -103,8 +104,13 @@ class ConnectionQuotas:
                 continue
             return None
 
-    def make_room(self) -> bool:
-        """Close the connection that has been idle longest; False if there is none."""
+    def make_room(self, limit: str | None = None) -> bool:
+        """Close the connection that has been idle longest; False if there is none.
+
+        Args:
+            limit: the setting that a connection of another listener goes beyond; None if the
+                process is out of descriptors.
+        """
         idle = self.idle
         for _ in range(min(LOOKED_AT, len(idle))):
             connection, _ = idle.popitem(last=False)
@@ -115,10 +121,14 @@ class ConnectionQuotas:
                 continue
             # Nothing unsent is lost, nor a request that the system acknowledged to its sender. An
             # orderly close may wait for the client, with TLS.
-            connection.transport.fail(Closed("idle, and the process is out of descriptors"))
+            reason = "the process is out of descriptors" if limit is None else limit
+            connection.transport.fail(Closed(f"idle, and {reason}"))
             self._leaving.add(connection)
             self._counters.connections_closed_for_room += 1
-            self._scarce.note(closed_idle=1)
+            if limit is None:
+                self._scarce.note(closed_idle=1)
+            else:
+                self._full.note(f"reason={limit}", closed_idle=1)
             return True
         return False
 
@@ -127,16 +137,14 @@ class ConnectionQuotas:
         self.idle.pop(connection, None)
         if connection in self._leaving:  # its socket is closed when this turn of the loop is over
             asyncio.get_running_loop().call_soon(self._leaving.discard, connection)
-        self._open -= 1
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
+        self._counts.closed(self.listener, host)
         self._counters.connections.value -= 1
 
     def report(self) -> None:
         """Log what happened since the last line; to be called now and then."""
         self._limited.report()
         self._scarce.report()
+        self._full.report()
 
     def _refuse(self, peer: str, reason: str) -> bool:
         self._counters.connections_refused += 1

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core import forks
-from aiokq.core.environment import Acceptor, Address
+from aiokq.core.environment import Acceptor, Address, SocketOptions
 from aiokq.core.errors import Closed
 from aiokq.core.supervisor import Supervisor
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["TcpListener", "bind"]
 
 logger = logging.getLogger("aiokq.connection")
-
-_BACKLOG: Final = 1024
 
 _PER_TURN: Final = 64
 """Connections accepted in one turn of the loop, so that the others are served meanwhile."""
@@ -71,6 +69,7 @@ class TcpListener:
         acceptor: decides about each connection.
         reserve: tells when descriptors are scarce.
         ssl: for a TLS listener.
+        backlog: connections that the system keeps until they are accepted.
 
     Attributes:
         port: also where 0 was asked for.
@@ -83,6 +82,7 @@ class TcpListener:
         *,
         reserve: DescriptorReserve,
         ssl: ssl_module.SSLContext | None = None,
+        backlog: int,
     ) -> None:
         self.port: int = sockets[0].getsockname()[1]
         self._sockets = sockets
@@ -92,6 +92,7 @@ class TcpListener:
         self._acceptor = acceptor
         self._reserve = reserve
         self._ssl = ssl
+        self._backlog = backlog
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor("listener")
         self._connecting: set[asyncio.Task[Exception | None]] = set()
@@ -113,7 +114,7 @@ class TcpListener:
         await self._supervisor.start()
         for sock in self._sockets:
             sock.setblocking(False)
-            sock.listen(_BACKLOG)
+            sock.listen(self._backlog)
         self._spare.take()
         self._resume()
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
@@ -278,14 +279,14 @@ def _close_in(pid: int, sockets: Sequence[socket.socket]) -> None:
             sock.close()
 
 
-async def bind(host: str | None, port: int) -> list[socket.socket]:
+async def bind(host: str | None, port: int, options: SocketOptions) -> list[socket.socket]:
     """Sockets for all addresses of a host (None or "": all interfaces), with one port.
 
     Raises:
         OSError: the port is taken, the address not ours, or the host unknown (`socket.gaierror`).
     """
     if host and _is_ipv4(host):  # to look it up takes milliseconds of a broker's start
-        return [_bound(socket.AF_INET, (host, port))]
+        return [_bound(socket.AF_INET, (host, port), options)]
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -296,7 +297,7 @@ async def bind(host: str | None, port: int) -> list[socket.socket]:
             if sockets:
                 port = sockets[0].getsockname()[1]
             try:
-                sockets.append(_bound(family, (address[0], port, *address[2:])))
+                sockets.append(_bound(family, (address[0], port, *address[2:]), options))
             except OSError as error:
                 # IPv6 may be switched off where the resolver still names its addresses.
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
@@ -311,13 +312,20 @@ async def bind(host: str | None, port: int) -> list[socket.socket]:
     return sockets
 
 
-def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+def _bound(family: int, address: tuple[object, ...], options: SocketOptions) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name == "posix":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, True)
+        # Before listen(): the window scale that clients are told depends on the receive buffer.
+        for option, size in (
+            (socket.SO_SNDBUF, options.send_buffer),
+            (socket.SO_RCVBUF, options.receive_buffer),
+        ):
+            if size is not None:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
         sock.bind(address)
     except BaseException:
         sock.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.core.clock import SystemClock
-from aiokq.core.environment import Acceptor, Address, Environment, Listener
+from aiokq.core.environment import Acceptor, Address, Environment, Listener, SocketOptions
 from aiokq.core.files import OsFiles
 from aiokq.core.offload import ThreadOffload, interpreter_ends
 from aiokq.core.watchdog import Watchdog
@@ -66,6 +66,7 @@ class TcpNetwork:
         port: int,
         *,
         ssl: ssl_module.SSLContext | None = None,
+        sockets: SocketOptions | None = None,
     ) -> Listener:
         """Listen on `host` (`None`: all interfaces) and `port` (0: a free one).
 
@@ -76,7 +77,14 @@ class TcpNetwork:
         from aiokq.connection.listener import TcpListener, bind
         from aiokq.core.descriptor_reserve import PROCESS
 
-        listener = TcpListener(await bind(host, port), acceptor, reserve=PROCESS, ssl=ssl)
+        options = sockets or SocketOptions()
+        listener = TcpListener(
+            await bind(host, port, options),
+            acceptor,
+            reserve=PROCESS,
+            ssl=ssl,
+            backlog=options.backlog,
+        )
         try:
             await listener.start()
         except BaseException:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.accepted_connection import AcceptedConnection
+from aiokq.connection.connection_counts import ConnectionCounts
 from aiokq.connection.connection_quotas import ConnectionQuotas
 from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
@@ -27,6 +28,7 @@ from aiokq.connection.request_context import (
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundTask, BackgroundWork
+from aiokq.core.environment import SocketOptions
 from aiokq.core.errors import Closed, ProtocolError
 from aiokq.core.supervisor import Supervisor
 from aiokq.core.warning_backoff import WarningBackoff
@@ -68,6 +70,9 @@ class Server:
         ssl: for a TLS listener.
         listener: its name, for handlers and logs.
         turn: of the node, which all of its servers share.
+        counts: of connections, likewise. None makes its own.
+        budget: memory for requests, likewise. None makes its own.
+        sockets: what the listening sockets are set to.
     """
 
     def __init__(
@@ -83,15 +88,21 @@ class Server:
         ssl: ssl_module.SSLContext | None = None,
         listener: str = "PLAINTEXT",
         turn: Turn | None = None,
+        counts: ConnectionCounts | None = None,
+        budget: FrameBudget | None = None,
+        sockets: SocketOptions | None = None,
     ) -> None:
         self.handler = handler
         self.turn = turn or Turn()
         self.clock = clock
         self.counters = counters
         self.limits = limits or ServerLimits()
-        self.budget = FrameBudget(self.limits.queued_max_request_bytes)
+        self.budget = budget or FrameBudget(self.limits.queued_max_request_bytes)
         self._quotas = ConnectionQuotas(
-            self.limits, counters, now=clock.monotonic, listener=listener
+            counts or ConnectionCounts(self.limits),
+            counters,
+            now=clock.monotonic,
+            listener=listener,
         )
         self.idle = self._quotas.idle
         self.supervisor = Supervisor(f"server {listener}")
@@ -100,6 +111,7 @@ class Server:
         self._port = port
         self._ssl = ssl
         self._name = listener
+        self._sockets = sockets or SocketOptions()
         self._listener: Listener | None = None
         self._connections: dict[AcceptedConnection, None] = {}
         self._next_id = 0
@@ -133,7 +145,9 @@ class Server:
         """
         await self.supervisor.start()
         try:
-            listener = await self._network.listen(self, self._host, self._port, ssl=self._ssl)
+            listener = await self._network.listen(
+                self, self._host, self._port, ssl=self._ssl, sockets=self._sockets
+            )
         except BaseException:
             await self.supervisor.close()
             raise
@@ -144,6 +158,14 @@ class Server:
         self._listener = listener
         self.supervisor.spawn(self._sweep(), name="sweep")
 
+    def stop(self) -> None:
+        """Accept no more connections, and read no more requests. Safe twice."""
+        self._closing = True
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.stop()
+
     async def close(self, drain: float | None = None) -> None:
         """Accept no more, answer what is in work, close all connections.
 
@@ -152,11 +174,7 @@ class Server:
         Args:
             drain: seconds for requests in work, else cancelled; default as in the limits.
         """
-        self._closing = True
-        if self._listener is not None:
-            self._listener.close()
-        for connection in list(self._connections):
-            connection.stop()
+        self.stop()
         try:
             await self._wait_empty(self.limits.drain if drain is None else drain)
         finally:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 
 from aiokq.connection.framing import DEFAULT_MAX_FRAME_BYTES
 from aiokq.core.frozen import frozen
@@ -19,8 +20,11 @@ class ServerLimits:
         max_frame_bytes: `socket.request.max.bytes`.
         queued_max_request_bytes: `queued.max.request.bytes`: memory for requests until they are
             answered, over all connections. Kafka's default is no limit.
-        max_connections: `max.connections`.
-        max_connections_per_ip: `max.connections.per.ip`.
+        max_connections: `max.connections`, over all listeners.
+        max_connections_per_ip: `max.connections.per.ip`, over all listeners.
+        max_connections_of_host: `max.connections.per.ip.overrides` by client address, IPv6 in
+            brackets.
+        max_connections_of_listener: `listener.name.<name>.max.connections` by name in capitals.
         max_idle: `connections.max.idle.ms`; 0 for never.
         read_stall: a peer that began a request and sends nothing for so long is gone. (Kafka waits
             for `max_idle`.)
@@ -33,6 +37,8 @@ class ServerLimits:
     queued_max_request_bytes: int = 512 * 1024 * 1024
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
+    max_connections_of_host: Mapping[str, int] = field(default_factory=dict)
+    max_connections_of_listener: Mapping[str, int] = field(default_factory=dict)
     max_idle: float = 600.0
     read_stall: float = 60.0
     write_stall: float = 60.0

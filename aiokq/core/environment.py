@@ -54,6 +54,21 @@ class Acceptor(DescriptorHolder, Protocol):
         ...
 
 
+@frozen
+class SocketOptions:
+    """Options of a listening socket, which accepted connections inherit.
+
+    Attributes:
+        backlog: connections that the system keeps until they are accepted.
+        send_buffer: `SO_SNDBUF` in bytes; None leaves the size to the system.
+        receive_buffer: `SO_RCVBUF` in bytes; None leaves the size to the system.
+    """
+
+    backlog: int = 1024
+    send_buffer: int | None = None
+    receive_buffer: int | None = None
+
+
 class Listener(Protocol):
     """A listening socket."""
 
@@ -96,6 +111,7 @@ class Network(Protocol):
         port: int,
         *,
         ssl: ssl.SSLContext | None = None,
+        sockets: SocketOptions | None = None,
     ) -> Listener:
         """Listens on `host` (None: all interfaces) and `port` (0: a free one). Raises OSError."""
         ...

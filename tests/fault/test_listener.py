@@ -19,7 +19,7 @@ from aiokq.connection.listener import TcpListener, bind
 from aiokq.connection.network import TcpNetwork
 from aiokq.core.descriptor_reserve import DescriptorReserve
 from aiokq.core.descriptors import Descriptors
-from aiokq.core.environment import Address
+from aiokq.core.environment import Address, SocketOptions
 from aiokq.core.errors import Closed
 from tests.fault.support import LoopFactory, both_loops, client_tls, run, server_tls
 
@@ -87,7 +87,7 @@ async def listening(
     sock.errors = list(errors)
     sock.bind(("127.0.0.1", 0))
     hall = Hall()
-    listener = TcpListener([sock], hall, reserve=DescriptorReserve(Descriptors()), ssl=tls)
+    listener = TcpListener([sock], hall, reserve=DescriptorReserve(Descriptors()), ssl=tls, backlog=100)
     await listener.start()
     try:
         yield listener, hall, sock
@@ -327,7 +327,7 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_no_socket(loop_factory: Loo
     """Also where the first of two addresses was free."""
 
     async def main() -> None:
-        (taken,) = await bind("127.0.0.1", 0)
+        (taken,) = await bind("127.0.0.1", 0, SocketOptions())
         taken.listen()
         port = taken.getsockname()[1]
         for host in ("127.0.0.1", None):

@@ -15,7 +15,7 @@ import ssl as ssl_module
 from collections.abc import Callable
 from typing import TypeVar
 
-from aiokq.core.environment import Acceptor, Address
+from aiokq.core.environment import Acceptor, Address, SocketOptions
 from tests.sim.harness.loop import SimLoop
 from tests.sim.harness.trace import Trace
 from tests.sim.harness.transport import SEGMENT, MemoryTransport, Wire
@@ -315,6 +315,7 @@ class HostNetwork:
         port: int,
         *,
         ssl: ssl_module.SSLContext | None = None,
+        sockets: SocketOptions | None = None,
     ) -> MemoryListener:
         network = self._network
         _refuse_tls(ssl)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from aiokq import wire
+from aiokq.connection.connection_counts import ConnectionCounts
 from aiokq.connection.request_context import RequestContext
 from aiokq.connection.server_limits import ServerLimits
 from aiokq.core.environment import Address
@@ -274,7 +275,8 @@ def test_a_hundred_thousand_idle_connections_cost_no_more_than_ten() -> None:
         def __init__(self, unsent: int) -> None:
             self.transport = Transport(unsent)
 
-    admission = ConnectionQuotas(ServerLimits(), BrokerCounters(), now=lambda: 0.0, listener="L")
+    counts = ConnectionCounts(ServerLimits())
+    admission = ConnectionQuotas(counts, BrokerCounters(), now=lambda: 0.0, listener="L")
     stuck = [Connection(1) for _ in range(1000)]
     free = [Connection(0) for _ in range(100_000)]
     for connection in (*stuck, *free):

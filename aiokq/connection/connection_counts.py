@@ -1,0 +1,88 @@
+"""Limits on open connections over all listeners of a node.
+
+Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``. Kafka leaves a connection above
+``max.connections`` in the accept queue; here the connection is closed, so that it does not delay
+others.
+Tests: ``tests/unit/connection/test_connection_counts.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiokq.connection.connection_quotas import ConnectionQuotas
+    from aiokq.connection.server_limits import ServerLimits
+
+__all__ = ["ConnectionCounts"]
+
+
+class ConnectionCounts:
+    """Open connections, counted per node, per listener and per client address.
+
+    Args:
+        limits: the largest counts.
+        protected: name of the inter-broker listener if the node has other listeners too, else None.
+            `max.connections` does not apply to it; instead the connection of another listener that
+            has been idle longest is closed.
+    """
+
+    def __init__(self, limits: ServerLimits, *, protected: str | None = None) -> None:
+        self._limits = limits
+        self._protected = protected
+        self._open = 0
+        self._per_listener: Counter[str] = Counter()
+        self._per_host: Counter[str] = Counter()
+        self._quotas: list[ConnectionQuotas] = []
+
+    def join(self, quotas: ConnectionQuotas) -> None:
+        """Count the connections of one more listener."""
+        self._quotas.append(quotas)
+
+    def refusal(self, listener: str, host: str) -> str | None:
+        """Return the setting that forbids one more connection, with its value; None if it may open.
+
+        Args:
+            listener: the name of the listener that the client connected to.
+            host: the client's address, in brackets if it is IPv6.
+        """
+        limits = self._limits
+        if self._open >= limits.max_connections and listener != self._protected:
+            return f"max.connections={limits.max_connections}"
+        most = limits.max_connections_of_listener.get(listener)
+        if most is not None and self._per_listener[listener] >= most:
+            return f"listener.name.{listener.lower()}.max.connections={most}"
+        most = limits.max_connections_of_host.get(host)
+        if most is not None:
+            if self._per_host[host] >= most:
+                return f"max.connections.per.ip.overrides={host}:{most}"
+        elif self._per_host[host] >= limits.max_connections_per_ip:
+            return f"max.connections.per.ip={limits.max_connections_per_ip}"
+        return None
+
+    def opened(self, listener: str, host: str) -> None:
+        """Count a connection; where the node has too many now, close an idle one."""
+        self._open += 1
+        self._per_listener[listener] += 1
+        self._per_host[host] += 1
+        if self._open > self._limits.max_connections:
+            self._close_idle()
+
+    def closed(self, listener: str, host: str) -> None:
+        """Count a connection no longer."""
+        self._open -= 1
+        self._per_listener[listener] -= 1
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
+    def _close_idle(self) -> None:
+        """Close the connection that has been idle longest, of the listeners not protected."""
+        since: dict[float, ConnectionQuotas] = {}
+        for quotas in self._quotas:
+            idle_since = quotas.idle_since(0)
+            if quotas.listener != self._protected and idle_since is not None:
+                since.setdefault(idle_since, quotas)
+        if since:
+            since[min(since)].make_room(f"max.connections={self._limits.max_connections}")

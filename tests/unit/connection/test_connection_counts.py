@@ -1,0 +1,163 @@
+"""Limits on connections over several listeners, on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from aiokq.connection.connection_counts import ConnectionCounts
+from aiokq.connection.server import Server
+from aiokq.connection.server_limits import ServerLimits
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.environment import Address
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.connection.test_server import Client, Handler
+
+SERVER, PEER, OTHER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+PORTS = {"INNER": 9092, "OUTER": 9094}
+
+
+class Node:
+    """Two servers with one count of connections."""
+
+    def __init__(self, simulation: Simulation, limits: ServerLimits, protected: str | None) -> None:
+        self.simulation = simulation
+        self.counters = BrokerCounters()
+        counts = ConnectionCounts(limits, protected=protected)
+        environment = simulation.environment(SERVER)
+        self.handler = Handler()
+        self.servers = {
+            name: Server(
+                environment.network,
+                SERVER,
+                port,
+                self.handler,
+                clock=environment.clock,
+                counters=self.counters,
+                limits=limits,
+                listener=name,
+                counts=counts,
+            )
+            for name, port in PORTS.items()
+        }
+
+    async def client(self, listener: str, host: str = PEER) -> Client:
+        network = self.simulation.environment(host).network
+        _, client = await network.connect(Client, Address(SERVER, PORTS[listener]))
+        assert isinstance(client, Client)
+        return client
+
+    async def refused(self, listener: str, host: str = PEER) -> bool:
+        """Whether a new connection is closed at once."""
+        client = await self.client(listener, host)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await client.lost.wait()
+        return client.lost.is_set()
+
+
+@contextlib.asynccontextmanager
+async def node(
+    simulation: Simulation, protected: str | None = None, **limits: int | Mapping[str, int]
+) -> AsyncIterator[Node]:
+    made = Node(simulation, ServerLimits(**limits), protected)  # type: ignore[arg-type]
+    for server in made.servers.values():
+        await server.start()
+    try:
+        yield made
+    finally:
+        for server in made.servers.values():
+            await server.close()
+
+
+def test_the_limit_of_the_node_counts_both_listeners() -> None:
+    """max.connections is the broker's."""
+
+    async def main(simulation: Simulation) -> None:
+        async with node(simulation, max_connections=2) as n:
+            first = await n.client("INNER")
+            await n.client("OUTER")
+            assert await n.refused("INNER")
+            assert await n.refused("OUTER")
+            first.transport.close()
+            await asyncio.sleep(1)
+            assert not await n.refused("OUTER")
+            assert n.counters.connections_refused == 2
+
+    run(1, main)
+
+
+def test_the_limit_of_a_listener_leaves_the_other_alone() -> None:
+    """listener.name.outer.max.connections."""
+
+    async def main(simulation: Simulation) -> None:
+        async with node(simulation, max_connections_of_listener={"OUTER": 1}) as n:
+            assert not await n.refused("OUTER")
+            assert await n.refused("OUTER")
+            for _ in range(3):
+                assert not await n.refused("INNER")
+
+    run(1, main)
+
+
+@pytest.mark.parametrize("overridden", [1, 3])
+def test_an_address_has_one_limit_over_both_listeners(overridden: int) -> None:
+    """max.connections.per.ip, and its overrides, below it and above."""
+
+    async def main(simulation: Simulation) -> None:
+        limits = {"max_connections_per_ip": 2, "max_connections_of_host": {OTHER: overridden}}
+        async with node(simulation, **limits) as n:  # type: ignore[arg-type]
+            assert not await n.refused("INNER")
+            assert not await n.refused("OUTER")
+            assert await n.refused("INNER")
+            for _ in range(overridden):
+                assert not await n.refused("OUTER", OTHER)
+            assert await n.refused("INNER", OTHER)
+
+    run(1, main)
+
+
+def test_brokers_get_in_where_clients_do_not() -> None:
+    """An idle client of the other listener goes for each of them, the longest idle first."""
+
+    async def main(simulation: Simulation) -> None:
+        async with node(simulation, "INNER", max_connections=3) as n:
+            clients = []
+            for listener in ("INNER", "OUTER", "OUTER"):
+                clients.append(await n.client(listener))
+                await asyncio.sleep(1)
+            clients[1].send(b"x")  # idle for a shorter time than the last one now
+            await clients[1].receive(1)
+            assert await n.refused("OUTER")
+            assert not await n.refused("INNER")
+            assert [client.lost.is_set() for client in clients] == [False, False, True]
+            assert n.counters.connections_closed_for_room == 1
+            assert n.counters.connections.value == 3
+
+    run(1, main)
+
+
+def test_where_no_client_is_idle_a_broker_gets_in_beside_them() -> None:
+    """A request in work is not cut off."""
+
+    async def main(simulation: Simulation) -> None:
+        async with node(simulation, "INNER", max_connections=1) as n:
+            held = asyncio.Event()
+
+            async def answer(context: object, data: memoryview) -> list[bytes]:
+                await held.wait()
+                return await Handler.echo(context, data)  # type: ignore[arg-type,return-value]
+
+            n.handler.answer = answer  # type: ignore[assignment]
+            busy = await n.client("OUTER")
+            busy.send(b"x")
+            await asyncio.sleep(1)
+            assert not await n.refused("INNER")
+            assert not busy.lost.is_set()
+            held.set()
+            assert await busy.receive(1) == [b"x"]
+
+    run(1, main)
