@@ -85,7 +85,11 @@ def broker_settings() -> list[str]:
         "# Broker settings",
         "",
         "Give them as `--set NAME=VALUE`, in a file with `--config`, or as `settings=` of "
-        "`EmbeddedCluster`. Defaults are Kafka's.",
+        "`EmbeddedCluster`. Defaults are Kafka's, unless the meaning names another.",
+        "",
+        "Other broker settings of Apache Kafka 4.2 have no effect here (`num.io.threads`): the "
+        "broker accepts them and names them in one line when it starts. A value that asks for "
+        "something the broker cannot do is refused, and so is a name that Kafka does not have.",
         "",
     ]
     lines += table(

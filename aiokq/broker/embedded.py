@@ -18,10 +18,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, TypeVar
 
+from aiokq.broker.listeners import Endpoint, ListenerFailed, Listeners, configured_listeners
 from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
 from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import SETTINGS, broker_settings
+from aiokq.broker.roles import check_roles, configured_node_id
+from aiokq.broker.settings import SETTINGS, broker_settings, log_directories
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
 from aiokq.core.config_text import config_text
@@ -37,6 +39,7 @@ from aiokq.core.errors import (
 from aiokq.core.supervisor import handed_over, shielded
 
 if TYPE_CHECKING:
+    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
     from aiokq.core.files import Files
 
@@ -93,6 +96,20 @@ def _no_argument(unknown: Mapping[str, object]) -> ConfigError:
     )
 
 
+def _listeners(settings: BrokerSettings, port: int) -> Listeners:
+    own_port = None if settings.listeners is not None and port == 0 else port
+    return configured_listeners(settings, port=own_port)
+
+
+def _port_in_use(endpoint: Endpoint, listeners: Listeners) -> str:
+    if len(listeners.opened) == 1:
+        return f"port {endpoint.port} is in use: give another, or port=0 for a free one"
+    return (
+        f"port {endpoint.port} of listener {endpoint.name} is in use: give another, or 0 for a free"
+        " one"
+    )
+
+
 _ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
 
 
@@ -110,7 +127,8 @@ class EmbeddedCluster:
     Args:
         brokers: how many nodes; one, until replication exists.
         data_dir: where the data is kept; None for a temporary directory that is removed at the end.
-        port: TCP port on 127.0.0.1, 0 for a free one.
+        port: TCP port on 127.0.0.1, or of the first of the `listeners` in `settings`; 0 for a free
+            one, or for the one in `listeners`.
         profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
         settings: broker settings by Kafka's names; `.` or `_` between words.
         restore_from: a snapshot, or the directory of a stopped broker, whose copy is the data to
@@ -148,10 +166,12 @@ class EmbeddedCluster:
                 f"port is a number from 1 to 65535, or 0 for a free one, not {port!r}"
             )
         self._settings = broker_settings(settings, profile=profile)
-        if self._settings.log_dirs is not None:
+        if log_directories(self._settings):
             raise ConfigError("log.dirs is for `aiokq broker`: an embedded cluster has data_dir=")
+        self._listeners = _listeners(self._settings, port)
+        self._node_id = configured_node_id(self._settings)
+        check_roles(self._settings, self._listeners, self._node_id)
         self._data_dir = None if data_dir is None else _path("data_dir", data_dir)
-        self._port = port
         self._given_environment = environment
         self._environment: Environment | None = None
         self._restore_from = None if restore_from is None else _path("restore_from", restore_from)
@@ -167,7 +187,7 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every node, separated by commas.
+        """`host:port` of every node on the first listener, separated by commas.
 
         Raises:
             Closed: it is not running.
@@ -175,6 +195,20 @@ class EmbeddedCluster:
         if self._bootstrap_servers is None:
             raise Closed(NOT_RUNNING)
         return self._bootstrap_servers
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """`host:port` of every node on one of the listeners in `settings`; any case.
+
+        Raises:
+            ConfigError: no listener of this name is advertised.
+            Closed: it is not running.
+        """
+        servers = self.node.servers
+        endpoint = servers.advertised(listener.upper())
+        if endpoint is None:
+            names = ", ".join(one.name for one in servers.all_advertised())
+            raise ConfigError(f"no listener {listener!r} is advertised: there is {names}")
+        return endpoint.address
 
     @property
     def node(self) -> BrokerNode:
@@ -356,15 +390,19 @@ class EmbeddedCluster:
             except BaseException:
                 self._let_go()
                 raise
-        node = BrokerNode(self._settings, environment, data_dir=directory, port=self._port)
+        node = BrokerNode(
+            self._settings,
+            environment,
+            data_dir=directory,
+            listeners=self._listeners,
+            node_id=self._node_id,
+        )
         try:
             await node.start()
         except BaseException as error:
             self._let_go()
-            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-                raise ConfigError(
-                    f"port {self._port} is in use: give another, or port=0 for a free one"
-                ) from error
+            if isinstance(error, ListenerFailed) and error.errno == errno.EADDRINUSE:
+                raise ConfigError(_port_in_use(error.endpoint, self._listeners)) from error
             if isinstance(error, KafkaStorage) and _is_misnamed(error) and self._data_dir:
                 raise ConfigError(f"data_dir={self._data_dir!r}: {error.message}") from error
             raise
@@ -374,7 +412,7 @@ class EmbeddedCluster:
         self._node = node
         self._loop = asyncio.get_running_loop()
         forks.watch_loop(self._loop)
-        self._bootstrap_servers = f"{node.advertised_host}:{node.advertised_port}"
+        self._bootstrap_servers = node.servers.all_advertised()[0].address
 
     async def close(self) -> None:
         """Stop, keeping the data unless it was temporary. Safe twice; from any loop.

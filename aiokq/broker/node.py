@@ -1,4 +1,4 @@
-"""One broker node: its directory, topics, sessions, waiting fetches and listening socket.
+"""One broker node: its directories, topics, sessions, waiting fetches and listeners.
 
 Owns the life of them all; what a request does is in `handlers`. Everything here runs on one loop.
 """
@@ -18,6 +18,8 @@ from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.handlers import advertised_versions
 from aiokq.broker.handlers.areas import Areas
+from aiokq.broker.listeners import Listeners
+from aiokq.broker.listening import NodeServers
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
@@ -25,7 +27,6 @@ from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.broker.warm_up import warm_up
-from aiokq.connection.server import Server, ServerLimits
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
@@ -61,12 +62,11 @@ class BrokerNode:
         settings: made by `settings.broker_settings`.
         environment: clock, random, network, files and offload.
         data_dir: its log directory, or several; made if they are missing.
-        host: address to listen on; "" for all.
-        port: 0 for a free one.
+        listeners: where it listens and what it advertises; None for a free port of 127.0.0.1.
         node_id: None takes the stored one, 0 for a new directory.
-        advertise: host and port that clients are told instead, where not None.
 
     Attributes:
+        servers: its listeners.
         purgatory: fetches that wait for records.
         cold_reads: what looks at logs wait for that need the disk.
         leadership_listeners: told of the partitions that it leads; to be set before it starts.
@@ -82,10 +82,8 @@ class BrokerNode:
         environment: Environment,
         *,
         data_dir: str | Sequence[str],
-        host: str = "127.0.0.1",
-        port: int = 0,
+        listeners: Listeners | None = None,
         node_id: int | None = None,
-        advertise: tuple[str | None, int | None] = (None, None),
     ) -> None:
         self.settings = settings
         self.environment = environment
@@ -98,14 +96,11 @@ class BrokerNode:
         self.leadership_listeners: list[LeadershipListener] = []
         self.retention_policies: list[RetentionPolicy] = list(KAFKA_POLICIES)
         self._data_dirs = (data_dir,) if isinstance(data_dir, str) else tuple(data_dir)
-        self._host = host
-        self._port = port
         self._given_node_id = node_id
-        self._advertise = advertise
+        self.servers = NodeServers(listeners or Listeners.plaintext(), settings)
         self._storage: Storage | None = None
         self._dispatcher: Dispatcher | None = None
         self._group_coordinator: GroupCoordinator | None = None
-        self._server: Server | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self.background = BackgroundWork(
             self.counters, environment.clock.monotonic, fatal=self._fail
@@ -126,39 +121,22 @@ class BrokerNode:
         return self.storage.directories.properties.cluster_id
 
     @property
-    def advertised_host(self) -> str:
-        return self._advertise[0] or self._host
-
-    @property
-    def advertised_port(self) -> int:
-        if self._advertise[1] is not None:
-            return self._advertise[1]
-        return self.listener_port
-
-    @property
-    def listener_host(self) -> str:
-        """The address it listens on; "" for all."""
-        return self._host
-
-    @property
-    def listener_port(self) -> int:
-        """The port it listens on."""
-        return self._port if self._server is None else self._server.port
-
-    @property
     def log_directories(self) -> Sequence[LogDirectory]:
         """Its log directories, those that failed too."""
         return self.storage.directories.all
 
-    def brokers(self) -> list[BrokerEndpoint]:
-        """The live nodes of the cluster."""
+    def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
+        """The live nodes of the cluster that advertise a listener.
+
+        Args:
+            listener: the name of the listener, which gives the addresses; None for the one between
+                brokers, which every node has.
+        """
+        endpoint = self.servers.advertised(listener)
+        if endpoint is None:
+            return []
         return [
-            BrokerEndpoint(
-                self.node_id,
-                self.advertised_host,
-                self.advertised_port,
-                self.settings.broker_rack,
-            )
+            BrokerEndpoint(self.node_id, endpoint.host, endpoint.port, self.settings.broker_rack)
         ]
 
     def _racks(self) -> dict[int, str | None]:
@@ -331,28 +309,18 @@ class BrokerNode:
             await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
             if recovery.done():
                 recovery.result()
-            self._server = Server(
-                self.environment.network,
-                self._host or None,
-                self._port,
-                self.dispatcher,
-                clock=self.environment.clock,
-                counters=self.counters,
-                limits=self._limits(),
-                turn=self.turn,
+            await self.servers.open(
+                self.environment, self.dispatcher, self.counters, turn=self.turn
             )
-            await self._server.start()
             self._supervisor.spawn(warm_up(self.background), name="import modules")
         except BaseException:
-            self._server = None
             await shielded(self.close(), name="close the broker that did not start")
             raise
         logger.info(
-            "broker started: node=%d cluster=%s address=%s:%d topics=%d",
+            "broker started: node=%d cluster=%s listeners=%s topics=%d",
             self.node_id,
             self.cluster_id,
-            self.advertised_host,
-            self.advertised_port,
+            ",".join(map(str, self.servers.all_advertised())),
             len(self.topics),
         )
 
@@ -395,10 +363,8 @@ class BrokerNode:
         self.purgatory.close()
         if self._group_coordinator is not None:
             self._group_coordinator.stop()  # joins that wait are work too, and may wait for minutes
-        server, self._server = self._server, None
         try:
-            if server is not None:
-                await server.close()
+            await self.servers.close()
         finally:
             await shielded(self._close_storage(), name="close the storage")
 
@@ -418,15 +384,6 @@ class BrokerNode:
         if storage is not None:
             await storage.close()
             logger.info("broker stopped: node=%d", storage.directories.properties.node_id)
-
-    def _limits(self) -> ServerLimits:
-        settings = self.settings
-        return ServerLimits(
-            max_frame_bytes=settings.socket_request_max_bytes,
-            max_connections=settings.max_connections,
-            max_connections_per_ip=settings.max_connections_per_ip,
-            max_idle=max(settings.connections_max_idle_ms, 0) / 1000,
-        )
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():

@@ -32,16 +32,16 @@ class NodeCluster:
         cluster_id: str,
         advertised_versions: Sequence[tuple[int, int, int]],
         *,
-        brokers: Callable[[], list[BrokerEndpoint]],
+        brokers: Callable[[str | None], list[BrokerEndpoint]],
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.advertised_versions = advertised_versions
         self._brokers = brokers
 
-    def brokers(self) -> list[BrokerEndpoint]:
-        """Return the live brokers."""
-        return self._brokers()
+    def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
+        """Return the live brokers that advertise `listener`, or the one between brokers."""
+        return self._brokers(listener)
 
 
 class NodeConfigs:

@@ -20,11 +20,20 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
+from aiokq.broker.listeners import (
+    WILDCARDS,
+    Advertise,
+    ListenerFailed,
+    Listeners,
+    configured_listeners,
+)
+from aiokq.broker.roles import check_roles, configured_node_id
+from aiokq.broker.setting import INT_MAX
 from aiokq.broker.settings import (
-    INT_MAX,
     PROFILES,
     BrokerSettings,
     broker_settings,
+    check_metadata_directory,
     log_directories,
 )
 from aiokq.core.errors import ConfigError, KafkaError
@@ -37,8 +46,6 @@ __all__ = ["main"]
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
-
-WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,22 +65,28 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         choice = _settings(options)
         settings = choice.settings
-        host, advertised = _addresses(options)
+        listeners = _listeners(settings, options)
+        node_id = configured_node_id(settings) if options.node_id is None else options.node_id
+        check_roles(settings, listeners, node_id)
+        directories = options.data_dirs or log_directories(settings)
+        check_metadata_directory(settings, directories)
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
     except UnicodeDecodeError:
         return _complain(f"{options.config} is not UTF-8: it is no properties file", BAD_ARGUMENTS)
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
-    if not _is_loopback(host):
+    open_to_others = [
+        one.host or "all addresses" for one in listeners.opened if not _is_loopback(one.host)
+    ]
+    if open_to_others:
         logging.getLogger("aiokq.broker").warning(
             "listening on %s: ANYONE who reaches this machine may read, write and delete every "
             "topic; there is no authentication",
-            host or "all addresses",
+            ", ".join(dict.fromkeys(open_to_others)),
         )
     _raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        directories = options.data_dirs or log_directories(settings)
         ephemeral = not directories
         if ephemeral:
             import tempfile
@@ -83,9 +96,9 @@ def _run(arguments: Sequence[str]) -> int:
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
         try:
             place = Place(directories, ephemeral)
-            runner.run(_serve(options, choice, place, host, advertised))
+            runner.run(_serve(options, choice, place, listeners, node_id))
         except (ConfigError, OSError) as error:
-            return _complain(_explain(error, options, host, directories), FAILED)
+            return _complain(_explain(error, directories), FAILED)
         except KafkaError as error:
             return _complain(error.message, FAILED)
     return 0
@@ -124,9 +137,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=_formatter,
     )
     add = parser.add_argument
-    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    add("--port", type=_port, default=9092, help="0 takes a free one (default: %(default)s)")
-    add("--advertise", metavar="HOST[:PORT]", help="address that clients are told to connect to")
+    add("--host", help="address of the first listener (default: 127.0.0.1)")
+    add("--port", type=_port, help="port of the first listener, 0 for a free one (default: 9092)")
+    add(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        help="address that clients of the first listener are told to connect to",
+    )
     add(
         "--data-dir",
         action="append",
@@ -138,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
         "--node-id",
         type=_node_id,
         metavar="N",
-        help="default: the stored one, 0 for a new directory",
+        help="default: node.id of the settings, the stored one, 0 for a new directory",
     )
     add(
         "--profile",
@@ -215,38 +232,48 @@ def _default_profile(options: argparse.Namespace, directories: Sequence[str]) ->
     return "kafka", "it does not run at a terminal"
 
 
-def _addresses(options: argparse.Namespace) -> tuple[str, tuple[str | None, int | None]]:
-    """Where to listen, and what to advertise instead, if anything."""
-    host = _without_brackets(options.host)
+def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listeners:
+    """Where to listen and what to advertise, by the settings and the flags.
+
+    Raises:
+        ConfigError: they cannot go together.
+    """
+    host = None if options.host is None else _without_brackets(options.host)
     if host == "localhost":
         host = "127.0.0.1"  # a free port must be the same one for IPv4 and IPv6
-    if options.advertise is None:
-        if host in WILDCARDS:
-            raise ConfigError(
-                f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT]: clients must "
-                "be told an address that they can connect to"
-            )
-        return host, (None, None)
-    name, colon, port = options.advertise.rpartition(":")
-    if not colon or options.advertise.endswith("]"):
-        name, port = options.advertise, ""
-    if ":" in name and not name.startswith("["):
+    if host in WILDCARDS and options.advertise is None and settings.advertised_listeners is None:
         raise ConfigError(
-            f"--advertise {options.advertise}: an IPv6 address goes into brackets, as [::1]:9092"
+            f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT]: clients must "
+            "be told an address that they can connect to"
         )
+    return configured_listeners(
+        settings, host=host, port=options.port, advertise=_advertise(options.advertise)
+    )
+
+
+def _advertise(text: str | None) -> Advertise:
+    """Parse `--advertise HOST[:PORT]`.
+
+    Raises:
+        ConfigError: malformed, or a wildcard address.
+    """
+    if text is None:
+        return Advertise()
+    name, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        name, port = text, ""
+    if ":" in name and not name.startswith("["):
+        raise ConfigError(f"--advertise {text}: an IPv6 address goes into brackets, as [::1]:9092")
     name = _without_brackets(name)
     if (
         not name
         or any(character.isspace() for character in name)
         or (port and (not port.isdecimal() or not 0 < int(port) <= 65535))
     ):
-        raise ConfigError(f"--advertise takes HOST[:PORT], not {options.advertise!r}")
+        raise ConfigError(f"--advertise takes HOST[:PORT], not {text!r}")
     if name in WILDCARDS:
         raise ConfigError(f"--advertise {name}: clients cannot connect to a wildcard address")
-    return ("" if host in WILDCARDS and host != "::" else host), (
-        name,
-        int(port) if port else None,
-    )
+    return Advertise(name, int(port) if port else None)
 
 
 def _without_brackets(host: str) -> str:
@@ -293,8 +320,8 @@ async def _serve(
     options: argparse.Namespace,
     choice: Choice,
     place: Place,
-    host: str,
-    advertised: tuple[str | None, int | None],
+    listeners: Listeners,
+    node_id: int | None,
 ) -> None:
     from aiokq.broker.node import BrokerNode
     from aiokq.connection.network import system_environment
@@ -307,10 +334,8 @@ async def _serve(
         choice.settings,
         system_environment(),
         data_dir=place.directories,
-        host=host,
-        port=options.port,
-        node_id=options.node_id,
-        advertise=advertised,
+        listeners=listeners,
+        node_id=node_id,
     )
     await node.start()
     try:
@@ -324,6 +349,8 @@ async def _serve(
             print(_address_line(node, options, choice, place, metrics_port), flush=True)
             if choice.reason is not None and not options.json:
                 print(_profile_line(choice.settings.profile, choice.reason), file=sys.stderr)
+            if (unused := _unused_line(choice.settings, listeners)) and not options.json:
+                print(unused, file=sys.stderr)
             await node.run_until(stop)
     finally:
         await node.close()
@@ -347,6 +374,17 @@ def _profile_line(profile: str, reason: str) -> str:
     return f"aiokq broker: profile {profile}, because {reason}; {other[profile]}"
 
 
+def _unused_line(settings: BrokerSettings, listeners: Listeners) -> str:
+    """What the settings have that nothing is done for; "" if there is nothing."""
+    parts = []
+    if settings.without_effect:
+        parts.append(f"accepted, without effect here: {', '.join(settings.without_effect)}")
+    if listeners.controllers:
+        closed = ", ".join(map(str, listeners.controllers))
+        parts.append(f"not opened, because this node is the only voter: {closed}")
+    return f"aiokq broker: {'; '.join(parts)}" if parts else ""
+
+
 def _address_line(
     node: BrokerNode,
     options: argparse.Namespace,
@@ -354,15 +392,15 @@ def _address_line(
     place: Place,
     metrics_port: int | None,
 ) -> str:
-    host = node.advertised_host
-    address = f"[{host}]" if ":" in host else host
-    address = f"{address}:{node.advertised_port}"
+    endpoints = node.servers.all_advertised()
+    address = endpoints[0].address
     ephemeral = place.ephemeral
     if options.json:
         paths = [] if ephemeral else [os.path.abspath(path) for path in place.directories]
         return json.dumps(
             {
                 "bootstrap_servers": address,
+                "listeners": {endpoint.name: endpoint.address for endpoint in endpoints},
                 "node_id": node.node_id,
                 "cluster_id": node.cluster_id,
                 "data_dir": paths[0] if paths else None,
@@ -370,6 +408,7 @@ def _address_line(
                 "ephemeral": ephemeral,
                 "profile": choice.settings.profile,
                 "profile_reason": choice.reason,
+                "without_effect": list(choice.settings.without_effect),
                 "metrics_port": metrics_port,
                 "pid": os.getpid(),
             }
@@ -380,25 +419,17 @@ def _address_line(
         else f"data in {', '.join(place.directories)}"
     )
     metrics = "" if metrics_port is None else f", metrics on port {metrics_port}"
-    return f"aiokq broker {node.node_id} listens on {address} ({kept}{metrics})"
+    others = "".join(f", {endpoint}" for endpoint in endpoints[1:])
+    return f"aiokq broker {node.node_id} listens on {address}{others} ({kept}{metrics})"
 
 
-def _explain(
-    error: ConfigError | OSError, options: argparse.Namespace, host: str, directories: list[str]
-) -> str:
+def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
     """What went wrong, in one line that says what to do."""
     directory = " or ".join(directories)
     if isinstance(error, ConfigError):
         return error.message
-    if isinstance(error, socket.gaierror):
-        return f"{host} is no host that is known here ({error.strerror}): give --host another"
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {options.port} is in use on {host or 'some address'}: stop what listens there, "
-            "or take a free port with --port 0"
-        )
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine: give --host one that is"
+    if isinstance(error, ListenerFailed) and (refused := _explain_listener(error)):
+        return refused
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return (
             f"no permission: {error.filename or directory}: {error.strerror}; the data directory "
@@ -411,6 +442,27 @@ def _explain(
     if isinstance(error, NotADirectoryError | FileExistsError):
         return f"{error.filename or directory} is not a directory: give another --data-dir"
     return str(error)
+
+
+def _explain_listener(error: ListenerFailed) -> str | None:
+    """Why a listener could not be opened, with what to do; None for other reasons."""
+    name, host, port = error.endpoint
+    if isinstance(error.__cause__, socket.gaierror):
+        return (
+            f"{host} is no host that is known here ({error.__cause__.strerror}): give --host"
+            f" another, or change the listener {name}"
+        )
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} is in use on {host or 'some address'}: stop what listens there, or"
+            f" take a free port with --port 0, or change the listener {name}"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"{host} is no address of this machine: give --host one that is, or change the"
+            f" listener {name}"
+        )
+    return None
 
 
 def _complain(message: str, code: int) -> int:

@@ -7,106 +7,14 @@ No pydantic here: the broker's start path may not import it.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from aiokq.broker.setting import INT_MAX, LONG_MAX, Setting, SettingValue
 from aiokq.core.errors import ConfigError
 
 T = TypeVar("T")
-SettingValue = bool | int | float | str | None
-
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
-
-_MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Setting:
-    """One row of the table, by Kafka's name (`num.partitions`)."""
-
-    name: str
-    field: str
-    kind: str
-    """`boolean`, `short`, `int`, `long`, `double`, `string` or `list`: Kafka's words."""
-    default: SettingValue
-    doc: str
-    at_least: float | None = None
-    at_most: float | None = None
-    choices: tuple[str, ...] = ()
-    nullable: bool = False
-    has_effect: bool = True
-    """False: known and checked, so that a file of Kafka's can be used, and not shown to clients."""
-    any_case: bool = False
-    """The choices are taken in capitals, too."""
-
-    def parse(self, value: object) -> SettingValue:
-        """Turn text or a Python value into this setting's type and check its range.
-
-        Raises:
-            ConfigError: wrong type or out of range, with the setting's name.
-        """
-        if value is None or (self.nullable and value in ("", "null")):
-            if not self.nullable:
-                raise ConfigError(f"{self.name} has no null value")
-            return None
-        parsed = self._typed(value)
-        if isinstance(parsed, str):
-            parsed = parsed.lower() if self.any_case else parsed
-            self._check_choices(parsed)
-        elif not isinstance(parsed, bool):
-            self._check_range(parsed)
-        return parsed
-
-    def _typed(self, value: object) -> bool | int | float | str:
-        text = value.strip() if isinstance(value, str) else value
-        if self.kind == "boolean":
-            if isinstance(text, bool):
-                return text
-            if isinstance(text, str) and text.lower() in ("true", "false"):
-                return text.lower() == "true"
-        elif self.kind in ("short", "int", "long"):
-            if isinstance(text, int) and not isinstance(text, bool):
-                return text
-            if isinstance(text, str):
-                try:
-                    return int(text)
-                except ValueError:
-                    pass
-        elif self.kind == "double":
-            if isinstance(text, int | float | str) and not isinstance(text, bool):
-                try:
-                    return float(text)
-                except (ValueError, OverflowError):
-                    pass
-        elif isinstance(text, str):
-            return text
-        elif self.kind == "list" and isinstance(text, list | tuple):
-            return ",".join(str(item) for item in text)
-        raise ConfigError(f"{self.name} must be of type {self.kind}, not {value!r}")
-
-    def _check_range(self, value: int | float) -> None:
-        ceiling = self.at_most
-        if ceiling is None and self.kind != "double":
-            ceiling = _MOST[self.kind]
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{self.name} must be a finite number, not {value}")
-        if self.at_least is not None and value < self.at_least:
-            raise ConfigError(f"{self.name} must be at least {self.at_least}, not {value}")
-        if ceiling is not None and value > ceiling:
-            raise ConfigError(f"{self.name} must be at most {ceiling}, not {value}")
-
-    def _check_choices(self, value: str) -> None:
-        if self.kind == "list" and not value.strip():
-            return  # none of them
-        parts = [part.strip() for part in value.split(",")] if self.kind == "list" else [value]
-        for part in parts:
-            if self.choices and part not in self.choices:
-                raise ConfigError(
-                    f"{self.name} must be one of {', '.join(self.choices)}, not {part!r}"
-                )
 
 
 def _setting(
@@ -134,11 +42,16 @@ def _setting(
 class BrokerSettings:
     """The settings of one node, by Kafka's names with `_` for `.`; the defaults are Kafka's.
 
-    `profile` and `explicit` (the names that profile or user gave) are no settings themselves.
+    Attributes:
+        profile: the name of the profile.
+        explicit: the names that profile or user gave.
+        without_effect: the names of Kafka's settings that the user gave and that do nothing here.
+        listener_max_connections: pairs of a listener's name, in capitals, and its
+            `listener.name.NAME.max.connections`.
     """
 
-    def __init__(self, **values: SettingValue | frozenset[str]) -> None:
-        """Those that are not among `values`, by field, have their defaults."""
+    def __init__(self, **values: object) -> None:
+        """Set these fields; all others have their defaults."""
         if unknown := values.keys() - self.__dataclass_fields__.keys():
             raise TypeError(f"there is no setting {', '.join(sorted(unknown))}")
         self.__dict__.update(values)
@@ -163,12 +76,82 @@ class BrokerSettings:
         has_effect=False,
     )
 
-    # Where the data is
+    # The node, its listeners and its data
+    process_roles: str = _setting(
+        "broker,controller", "Roles of this node, which has both.", kind="list"
+    )
+    node_id: int | None = _setting(
+        None,
+        "Id of this node; --node-id wins. By default the id stored in the log directories, 0 for"
+        " new ones.",
+        kind="int",
+        at_least=0,
+        nullable=True,
+    )
+    broker_id: int = _setting(-1, "node.id by its older name.", at_least=-1)
+    listeners: str | None = _setting(
+        None,
+        "Where this node listens: NAME://host:port, separated by commas; no host for all"
+        " interfaces, port 0 for a free one. --host and --port set the first. By default"
+        " PLAINTEXT://127.0.0.1:9092, in an EmbeddedCluster with its port.",
+        kind="list",
+        nullable=True,
+    )
+    advertised_listeners: str | None = _setting(
+        None,
+        "Addresses that clients of each listener are given, --advertise sets the first's; by"
+        " default those in listeners. No host stands for this machine's name, port 0 for the port"
+        " listened on.",
+        kind="list",
+        nullable=True,
+    )
+    listener_security_protocol_map: str | None = _setting(
+        None,
+        "Security protocol of each listener, as INTERNAL:PLAINTEXT, which is the only one yet.",
+        nullable=True,
+    )
+    inter_broker_listener_name: str | None = _setting(
+        None,
+        "Listener for other brokers, PLAINTEXT by default; max.connections does not apply to it"
+        " if there are others.",
+        nullable=True,
+    )
+    security_inter_broker_protocol: str | None = _setting(
+        None, "Listener for other brokers, by its security protocol.", nullable=True
+    )
+    controller_listener_names: str | None = _setting(
+        None,
+        "Listeners for controllers. They are not opened: this node is the only voter.",
+        kind="list",
+        nullable=True,
+    )
+    early_start_listeners: str | None = _setting(
+        None,
+        "Listeners that open before the others; all open together here.",
+        kind="list",
+        nullable=True,
+        has_effect=False,
+    )
+    controller_quorum_voters: str = _setting(
+        "", "Voters as id@host:port: this node only.", kind="list", has_effect=False
+    )
+    controller_quorum_bootstrap_servers: str = _setting(
+        "", "Controllers as host:port: this node only.", kind="list", has_effect=False
+    )
     log_dirs: str | None = _setting(
         None,
         "Log directories, separated by commas; --data-dir, which may be repeated, wins.",
         kind="list",
         nullable=True,
+    )
+    log_dir: str | None = _setting(
+        None, "Log directories where log.dirs is not set.", kind="list", nullable=True
+    )
+    metadata_log_dir: str | None = _setting(
+        None,
+        "Directory of the metadata log, which is in every log directory here: one of them.",
+        nullable=True,
+        has_effect=False,
     )
 
     # Records and their log (defaults of the topic settings of the same meaning)
@@ -330,9 +313,39 @@ class BrokerSettings:
     connections_max_idle_ms: int = _setting(
         600000, "Idle time after which a connection is closed, -1 for never.", kind="long"
     )
-    max_connections: int = _setting(INT_MAX, "Connections accepted at a time.", at_least=0)
+    socket_listen_backlog_size: int = _setting(
+        1024,
+        "Connections that the system keeps until they are accepted; Kafka's default is 50.",
+        at_least=1,
+    )
+    socket_send_buffer_bytes: int = _setting(
+        -1,
+        "SO_SNDBUF of connections, -1 for the system's choice; Kafka's default is 102400.",
+        at_least=-1,
+    )
+    socket_receive_buffer_bytes: int = _setting(
+        -1,
+        "SO_RCVBUF of connections, -1 for the system's choice; Kafka's default is 102400.",
+        at_least=-1,
+    )
+    queued_max_request_bytes: int = _setting(
+        536870912,
+        "Memory of requests that are not answered yet, -1 for no limit; Kafka's default is -1.",
+        kind="long",
+        at_least=-1,
+    )
+    max_connections: int = _setting(
+        INT_MAX,
+        "Connections open at a time, over all listeners; listener.name.NAME.max.connections limits"
+        " those of one.",
+        at_least=0,
+    )
     max_connections_per_ip: int = _setting(
-        INT_MAX, "Connections accepted from one address at a time.", at_least=0
+        INT_MAX, "Connections open from one address at a time.", at_least=0
+    )
+    max_connections_per_ip_overrides: str = _setting(
+        "",
+        "max.connections.per.ip of single addresses, as 10.0.0.1:100, separated by commas.",
     )
     broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
 
@@ -410,6 +423,8 @@ class BrokerSettings:
 
     profile: str = "kafka"
     explicit: frozenset[str] = frozenset()
+    without_effect: tuple[str, ...] = ()
+    listener_max_connections: tuple[tuple[str, int], ...] = ()
 
     def rows(self) -> Iterator[tuple[Setting, SettingValue]]:
         """Each setting with its value here, in the table's order."""
@@ -453,23 +468,19 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
     },
 }
 
-_ELSEWHERE: Final[Mapping[str, str]] = {
-    "node.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
-    "broker.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
-    "log.dir": "log.dirs, --data-dir, or data_dir= of EmbeddedCluster",
-    "port": "--port, or port= of EmbeddedCluster",
-    "listeners": "--host and --port, or port= of EmbeddedCluster",
-    "advertised.listeners": "--advertise HOST[:PORT] (an EmbeddedCluster advertises 127.0.0.1)",
-}
+_LISTENER_PREFIX: Final = "listener.name."
 
 
 def broker_settings(
     given: Mapping[str, object] | None = None, *, profile: str = "kafka"
 ) -> BrokerSettings:
-    """Settings of a profile with these on top, by Kafka's names (`_` serves as `.`).
+    """Return the settings of a profile with these on top, by Kafka's names (`_` serves as `.`).
+
+    Settings of Kafka that have no use here are accepted and named in `without_effect`.
 
     Raises:
-        ConfigError: an unknown profile or name (with the nearest one), a wrong type or range.
+        ConfigError: an unknown profile or name (with the nearest one), a wrong type or range, or a
+            value that asks for something this broker cannot do.
     """
     if not isinstance(profile, str) or profile not in PROFILES:
         raise ConfigError(f"unknown profile {profile!r}: it is one of {', '.join(PROFILES)}")
@@ -479,24 +490,62 @@ def broker_settings(
             f" not {given!r}"
         )
     values: dict[str, SettingValue] = dict(PROFILES[profile])
+    without_effect: list[str] = []
+    of_listeners: dict[str, int] = {}
     for spelled, value in (given or {}).items():
         if not isinstance(spelled, str):
             raise ConfigError(f"the name of a broker setting is a str, not {spelled!r}")
-        name = spelled.strip().replace("_", ".")
+        text = spelled.strip()
+        if text.startswith(_LISTENER_PREFIX):  # a listener's name may have `_` in it
+            listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
+            if name == "max.connections":
+                parsed = dataclasses.replace(SETTINGS[name], name=text).parse(value)
+                assert isinstance(parsed, int)
+                of_listeners[listener.upper()] = parsed
+            else:
+                _accept(spelled, name, value, of_listener=True)
+                without_effect.append(text)
+            continue
+        name = text.replace("_", ".")
         row = SETTINGS.get(name)
         if row is None:
-            raise _unknown(spelled, name)
+            _accept(spelled, name, value)
+            without_effect.append(name)
+            continue
         values[name] = row.parse(value)
+        if not row.has_effect:
+            without_effect.append(name)
     fields = {SETTINGS[name].field: value for name, value in values.items()}
-    return BrokerSettings(**fields, profile=profile, explicit=frozenset(values))
+    return BrokerSettings(
+        **fields,
+        profile=profile,
+        explicit=frozenset(values),
+        without_effect=tuple(without_effect),
+        listener_max_connections=tuple(of_listeners.items()),
+    )
 
 
-def _unknown(spelled: str, name: str) -> ConfigError:
-    if name in _ELSEWHERE:
-        return ConfigError(f"{name} is not set here: use {_ELSEWHERE[name]}")
-    return ConfigError.unknown(f"unknown broker setting {spelled!r}", name, SETTINGS)
+def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False) -> None:
+    from aiokq.broker import kafka_settings  # 340 names that few starts need
+
+    kafka_settings.accept(spelled, name, value, of_listener=of_listener, known=SETTINGS)
 
 
 def log_directories(settings: BrokerSettings) -> list[str]:
-    """The paths in log.dirs; none if it is not set."""
-    return [path.strip() for path in (settings.log_dirs or "").split(",") if path.strip()]
+    """Return the paths in log.dirs, or in log.dir if that is not set; none without both."""
+    text = settings.log_dir if settings.log_dirs is None else settings.log_dirs
+    return [path.strip() for path in (text or "").split(",") if path.strip()]
+
+
+def check_metadata_directory(settings: BrokerSettings, directories: Sequence[str]) -> None:
+    """Check that metadata.log.dir, if it is set, is a log directory.
+
+    Raises:
+        ConfigError: it is another directory.
+    """
+    path = settings.metadata_log_dir
+    if path is not None and path not in directories:
+        raise ConfigError(
+            f"metadata.log.dir={path}: the metadata log is in every log directory here; remove the"
+            " setting, or, to take over what Apache Kafka has there, name the directory in log.dirs"
+        )

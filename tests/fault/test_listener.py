@@ -87,7 +87,8 @@ async def listening(
     sock.errors = list(errors)
     sock.bind(("127.0.0.1", 0))
     hall = Hall()
-    listener = TcpListener([sock], hall, reserve=DescriptorReserve(Descriptors()), ssl=tls, backlog=100)
+    reserve = DescriptorReserve(Descriptors())
+    listener = TcpListener([sock], hall, reserve=reserve, ssl=tls, backlog=100)
     await listener.start()
     try:
         yield listener, hall, sock

@@ -18,6 +18,7 @@ import pytest
 
 from aiokq.admin.client import Admin
 from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.listeners import Listeners
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.client.cluster import Cluster
@@ -50,8 +51,7 @@ class Broker:
             broker_settings(self.settings, profile="dev"),
             self.world.environment(BROKER),
             data_dir="/data",
-            host=BROKER,
-            port=PORT,
+            listeners=Listeners.plaintext(BROKER, PORT),
         )
         await node.start()
         self.node = node

@@ -183,8 +183,12 @@ class Cluster(Protocol):
         """Key, oldest and newest version of each API."""
         ...
 
-    def brokers(self) -> list[BrokerEndpoint]:
-        """Return the live brokers."""
+    def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
+        """Return the live brokers that advertise a listener, with its addresses.
+
+        Args:
+            listener: its name; None for the listener between brokers, which all of them have.
+        """
         ...
 
 

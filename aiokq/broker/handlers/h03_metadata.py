@@ -11,13 +11,15 @@ v7   leader epochs                        v13  an error code of the whole
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.handlers.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,
     LeaderNotAvailable,
+    ListenerNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -35,6 +37,23 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Changes, Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.replica.partition import Partition
+
+
+class _View(NamedTuple):
+    """What the client of a request learns of topics.
+
+    Attributes:
+        node_ids: nodes that advertise the listener that the client connected to.
+        no_listener: error of a partition whose leader is not one of `node_ids`.
+        operations: bits of the operations on a topic that the client is authorized for.
+        only_reachable: leave out replicas that are not among `node_ids`.
+    """
+
+    node_ids: frozenset[int]
+    no_listener: int
+    operations: int
+    only_reachable: bool
 
 
 async def handle(
@@ -48,23 +67,30 @@ async def handle(
     """Describe the asked topics. One that is created here is answered at once, with its leaders:
     Kafka answers 3 or 5 first and creates it later, every client takes both."""
     version = call.version
+    brokers = cluster.brokers(call.connection.listener)
     operations = NOT_ASKED
     if version >= 8 and request.include_topic_authorized_operations:
         operations = TOPIC_OPERATIONS
+    view = _View(
+        frozenset(broker.node_id for broker in brokers),
+        ListenerNotFound.code if version >= 6 else LeaderNotAvailable.code,
+        operations,
+        version == 0,
+    )
     if request.topics is None or (version == 0 and not request.topics):
-        described = [_describe(topic, operations) for topic in topics.sorted()]
+        described = [_describe(topic, view) for topic in topics.sorted()]
     else:
         described = []
         for asked in _distinct(request.topics):
             described.append(
-                await _answer(topics, changes, configs, call, asked, request, version, operations)
+                await _answer(topics, changes, configs, call, asked, request, version, view)
             )
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
-            for broker in cluster.brokers()
+            for broker in brokers
         ],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.node_id,
@@ -87,7 +113,7 @@ async def _answer(
     asked: MetadataRequestTopic,
     request: MetadataRequest,
     version: int,
-    operations: int,
+    view: _View,
 ) -> MetadataResponseTopic:
     # Java sends an empty name, not null, along with an id.
     if asked.name is None or (version >= 12 and asked.topic_id != ZERO_UUID):
@@ -96,7 +122,7 @@ async def _answer(
         topic = topics.by_id(asked.topic_id)
         if topic is None:
             return _refusal(None, asked.topic_id, UnknownTopicId.code)
-        return _describe(topic, operations)
+        return _describe(topic, view)
     topic = topics.get(asked.name)
     if topic is None:
         try:
@@ -107,11 +133,11 @@ async def _answer(
             )
         except BrokerError as error:
             call.counted(error)
-            return _refusal(asked.name, ZERO_UUID, error.code, operations)
+            return _refusal(asked.name, ZERO_UUID, error.code, view.operations)
         topic = topics.get(asked.name)
         if topic is None:
-            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, operations)
-    return _describe(topic, operations)
+            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, view.operations)
+    return _describe(topic, view)
 
 
 def _refusal(
@@ -122,24 +148,33 @@ def _refusal(
     )
 
 
-def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
+def _describe(topic: Topic, view: _View) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[
-            MetadataResponsePartition(
-                # as Kafka says it of a partition that has no leader
-                error_code=0 if partition.is_online else LeaderNotAvailable.code,
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=list(partition.offline_replicas),
-            )
-            for partition in topic.partitions
-        ],
-        topic_authorized_operations=operations,
+        partitions=[_describe_partition(partition, view) for partition in topic.partitions],
+        topic_authorized_operations=view.operations,
     )
+
+
+def _describe_partition(partition: Partition, view: _View) -> MetadataResponsePartition:
+    described = MetadataResponsePartition(
+        # as Kafka says it of a partition that has no leader
+        error_code=0 if partition.is_online else LeaderNotAvailable.code,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=list(partition.offline_replicas),
+    )
+    if partition.is_online and partition.leader not in view.node_ids:
+        described.error_code = view.no_listener
+        described.leader_id = NO_LEADER
+        described.offline_replicas = [n for n in partition.replicas if n not in view.node_ids]
+        if view.only_reachable:
+            described.replica_nodes = [n for n in partition.replicas if n in view.node_ids]
+            described.isr_nodes = [n for n in partition.isr if n in view.node_ids]
+    return described

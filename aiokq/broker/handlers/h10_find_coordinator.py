@@ -62,7 +62,7 @@ async def _find(
         if key_type != GROUP:
             raise InvalidRequest(f"unknown coordinator key type {key_type}")
         node_id = await groups.locate(key)
-        for broker in cluster.brokers():
+        for broker in cluster.brokers(call.connection.listener):
             if broker.node_id == node_id:
                 return Coordinator(
                     key=key,

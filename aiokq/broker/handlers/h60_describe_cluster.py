@@ -49,7 +49,7 @@ async def handle(
             DescribeClusterBroker(
                 broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
-            for broker in cluster.brokers()
+            for broker in cluster.brokers(call.connection.listener)
         ],
     )
     if request.include_cluster_authorized_operations:

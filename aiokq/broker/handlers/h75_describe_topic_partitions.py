@@ -6,10 +6,12 @@ Java's Admin asks this before Metadata. The lists of eligible leaders are empty,
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.operations import TOPIC_OPERATIONS
 from aiokq.broker.metadata.topic_names import check_topic_name
+from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition
 from aiokq.wire.describe_topic_partitions import (
     Cursor,
@@ -20,13 +22,18 @@ from aiokq.wire.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Configs, Topics
+    from aiokq.broker.handlers.areas import Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.replica.partition import Partition
 
 
 async def handle(
-    topics: Topics, configs: Configs, request: DescribeTopicPartitionsRequest, call: Call
+    topics: Topics,
+    cluster: Cluster,
+    configs: Configs,
+    request: DescribeTopicPartitionsRequest,
+    call: Call,
 ) -> DescribeTopicPartitionsResponse:
     """Topics by name from the cursor on, until the limit of partitions; no names means all."""
     asked_all = not request.topics
@@ -43,6 +50,7 @@ async def handle(
             first_partition = max(request.cursor.partition_index, 0)
     ceiling = configs.settings.max_request_partition_size_limit
     left = max(min(request.response_partition_limit, ceiling), 1)
+    reachable = {broker.node_id for broker in cluster.brokers(call.connection.listener)}
     response = DescribeTopicPartitionsResponse()
     for name in names:
         topic = topics.get(name)
@@ -53,7 +61,7 @@ async def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         stop = min(first_partition + left, len(topic.partitions))
-        response.topics.append(_describe(topic, first_partition, stop))
+        response.topics.append(_describe(topic, first_partition, stop, reachable))
         if stop < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=stop)
             break
@@ -73,25 +81,40 @@ def _refusal(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _describe(topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    topic: Topic, first: int, stop: int, reachable: Set[int]
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                error_code=0 if partition.is_online else LeaderNotAvailable.code,
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=list(partition.offline_replicas),
-            )
-            for partition in topic.partitions[first:stop]
+            _describe_partition(partition, reachable) for partition in topic.partitions[first:stop]
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
+
+
+def _describe_partition(
+    partition: Partition, reachable: Set[int]
+) -> DescribeTopicPartitionsResponsePartition:
+    """Describe a partition to a client that can reach the nodes `reachable` only.
+
+    Unlike Metadata, a leader that does not advertise the client's listener is no error.
+    """
+    described = DescribeTopicPartitionsResponsePartition(
+        error_code=0 if partition.is_online else LeaderNotAvailable.code,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=list(partition.offline_replicas),
+    )
+    if partition.is_online and partition.leader not in reachable:
+        described.leader_id = NO_LEADER
+        described.offline_replicas = [n for n in partition.replicas if n not in reachable]
+    return described

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.loggers import logger_levels
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
-from aiokq.broker.settings import SETTINGS, BrokerSettings, Setting, SettingValue
+from aiokq.broker.setting import Setting, SettingValue
+from aiokq.broker.settings import SETTINGS, BrokerSettings
 from aiokq.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
-
-LISTENER: Final = "PLAINTEXT"
-"""The name of the one listener, and what Kafka calls one without TLS and SASL."""
 
 # Where a value comes from
 DYNAMIC_TOPIC_CONFIG: Final = 1
@@ -83,6 +81,15 @@ class ConfigEntry(NamedTuple):
     documentation: str | None
 
 
+class ConfiguredServers(Protocol):
+    """The listeners of a node."""
+
+    def listening(self) -> Sequence[object]: ...
+    def all_advertised(self) -> Sequence[object]: ...
+    @property
+    def protocol_map(self) -> str: ...
+
+
 class ConfiguredNode(Protocol):
     """What the settings of a node are read from."""
 
@@ -91,13 +98,7 @@ class ConfiguredNode(Protocol):
     @property
     def node_id(self) -> int: ...
     @property
-    def listener_host(self) -> str: ...
-    @property
-    def listener_port(self) -> int: ...
-    @property
-    def advertised_host(self) -> str: ...
-    @property
-    def advertised_port(self) -> int: ...
+    def servers(self) -> ConfiguredServers: ...
     @property
     def log_directories(self) -> Sequence[LogDirectory]: ...
 
@@ -168,21 +169,17 @@ def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
     yield fact("process.roles", "list", "What this node is."), "broker,controller"
     yield (
         fact("listeners", "list", "Where this node listens."),
-        _endpoint(node.listener_host, node.listener_port),
+        ",".join(map(str, node.servers.listening())),
     )
     yield (
         fact("advertised.listeners", "list", "Where clients are told to connect to."),
-        _endpoint(node.advertised_host, node.advertised_port),
+        ",".join(map(str, node.servers.all_advertised())),
     )
     yield (
         fact("listener.security.protocol.map", "string", "How each listener is secured."),
-        f"{LISTENER}:PLAINTEXT",
+        node.servers.protocol_map,
     )
     yield SETTINGS["log.dirs"], ",".join(directory.path for directory in node.log_directories)
-
-
-def _endpoint(host: str, port: int) -> str:
-    return f"{LISTENER}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def logger_entries() -> Iterator[ConfigEntry]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.settings import Setting
+from aiokq.broker.setting import Setting
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiokq.broker.log.config import LONG_MAX, LogConfig
-from aiokq.broker.settings import BrokerSettings, Setting, SettingValue
+from aiokq.broker.setting import Setting, SettingValue
+from aiokq.broker.settings import BrokerSettings
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 __all__ = [

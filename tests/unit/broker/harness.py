@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from aiokq import wire
+from aiokq.broker.listeners import configured_listeners
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.connection.request_context import RequestContext
@@ -75,10 +76,12 @@ class Broker:
         environment = Environment(
             self.clock, random.Random(1), NoNetwork(), self.files, OffTheLoop(self.files)
         )
+        parsed = broker_settings(settings, profile=profile)
         self.node = BrokerNode(
-            broker_settings(settings, profile=profile),
+            parsed,
             environment,
             data_dir=directories,
+            listeners=configured_listeners(parsed, port=None if parsed.listeners else 0),
         )
         self.client = RequestContext(1, "127.0.0.1:5000", "127.0.0.1", "PLAINTEXT")
 

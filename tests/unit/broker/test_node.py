@@ -13,6 +13,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.listeners import Listeners
 from aiokq.broker.log.batch_reading import read_batches
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.metadata.topic_layout import TopicSpec
@@ -87,7 +88,10 @@ def test_a_node_serves_clients_of_another_simulated_machine():
     async def main(world: Simulation):
         environment = world.environment("10.0.0.1")
         node = BrokerNode(
-            broker_settings(), environment, data_dir="/data", host="10.0.0.1", port=9092
+            broker_settings(),
+            environment,
+            data_dir="/data",
+            listeners=Listeners.plaintext("10.0.0.1", 9092),
         )
         await node.start()
         topics = [wire.MetadataRequestTopic(name="t")]
@@ -201,7 +205,7 @@ def test_settings_are_checked_when_the_cluster_is_made():
         ({"port": 9092.0}, "not 9092.0"),
         ({"brokers": "1"}, "has one broker, not '1'"),
         ({"brokers": {"num.partitions": 1}}, "settings of the broker go to settings="),
-        ({"settings": {"listeners": "PLAINTEXT://:1"}}, "port= of EmbeddedCluster"),
+        ({"settings": {"port": "1"}}, "port= of EmbeddedCluster"),
         ({"settings": {"log.cleaner.min.cleanable.ratio": float("nan")}}, "a finite number"),
         ({"data_dir": 5}, "data_dir is the path of a directory"),
         ({"data_dir": b"x"}, "not b'x'"),
@@ -468,14 +472,14 @@ async def test_a_cancelled_open_gives_the_directory_back():
 async def test_a_cancelled_close_still_closes_the_logs():
     """Cancelled while it waits for clients: records would be checked again, the lock kept."""
 
-    class Server:
+    class Servers:
         async def close(self) -> None:
             await asyncio.Event().wait()
 
     broker = Broker()
     await broker.node.open()
     await broker.create("t")
-    broker.node._server = Server()
+    broker.node.servers = Servers()
     closing = asyncio.ensure_future(broker.node.close())
     await asyncio.sleep(0)
     closing.cancel()

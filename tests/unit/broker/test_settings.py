@@ -85,11 +85,11 @@ def test_a_bad_value_is_refused_with_its_name_and_what_is_allowed(name, value, w
 
 
 def test_a_setting_that_is_an_argument_elsewhere_says_where():
-    """People bring their server.properties: listeners and node.id are flags here."""
-    with pytest.raises(ConfigError, match="--node-id"):
-        broker_settings({"node.id": "1"})
-    with pytest.raises(ConfigError, match="--data-dir"):
-        broker_settings({"log.dir": "/data"})
+    """Kafka had `port` and `zookeeper.connect` for years."""
+    with pytest.raises(ConfigError, match="--port"):
+        broker_settings({"port": "9092"})
+    with pytest.raises(ConfigError, match="has no ZooKeeper"):
+        broker_settings({"zookeeper.connect": "localhost:2181"})
 
 
 def test_log_dirs_are_paths_between_commas():
@@ -97,6 +97,8 @@ def test_log_dirs_are_paths_between_commas():
     settings = broker_settings({"log.dirs": "/a, /b ,"})
     assert log_directories(settings) == ["/a", "/b"]
     assert log_directories(broker_settings()) == []
+    assert log_directories(broker_settings({"log.dir": "/c"})) == ["/c"]
+    assert log_directories(broker_settings({"log.dir": "/c", "log.dirs": "/a"})) == ["/a"]
 
 
 def test_an_unknown_profile_is_refused():

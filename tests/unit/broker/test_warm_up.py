@@ -24,8 +24,10 @@ from tests.sim.harness.simulation import Simulation, run
 
 NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.embedded",  # is there already where it is used
+    "aiokq.broker.kafka_setting",  # read when settings are parsed
     "aiokq.broker.loop_thread",
     "aiokq.broker.process",
+    "aiokq.broker.roles",
     "aiokq.broker.kraft.",  # takes over Kafka's directory, at a start
     "aiokq.broker.inspection",  # for `aiokq log`
 )

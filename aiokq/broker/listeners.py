@@ -1,0 +1,358 @@
+"""The listeners of a node, as Kafka's settings describe them; no sockets.
+
+Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
+``KafkaConfig.validateValues``. Beyond Kafka, ports above 65535 and the wildcard `::` as an
+advertised host are refused, and a listener of a controller need not exist.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokq.broker.settings import BrokerSettings
+
+__all__ = [
+    "WILDCARDS",
+    "Advertise",
+    "Endpoint",
+    "ListenerFailed",
+    "Listeners",
+    "configured_listeners",
+    "limits_of_hosts",
+]
+
+PLAINTEXT: Final = "PLAINTEXT"
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
+
+_ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+
+
+class Endpoint(NamedTuple):
+    """A listener's name with a host and a port.
+
+    The host is "" for all interfaces, or for this machine's name in an advertised address.
+    """
+
+    name: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """`host:port`, with an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.address}"
+
+
+class ListenerFailed(OSError):
+    """A listener that could not be opened; `endpoint` is the listener, `errno` the reason."""
+
+    endpoint: Endpoint
+
+    @classmethod
+    def of(cls, endpoint: Endpoint, error: OSError) -> ListenerFailed:
+        """Return the error of a listener, with the number and text of `error`."""
+        failed = cls(error.errno, f"listener {endpoint}: {error.strerror or error}")
+        failed.endpoint = endpoint
+        return failed
+
+
+class Advertise(NamedTuple):
+    """What `--advertise` names: a host, and a port or None for the port listened on."""
+
+    host: str | None = None
+    port: int | None = None
+
+
+class Listeners(NamedTuple):
+    """The listeners of one node.
+
+    Attributes:
+        opened: where the node listens, the first listener first.
+        advertised: the addresses that clients of a listener are given, by its name; port 0 stands
+            for the port listened on. A listener that is not in it is not advertised.
+        inter_broker: the name of the listener for other brokers.
+        controllers: listeners of `controller.listener.names`. They are not opened, because a node
+            that is the only voter has no other controller to talk to.
+    """
+
+    opened: tuple[Endpoint, ...]
+    advertised: Mapping[str, Endpoint]
+    inter_broker: str
+    controllers: tuple[Endpoint, ...]
+
+    @classmethod
+    def plaintext(cls, host: str = "127.0.0.1", port: int = 0) -> Listeners:
+        """Return one listener, named PLAINTEXT, whose clients are given the same address."""
+        endpoint = Endpoint(PLAINTEXT, host, port)
+        return cls((endpoint,), {PLAINTEXT: endpoint}, PLAINTEXT, ())
+
+
+def configured_listeners(
+    settings: BrokerSettings,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    advertise: Advertise = Advertise(),  # noqa: B008  immutable
+) -> Listeners:
+    """Return the listeners that the settings describe.
+
+    Args:
+        settings: `listeners`, `advertised.listeners` and the settings that go with them.
+        host: address of the first listener, in place of the one in `listeners`.
+        port: port of the first listener, likewise.
+        advertise: what clients of the first listener are told, likewise.
+
+    Raises:
+        ConfigError: a setting is malformed, contradicts another one, or asks for TLS or SASL.
+    """
+    protocols = _protocol_map(settings)
+    controller_names = _names(settings.controller_listener_names)
+    if settings.listeners is None:
+        every = [Endpoint(PLAINTEXT, "127.0.0.1", 9092)]
+    else:
+        every = _endpoints("listeners", settings.listeners)
+        if controller_names and not any(one.name in controller_names for one in every):
+            raise ConfigError(
+                f"controller.listener.names={settings.controller_listener_names}: none of them is"
+                f" in listeners={settings.listeners}"
+            )
+    opened = [one for one in every if one.name not in controller_names]
+    controllers = tuple(one for one in every if one.name in controller_names)
+    if not opened:
+        raise ConfigError(
+            f"listeners={settings.listeners} has only listeners of controller.listener.names: add"
+            " one for clients, as PLAINTEXT://:9092"
+        )
+    first = opened[0]
+    opened[0] = Endpoint(
+        first.name, first.host if host is None else host, first.port if port is None else port
+    )
+    _check_unique([*opened, *controllers])
+    for one in (*opened, *controllers):
+        _check_protocol(one, protocols)
+    advertised = _advertised(settings, opened, controllers, controller_names, advertise)
+    for one in advertised.values():
+        _check_protocol(one, protocols)
+    inter_broker = _inter_broker(settings, advertised, protocols)
+    _check_early_start(settings, every)
+    _check_prefixes(settings, every)
+    limits_of_hosts(settings)
+    return Listeners(tuple(opened), advertised, inter_broker, controllers)
+
+
+def _endpoints(setting: str, text: str) -> list[Endpoint]:
+    """Parse a list of `NAME://host:port`.
+
+    Raises:
+        ConfigError: an entry is malformed, or a name occurs twice.
+    """
+    found: dict[str, Endpoint] = {}
+    for part in text.split(","):
+        entry = part.strip()
+        parsed = _ENDPOINT.fullmatch(entry)
+        if parsed is None:
+            raise ConfigError(f"{setting}: {entry!r} is not of the form NAME://host:port")
+        name, host, port = parsed[1].strip().upper(), parsed[2], int(parsed[3])
+        if not name:
+            raise ConfigError(f"{setting}: {entry!r} has no name in front of ://")
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"{setting}: the port of {entry} must be between 0 and 65535")
+        if name in found:
+            raise ConfigError(f"{setting}: each listener must have a different name, not {name}")
+        found[name] = Endpoint(name, host, port)
+    return list(found.values())
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip().upper() for name in (text or "").split(",") if name.strip()]
+
+
+def _check_unique(endpoints: Sequence[Endpoint]) -> None:
+    """Check that no two listeners have one port, but for an IPv4 and an IPv6 address (KIP-797).
+
+    Raises:
+        ConfigError: they have.
+    """
+    by_port: dict[int, list[Endpoint]] = {}
+    for one in endpoints:
+        if one.port:
+            by_port.setdefault(one.port, []).append(one)
+    for port, sharing in by_port.items():
+        families = sorted(_family(one.host) for one in sharing)
+        if len(sharing) > 1 and families != ["IPv4", "IPv6"]:
+            raise ConfigError(
+                f"listeners {' and '.join(map(str, sharing))} have port {port}: each listener must"
+                " have a different port, unless one has an IPv4 address and the other an IPv6"
+                " address"
+            )
+
+
+def _family(host: str) -> str:
+    for family, name in ((socket.AF_INET, "IPv4"), (socket.AF_INET6, "IPv6")):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return name
+    return ""
+
+
+def _protocol_map(settings: BrokerSettings) -> Mapping[str, str]:
+    """Return the security protocol of each listener name.
+
+    Without `listener.security.protocol.map` the four protocols are names of listeners, and the
+    controller's listeners are PLAINTEXT.
+
+    Raises:
+        ConfigError: the map is malformed or names an unknown protocol.
+    """
+    text = settings.listener_security_protocol_map
+    if text is None:
+        names = _names(settings.controller_listener_names)
+        return dict.fromkeys(names, PLAINTEXT) | {name: name for name in PROTOCOLS}
+    protocols = {}
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        name, colon, protocol = (word.strip().upper() for word in part.rpartition(":"))
+        if not colon or not name:
+            raise ConfigError(
+                f"listener.security.protocol.map: {part.strip()!r} is not of the form NAME:PROTOCOL"
+            )
+        if protocol not in PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map: {part.strip()} names no security protocol: it is"
+                f" one of {', '.join(PROTOCOLS)}"
+            )
+        protocols[name] = protocol
+    return protocols
+
+
+def _check_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
+    protocol = protocols.get(endpoint.name)
+    if protocol is None:
+        raise ConfigError(
+            f"listener {endpoint.name} has no security protocol: add {endpoint.name}:PLAINTEXT to"
+            " listener.security.protocol.map"
+        )
+    if protocol != PLAINTEXT:
+        raise ConfigError(
+            f"listener {endpoint} has the security protocol {protocol}, which this broker does not"
+            f" have yet: remove the listener, or write {endpoint.name}:PLAINTEXT in"
+            " listener.security.protocol.map"
+        )
+
+
+def _advertised(
+    settings: BrokerSettings,
+    opened: Sequence[Endpoint],
+    controllers: Sequence[Endpoint],
+    controller_names: Sequence[str],
+    advertise: Advertise,
+) -> dict[str, Endpoint]:
+    if settings.advertised_listeners is None:
+        setting, given = "listeners", list(opened)
+    else:
+        setting = "advertised.listeners"
+        given = [
+            one
+            for one in _endpoints(setting, settings.advertised_listeners)
+            if one.name not in controller_names
+        ]
+    names = [one.name for one in opened]
+    for one in given:
+        if one.name not in names:
+            raise ConfigError(
+                f"advertised.listeners names {one.name}, which is not in listeners: it has"
+                f" {', '.join(str(known) for known in (*opened, *controllers))}"
+            )
+    found = {one.name: one for one in given}
+    if not found:
+        raise ConfigError(
+            "advertised.listeners has no listener for clients: add one, as"
+            f" {opened[0].name}://localhost:9092"
+        )
+    if advertise.host is not None:
+        port = advertise.port or 0
+        found[names[0]] = Endpoint(names[0], advertise.host, port)
+    for one in found.values():
+        if one.host in WILDCARDS[1:]:
+            raise ConfigError(
+                f"{setting}: clients cannot connect to the wildcard address {one.host} of {one}:"
+                f" set advertised.listeners={one.name}://HOST:PORT, or --advertise HOST[:PORT] for"
+                " the first listener"
+            )
+    return found
+
+
+def _inter_broker(
+    settings: BrokerSettings, advertised: Mapping[str, Endpoint], protocols: Mapping[str, str]
+) -> str:
+    given, protocol = settings.inter_broker_listener_name, settings.security_inter_broker_protocol
+    if given is not None and protocol is not None:
+        raise ConfigError(
+            "set only one of inter.broker.listener.name and security.inter.broker.protocol"
+        )
+    name = (given or protocol or PLAINTEXT).strip().upper()
+    if given is not None and name not in protocols:
+        raise ConfigError(
+            f"inter.broker.listener.name={name} is not in listener.security.protocol.map"
+        )
+    if name not in advertised:
+        raise ConfigError(
+            f"inter.broker.listener.name is {name}, which is not advertised: set it to one of"
+            f" {', '.join(advertised)}"
+        )
+    return name
+
+
+def _check_early_start(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> None:
+    known = [one.name for one in endpoints]
+    for name in _names(settings.early_start_listeners):
+        if name not in known:
+            raise ConfigError(f"early.start.listeners names {name}, which is not in listeners")
+
+
+def _check_prefixes(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> None:
+    known = [one.name for one in endpoints]
+    given = [name for name, _ in settings.listener_max_connections]
+    for setting in settings.without_effect:
+        if setting.startswith("listener.name."):
+            given.append(setting.split(".")[2].upper())
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"listener.name.{name.lower()} is no listener: listeners has {', '.join(known)}"
+            )
+
+
+def limits_of_hosts(settings: BrokerSettings) -> dict[str, int]:
+    """Return `max.connections.per.ip.overrides` by numeric address, IPv6 in brackets.
+
+    Raises:
+        ConfigError: it is malformed, or has a name in place of an address.
+    """
+    found = {}
+    for part in filter(None, map(str.strip, settings.max_connections_per_ip_overrides.split(","))):
+        host, _, count = part.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            address = socket.inet_ntop(family, socket.inet_pton(family, host.strip("[]")))
+        except OSError:
+            address = ""
+        if not address or not count.isdecimal():
+            raise ConfigError(
+                f"max.connections.per.ip.overrides: {part!r} is not of the form address:count"
+            )
+        found[f"[{address}]" if ":" in address else address] = int(count)
+    return found

@@ -1,0 +1,192 @@
+"""The servers of a node, one per listener, and the addresses that its clients are given."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokq.broker.listeners import Endpoint, ListenerFailed, limits_of_hosts
+from aiokq.connection.connection_counts import ConnectionCounts
+from aiokq.connection.server import Server
+from aiokq.connection.server_limits import FrameBudget, ServerLimits
+from aiokq.core.environment import SocketOptions
+
+if TYPE_CHECKING:
+    from aiokq.broker.listeners import Listeners
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.connection.request_context import RequestHandler
+    from aiokq.connection.turn import Turn
+    from aiokq.core.counters import BrokerCounters
+    from aiokq.core.environment import Environment
+
+__all__ = ["NodeServers"]
+
+
+class _Opened(NamedTuple):
+    endpoint: Endpoint
+    server: Server
+
+
+class NodeServers:
+    """The servers of a node, one per listener, opened together.
+
+    Args:
+        listeners: where to listen, and what to advertise.
+        settings: limits of connections, and options of sockets.
+    """
+
+    def __init__(self, listeners: Listeners, settings: BrokerSettings) -> None:
+        self._listeners = listeners
+        self._settings = settings
+        self._opened: list[_Opened] = []
+        self._own_name = ""
+
+    async def open(
+        self,
+        environment: Environment,
+        handler: RequestHandler,
+        counters: BrokerCounters,
+        *,
+        turn: Turn,
+    ) -> None:
+        """Open every listener, or none.
+
+        Args:
+            handler: answers the requests.
+            counters: the node's.
+            turn: the node's.
+
+        Raises:
+            ListenerFailed: a port is in use, or an address is not this machine's.
+        """
+        if not all(one.host for one in self._listeners.advertised.values()):
+            # As Java's getCanonicalHostName(); it may ask a name server.
+            self._own_name = await environment.offload.run(socket.getfqdn)
+        limits = _limits(self._settings)
+        sockets = _socket_options(self._settings)
+        listeners = self._listeners
+        several = len(listeners.opened) > 1
+        counts = ConnectionCounts(limits, protected=listeners.inter_broker if several else None)
+        budget = FrameBudget(limits.queued_max_request_bytes)
+        try:
+            for endpoint in listeners.opened:
+                server = Server(
+                    environment.network,
+                    _host_to_bind(endpoint),
+                    endpoint.port,
+                    handler,
+                    clock=environment.clock,
+                    counters=counters,
+                    limits=limits,
+                    listener=endpoint.name,
+                    turn=turn,
+                    counts=counts,
+                    budget=budget,
+                    sockets=sockets,
+                )
+                try:
+                    await server.start()
+                except OSError as error:
+                    raise ListenerFailed.of(endpoint, error) from error
+                self._opened.append(_Opened(endpoint, server))
+        except BaseException:
+            await self.close(drain=0)
+            raise
+
+    async def close(self, drain: float | None = None) -> None:
+        """Close all listeners and their connections. Safe twice.
+
+        Args:
+            drain: seconds for requests in work; None for the default of `ServerLimits`.
+        """
+        opened, self._opened = self._opened, []
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (ServerLimits().drain if drain is None else drain)
+        failure: BaseException | None = None
+        for one in opened:
+            one.server.stop()
+        for one in opened:
+            left = 0.0 if failure is not None else max(deadline - loop.time(), 0.0)
+            try:
+                await one.server.close(left)
+            except BaseException as error:  # noqa: BLE001 - raised when all are closed
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    @property
+    def first(self) -> Endpoint:
+        """What clients of the first advertised listener are given."""
+        names = (one.name for one in self._listeners.opened)
+        found = next(name for name in names if name in self._listeners.advertised)
+        endpoint = self.advertised(found)
+        assert endpoint is not None
+        return endpoint
+
+    def advertised(self, listener: str | None) -> Endpoint | None:
+        """Return what clients of a listener are given; None if it is not advertised.
+
+        Args:
+            listener: its name; None for the listener between brokers.
+        """
+        endpoint = self._listeners.advertised.get(listener or self._listeners.inter_broker)
+        if endpoint is None:
+            return None
+        host = endpoint.host or self._own_name
+        return Endpoint(endpoint.name, host, endpoint.port or self._port(endpoint.name))
+
+    def all_advertised(self) -> list[Endpoint]:
+        """Return what clients of each advertised listener are given."""
+        names = (one.name for one in self._listeners.opened)
+        return [found for name in names if (found := self.advertised(name)) is not None]
+
+    def listening(self) -> list[Endpoint]:
+        """Return all listeners, with the ports that were free where 0 was asked for."""
+        opened = [one._replace(port=self._port(one.name)) for one in self._listeners.opened]
+        return [*opened, *self._listeners.controllers]
+
+    @property
+    def protocol_map(self) -> str:
+        """The security protocol of each listener, as `listener.security.protocol.map` has it."""
+        every = (*self._listeners.opened, *self._listeners.controllers)
+        return ",".join(f"{one.name}:PLAINTEXT" for one in every)
+
+    @property
+    def controllers(self) -> tuple[Endpoint, ...]:
+        """The listeners for controllers, which are not open."""
+        return self._listeners.controllers
+
+    def _port(self, listener: str) -> int:
+        for endpoint, server in self._opened:
+            if endpoint.name == listener:
+                return server.port
+        return next(one.port for one in self._listeners.opened if one.name == listener)
+
+
+def _host_to_bind(endpoint: Endpoint) -> str | None:
+    if endpoint.host == "localhost":
+        return "127.0.0.1"  # a free port must be the same one for IPv4 and IPv6
+    return None if endpoint.host in ("", "*", "0.0.0.0") else endpoint.host
+
+
+def _limits(settings: BrokerSettings) -> ServerLimits:
+    queued = settings.queued_max_request_bytes
+    return ServerLimits(
+        max_frame_bytes=settings.socket_request_max_bytes,
+        queued_max_request_bytes=2**63 - 1 if queued < 0 else queued,
+        max_connections=settings.max_connections,
+        max_connections_per_ip=settings.max_connections_per_ip,
+        max_connections_of_host=limits_of_hosts(settings),
+        max_connections_of_listener=dict(settings.listener_max_connections),
+        max_idle=max(settings.connections_max_idle_ms, 0) / 1000,
+    )
+
+
+def _socket_options(settings: BrokerSettings) -> SocketOptions:
+    send, receive = settings.socket_send_buffer_bytes, settings.socket_receive_buffer_bytes
+    return SocketOptions(
+        backlog=settings.socket_listen_backlog_size,
+        send_buffer=None if send < 0 else send,
+        receive_buffer=None if receive < 0 else receive,
+    )

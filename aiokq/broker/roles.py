@@ -1,0 +1,96 @@
+"""What a node is in its cluster: its id, its roles and the voters of its quorum.
+
+A node here is broker and controller, and the only voter.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokq.broker.listeners import Listeners
+    from aiokq.broker.settings import BrokerSettings
+
+__all__ = ["check_roles", "configured_node_id"]
+
+_VOTER: Final = re.compile(r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
+_SERVER: Final = re.compile(r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)")
+
+_ONLY_VOTER: Final = (
+    "a node of aiokq is the only voter of its cluster: name its own listener, or remove the setting"
+)
+
+
+def configured_node_id(settings: BrokerSettings) -> int | None:
+    """Return `node.id`, or `broker.id` under its older name; None if neither is set.
+
+    Raises:
+        ConfigError: both are set, and differ.
+    """
+    node_id = settings.node_id
+    broker_id = None if settings.broker_id == -1 else settings.broker_id
+    if node_id is not None and broker_id is not None and node_id != broker_id:
+        raise ConfigError(
+            f"node.id is {node_id} and broker.id is {broker_id}: set node.id only, or both to one"
+            " number"
+        )
+    return broker_id if node_id is None else node_id
+
+
+def check_roles(settings: BrokerSettings, listeners: Listeners, node_id: int | None) -> None:
+    """Check that the settings describe a node that is broker, controller and only voter.
+
+    Args:
+        node_id: None if the settings and the command line name none.
+
+    Raises:
+        ConfigError: they describe another node.
+    """
+    roles = [role.strip() for role in settings.process_roles.split(",") if role.strip()]
+    if sorted(roles) != ["broker", "controller"]:
+        raise ConfigError(
+            f"process.roles={settings.process_roles}: a node of aiokq is broker and controller in"
+            " one; set process.roles=broker,controller"
+        )
+    _check_voters(settings.controller_quorum_voters, node_id)
+    _check_bootstrap_servers(settings.controller_quorum_bootstrap_servers, listeners)
+
+
+def _check_voters(text: str, node_id: int | None) -> None:
+    for part in filter(None, map(str.strip, text.split(","))):
+        voter = _VOTER.fullmatch(part)
+        if voter is None:
+            raise ConfigError(f"controller.quorum.voters: {part!r} is not of the form id@host:port")
+        if node_id is None:
+            raise ConfigError(f"controller.quorum.voters={text} needs node.id, too")
+        if int(voter[1]) != node_id:
+            raise ConfigError(
+                f"controller.quorum.voters={text}: {part} is not this node, whose id is {node_id};"
+                " a node of aiokq is the only voter of its cluster: leave the other voters out"
+            )
+
+
+def _check_bootstrap_servers(text: str, listeners: Listeners) -> None:
+    """Check that the servers of a quorum are this node's listeners for controllers."""
+    ports = [one.port for one in listeners.controllers]
+    hosts = set()
+    for part in filter(None, map(str.strip, text.split(","))):
+        server = _SERVER.fullmatch(part)
+        if server is None:
+            raise ConfigError(
+                f"controller.quorum.bootstrap.servers: {part!r} is not of the form host:port"
+            )
+        hosts.add("localhost" if server[1] in ("127.0.0.1", "::1") else server[1])
+        if int(server[2]) not in ports and 0 not in ports:
+            own = ", ".join(map(str, listeners.controllers))
+            raise ConfigError(
+                f"controller.quorum.bootstrap.servers={text}: {part} is not a listener of this node"
+                f" in controller.listener.names ({own or 'there is none'}); {_ONLY_VOTER}"
+            )
+    if len(hosts) > 1:
+        raise ConfigError(
+            f"controller.quorum.bootstrap.servers={text} names {len(hosts)} nodes; {_ONLY_VOTER}"
+        )

@@ -1,0 +1,107 @@
+"""One row of a table of settings: name, type, range, default and meaning.
+
+No pydantic here: the broker's start path may not import it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aiokq.core.errors import ConfigError
+
+__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingValue"]
+
+SettingValue: TypeAlias = bool | int | float | str | None
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+_MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Setting:
+    """One row of the table, by Kafka's name (`num.partitions`)."""
+
+    name: str
+    field: str
+    kind: str
+    """`boolean`, `short`, `int`, `long`, `double`, `string` or `list`: Kafka's words."""
+    default: SettingValue
+    doc: str
+    at_least: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+    has_effect: bool = True
+    """False: known and checked, so that a file of Kafka's can be used, and not shown to clients."""
+    any_case: bool = False
+    """The choices are taken in capitals, too."""
+
+    def parse(self, value: object) -> SettingValue:
+        """Turn text or a Python value into this setting's type and check its range.
+
+        Raises:
+            ConfigError: wrong type or out of range, with the setting's name.
+        """
+        if value is None or (self.nullable and value in ("", "null")):
+            if not self.nullable:
+                raise ConfigError(f"{self.name} has no null value")
+            return None
+        parsed = self._typed(value)
+        if isinstance(parsed, str):
+            parsed = parsed.lower() if self.any_case else parsed
+            self._check_choices(parsed)
+        elif not isinstance(parsed, bool):
+            self._check_range(parsed)
+        return parsed
+
+    def _typed(self, value: object) -> bool | int | float | str:
+        text = value.strip() if isinstance(value, str) else value
+        if self.kind == "boolean":
+            if isinstance(text, bool):
+                return text
+            if isinstance(text, str) and text.lower() in ("true", "false"):
+                return text.lower() == "true"
+        elif self.kind in ("short", "int", "long"):
+            if isinstance(text, int) and not isinstance(text, bool):
+                return text
+            if isinstance(text, str):
+                try:
+                    return int(text)
+                except ValueError:
+                    pass
+        elif self.kind == "double":
+            if isinstance(text, int | float | str) and not isinstance(text, bool):
+                try:
+                    return float(text)
+                except (ValueError, OverflowError):
+                    pass
+        elif isinstance(text, str):
+            return text
+        elif self.kind == "list" and isinstance(text, list | tuple):
+            return ",".join(str(item) for item in text)
+        raise ConfigError(f"{self.name} must be of type {self.kind}, not {value!r}")
+
+    def _check_range(self, value: int | float) -> None:
+        ceiling = self.at_most
+        if ceiling is None and self.kind != "double":
+            ceiling = _MOST[self.kind]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{self.name} must be a finite number, not {value}")
+        if self.at_least is not None and value < self.at_least:
+            raise ConfigError(f"{self.name} must be at least {self.at_least}, not {value}")
+        if ceiling is not None and value > ceiling:
+            raise ConfigError(f"{self.name} must be at most {ceiling}, not {value}")
+
+    def _check_choices(self, value: str) -> None:
+        if self.kind == "list" and not value.strip():
+            return  # none of them
+        parts = [part.strip() for part in value.split(",")] if self.kind == "list" else [value]
+        for part in parts:
+            if self.choices and part not in self.choices:
+                raise ConfigError(
+                    f"{self.name} must be one of {', '.join(self.choices)}, not {part!r}"
+                )

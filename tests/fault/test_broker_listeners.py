@@ -1,0 +1,223 @@
+"""`aiokq broker` with several listeners, and with the configuration file of Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.kafka_setting_names import KAFKA_SETTING_TYPES
+from aiokq.core.properties import parse_properties
+from tests.fault.test_broker_process import COMMAND, Client, one_line, run
+from tests.peers.broker_process import broker_process
+
+ROOT = Path(__file__).resolve().parents[2]
+KAFKAS_FILE = ROOT / "tests/peers/kafka-4.2.0-server.properties"
+WITHOUT_EFFECT = [
+    "controller.quorum.bootstrap.servers",
+    "num.network.threads",
+    "num.io.threads",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+]
+TWO = (
+    "--set",
+    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT",
+    "--set",
+)
+
+
+@pytest.fixture(autouse=True)
+def _close_sockets():
+    """Of the clients of test_broker_process."""
+    from tests.fault import test_broker_process as process
+
+    yield
+    while process._sockets:
+        process._sockets.pop().close()
+
+
+def test_each_listener_gives_its_own_address(tmp_path):
+    """To clients in a container and outside it, in one broker."""
+    with broker_process(
+        tmp_path / "data", *TWO, "listeners=PLAINTEXT://127.0.0.1:0,INNER://[::1]:0"
+    ) as broker:
+        addresses = broker.info["listeners"]
+        assert addresses["PLAINTEXT"] == broker.bootstrap_servers
+        for name, host in (("PLAINTEXT", "127.0.0.1"), ("INNER", "::1")):
+            port = int(addresses[name].rsplit(":", 1)[1])
+            client = Client(f"{host}:{port}")
+            assert [(b.host, b.port) for b in client.metadata("t").brokers] == [(host, port)]
+            found = client.ask(wire.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+            assert [(c.host, c.port) for c in found.coordinators] == [(host, port)]
+            described = client.ask(wire.DescribeClusterRequest(), 0)
+            assert [(b.host, b.port) for b in described.brokers] == [(host, port)]
+
+
+def test_the_line_has_every_listener(tmp_path):
+    """Scripts read the address behind "listens on"."""
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", *TWO, "listeners=PLAINTEXT://127.0.0.1:1,INNER://127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.terminate()
+    process.communicate(timeout=10)
+    assert line.startswith("aiokq broker 0 listens on 127.0.0.1:")
+    assert ", INNER://127.0.0.1:" in line
+
+
+def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
+    """All or nothing: a broker that half its clients cannot reach looks healthy to the others."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        data = str(tmp_path / "data")
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:{port}"
+        done = run("--data-dir", data, "--profile", "kafka", *TWO, listeners)
+        assert done.returncode == 1
+        assert f"port {port} is in use on 127.0.0.1" in one_line(done)
+        assert "change the listener INNER" in one_line(done)
+    again = run("--data-dir", data, "--profile", "kafka", "--host", "192.0.2.1", "--port", "0")
+    assert "192.0.2.1 is no address" in again.stderr  # and not: the directory is in use
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("process.roles=broker", "process.roles=broker"),
+        ("listeners=SSL://127.0.0.1:0", "security protocol SSL"),
+        ("listeners=PLAINTEXT://0.0.0.0:0", "advertised.listeners"),
+        ("controller.quorum.voters=2@other:9093", "controller.quorum.voters"),
+        ("authorizer.class.name=a.B", "authorizer.class.name"),
+        ("num.io.thread=3", "did you mean num.io.threads"),
+        ("metadata.log.dir=/elsewhere", "metadata.log.dir"),
+    ],
+)
+def test_what_this_broker_cannot_be_is_one_line_and_exit_code_2(setting, words):
+    """Before anything is opened or written."""
+    done = run("--set", setting)
+    assert done.returncode == 2
+    assert words in one_line(done)
+
+
+def test_a_connection_takes_the_buffers_and_the_limit_of_its_listener(tmp_path):
+    """Kafka's names, in force here: the third client of two is turned away."""
+    with broker_process(
+        tmp_path / "data",
+        *("--set", "socket.send.buffer.bytes=65536", "--set", "socket.listen.backlog.size=7"),
+        *("--set", "listener.name.inner.max.connections=2"),
+        *TWO,
+        "listeners=PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0",
+    ) as broker:
+        inner = broker.info["listeners"]["INNER"]
+        clients = [Client(inner), Client(inner)]
+        for client in clients:
+            client.metadata("t")
+        assert Client(inner).closed_by_broker()
+        Client(broker.bootstrap_servers).metadata("t")
+
+
+# the file of Apache Kafka
+
+
+def test_the_file_of_apache_kafka_starts_a_broker_with_other_ports(tmp_path):
+    """Unchanged but for what two brokers of one machine cannot share."""
+    process = subprocess.Popen(
+        [
+            *(*COMMAND, "--config", str(KAFKAS_FILE), "--host", "127.0.0.1", "--port", "0"),
+            *("--advertise", "127.0.0.1", "--data-dir", str(tmp_path / "data")),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    address = line.split(" listens on ")[1].split()[0]
+    assert line.startswith("aiokq broker 1 listens on 127.0.0.1:")
+    assert [b.node_id for b in Client(address).metadata("t").brokers] == [1]
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    (told,) = [line for line in errors.splitlines() if "without effect" in line]
+    assert told == (
+        "aiokq broker: accepted, without effect here: "
+        + ", ".join(WITHOUT_EFFECT)
+        + "; not opened, because this node is the only voter: CONTROLLER://:9093"
+    )
+
+
+INSIDE = """
+import fcntl, json, socket, struct, subprocess, sys
+with socket.socket() as one:  # bring up lo
+    fcntl.ioctl(one, 0x8914, struct.pack("16sh14x", b"lo", 0x41))
+process = subprocess.Popen(
+    [sys.executable, "-m", "aiokq", "broker", "--json", "--config", sys.argv[1]],
+    stdout=subprocess.PIPE, text=True,
+)
+info = json.loads(process.stdout.readline())
+from tests.fault.test_broker_process import Client
+client = Client("localhost:9092")
+info["brokers"] = [(b.node_id, b.host, b.port) for b in client.metadata("t").brokers]
+info["produced"] = client.produce("t", 3)
+client.socket.close()
+with socket.socket() as other:
+    info["controller"] = other.connect_ex(("127.0.0.1", 9093))
+process.terminate()
+info["exit"] = process.wait(20)
+print(json.dumps(info))
+"""
+
+
+def isolated() -> list[str] | None:
+    """A command that runs another with ports and a /tmp of its own; None where none may."""
+    if shutil.which("unshare") is None or ROOT.is_relative_to(tempfile.gettempdir()):
+        return None
+    command = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c"]
+    command += ['mount -t tmpfs tmpfs /tmp && exec "$@"', "sh"]
+    allowed = subprocess.run([*command, "true"], capture_output=True)
+    return command if allowed.returncode == 0 else None
+
+
+def test_the_file_of_apache_kafka_starts_a_broker_unchanged():
+    """Its ports and its directory are those of a network and a /tmp of their own."""
+    command = isolated()
+    if command is None:
+        pytest.skip("needs the right to make namespaces")
+    done = subprocess.run(
+        [*command, sys.executable, "-c", INSIDE, str(KAFKAS_FILE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": "/tmp"},
+    )
+    assert done.returncode == 0, done.stderr
+    info = json.loads(done.stdout)
+    assert info["bootstrap_servers"] == "localhost:9092"
+    assert info["brokers"] == [[1, "localhost", 9092]]
+    assert (info["node_id"], info["log_dirs"]) == (1, ["/tmp/kraft-combined-logs"])
+    assert info["without_effect"] == WITHOUT_EFFECT
+    assert info["profile"] == "kafka"
+    assert info["produced"] == [0, 0]
+    assert info["controller"] != 0  # nobody listens on 9093
+    assert info["exit"] == 0
+
+
+def test_the_file_of_apache_kafka_has_nothing_but_settings_of_kafka():
+    """It is the fixture that the others stand on."""
+    assert set(parse_properties(KAFKAS_FILE.read_text())) <= set(KAFKA_SETTING_TYPES)

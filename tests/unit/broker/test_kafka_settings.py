@@ -1,0 +1,118 @@
+"""Settings of Apache Kafka without use here: accepted and named, or refused with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.kafka_setting_names import KAFKA_SETTING_TYPES
+from aiokq.broker.settings import SETTINGS, broker_settings, check_metadata_directory
+from aiokq.core.errors import ConfigError
+
+
+def test_the_table_has_kafkas_names_and_one_of_ours():
+    """A name that Kafka does not have would mislead whoever moves on to Kafka."""
+    assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {"legacy"}
+
+
+def test_settings_without_use_are_accepted_and_named():
+    """In the order of the file, so that the line can be compared with it."""
+    settings = broker_settings(
+        {
+            "num.network.threads": "3",
+            "num.partitions": "2",
+            "transaction.state.log.min.isr": "1",
+            "listener.name.plaintext.num.network.threads": "5",
+            "listener.name.plaintext.scram-sha-256.sasl.jaas.config": "ScramLoginModule;",
+            "unclean.leader.election.enable": "true",
+            "ssl.keystore.location": "/keys.jks",
+        }
+    )
+    assert settings.without_effect == (
+        "num.network.threads",
+        "transaction.state.log.min.isr",
+        "listener.name.plaintext.num.network.threads",
+        "listener.name.plaintext.scram-sha-256.sasl.jaas.config",
+        "unclean.leader.election.enable",
+        "ssl.keystore.location",
+    )
+    assert settings.num_partitions == 2
+    assert broker_settings({"num.partitions": "2"}).without_effect == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("num.network.thread", "num.network.threads"),
+        ("socket.send.buffer.byte", "socket.send.buffer.bytes"),
+        ("transaction.state.log.min.isrs", "transaction.state.log.min.isr"),
+    ],
+)
+def test_a_slip_is_refused_with_the_name_that_was_meant(name, meant):
+    """Kafka takes any name and ignores it."""
+    with pytest.raises(ConfigError, match=f"did you mean {meant}"):
+        broker_settings({name: "1"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "listener.name.plaintext.num.partitions",
+        "listener.name.plaintext.ssl.slip",
+        "listener.name.x",
+    ],
+)
+def test_not_every_setting_goes_with_a_listener(name):
+    """Kafka reads the settings of sockets and security so, and no others."""
+    with pytest.raises(ConfigError, match="unknown broker setting"):
+        broker_settings({name: "1"})
+
+
+def test_a_value_of_another_type_is_refused_also_where_it_has_no_effect():
+    """It will have one in Kafka."""
+    with pytest.raises(ConfigError, match=r"num\.io\.threads must be of type int"):
+        broker_settings({"num.io.threads": "many"})
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless", "asking"),
+    [
+        ("authorizer.class.name", "", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("remote.log.storage.system.enable", "false", "true"),
+        ("max.connection.creation.rate", "2147483647", "10"),
+        ("listener.name.plaintext.max.connection.creation.rate", "2147483647", "10"),
+        ("replica.selector.class", "", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+        ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter", "a.Reporter"),
+        ("offsets.topic.compression.codec", "0", "1"),
+        ("transaction.two.phase.commit.enable", "false", "true"),
+        ("group.coordinator.rebalance.protocols", "classic,consumer", "classic"),
+        (
+            "group.coordinator.rebalance.protocols",
+            "classic,consumer,streams",
+            "classic,consumer,share",
+        ),
+        ("controller.quorum.auto.join.enable", "false", "true"),
+        ("config.providers", "", "env"),
+        ("delegation.token.secret.key", "", "secret"),
+    ],
+)
+def test_what_cannot_be_had_here_is_refused_by_name(name, harmless, asking):
+    """Ignored, it would be believed to be in force."""
+    assert broker_settings({name: harmless}).without_effect == (name,)
+    with pytest.raises(ConfigError, match="this broker") as caught:
+        broker_settings({name: asking})
+    assert name in caught.value.message
+
+
+def test_a_secret_does_not_stand_in_the_message():
+    """Messages go to logs."""
+    with pytest.raises(ConfigError) as caught:
+        broker_settings({"delegation.token.secret.key": "hush"})
+    assert "hush" not in caught.value.message
+
+
+def test_the_metadata_log_has_no_directory_of_its_own():
+    """It is in each of the log directories."""
+    settings = broker_settings({"log.dirs": "/a,/b", "metadata.log.dir": "/b"})
+    check_metadata_directory(settings, ["/a", "/b"])
+    with pytest.raises(ConfigError, match=r"metadata\.log\.dir=/b"):
+        check_metadata_directory(settings, ["/a"])

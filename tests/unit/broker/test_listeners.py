@@ -1,0 +1,260 @@
+"""aiokq.broker.listeners: Kafka's rules for listeners, as Apache Kafka 4.2 applies them.
+
+What is accepted and what is refused was compared with `kafka.server.KafkaConfig`; the test in
+tests/interop/kafka repeats that.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.listeners import (
+    Advertise,
+    Endpoint,
+    Listeners,
+    configured_listeners,
+    limits_of_hosts,
+)
+from aiokq.broker.settings import broker_settings
+from aiokq.core.errors import ConfigError
+
+TWO = {
+    "listeners": "PLAINTEXT://127.0.0.1:9092,INNER://127.0.0.1:9094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT",
+}
+
+
+def listeners(**flags: object) -> Listeners:
+    settings = {name: value for name, value in flags.items() if "." in name or name == "listeners"}
+    rest = {name: value for name, value in flags.items() if name not in settings}
+    return configured_listeners(broker_settings(settings), **rest)
+
+
+def refused(**flags: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        listeners(**flags)
+    return caught.value.message
+
+
+def test_without_settings_there_is_one_listener_on_this_machine():
+    """Kafka listens on all interfaces by default; anyone may write here, so this does not."""
+    found = listeners()
+    assert found.opened == (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+    assert found.advertised == {"PLAINTEXT": Endpoint("PLAINTEXT", "127.0.0.1", 9092)}
+    assert (found.inter_broker, found.controllers) == ("PLAINTEXT", ())
+
+
+def test_names_are_in_capitals_and_blanks_do_not_count():
+    """Kafka normalises them too; clients compare nothing, but the map and flags do."""
+    found = listeners(
+        **{
+            "listeners": " plaintext://localhost:9092 , Inner://[::1]:9094 ",
+            "listener.security.protocol.map": "plaintext:PLAINTEXT, INNER:plaintext",
+        }
+    )
+    assert found.opened == (
+        Endpoint("PLAINTEXT", "localhost", 9092),
+        Endpoint("INNER", "::1", 9094),
+    )
+    assert [str(one) for one in found.opened] == [
+        "PLAINTEXT://localhost:9092",
+        "INNER://[::1]:9094",
+    ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["PLAINTEXT", "PLAINTEXT:9092", "PLAINTEXT://h", "PLAINTEXT://a b:1", "", "PLAINTEXT://h:x"],
+)
+def test_what_is_no_listener_is_refused_with_its_form(entry):
+    """A line that is half read would open something else."""
+    assert "NAME://host:port" in refused(listeners=f"PLAINTEXT://:9092,{entry}")
+    given = {"listeners": "PLAINTEXT://:1", "advertised.listeners": f"PLAINTEXT://h:1,{entry}"}
+    assert "NAME://host:port" in refused(**given)
+
+
+def test_a_port_beyond_65535_is_refused():
+    """Kafka accepts it and fails at bind."""
+    assert "65535" in refused(listeners="PLAINTEXT://:65536")
+    assert "65535" in refused(listeners="PLAINTEXT://:-1")
+
+
+def test_names_are_unique():
+    """In any case: they are one name."""
+    assert "different name" in refused(listeners="PLAINTEXT://:9092,plaintext://:9093")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "accepted"),
+    [
+        (("127.0.0.1", "[::1]"), True),
+        (("[::1]", "127.0.0.1"), True),
+        (("127.0.0.1", "127.0.0.2"), False),
+        (("[::1]", "[::2]"), False),
+        (("localhost", "[::1]"), False),
+        (("", "[::1]"), False),
+        (("", ""), False),
+    ],
+)
+def test_a_port_is_shared_by_an_ipv4_and_an_ipv6_address_only(hosts, accepted):
+    """KIP-797. A name may stand for both families, so it does not count as one of them."""
+    given = {
+        **TWO,
+        "listeners": f"PLAINTEXT://{hosts[0]}:9092,INNER://{hosts[1]}:9092",
+        "advertised.listeners": "PLAINTEXT://h:1,INNER://h:1",
+    }
+    if accepted:
+        assert len(listeners(**given).opened) == 2
+    else:
+        assert "different port" in refused(**given)
+
+
+def test_three_listeners_do_not_share_a_port():
+    """Two IPv4 addresses and one IPv6 address are one too many."""
+    given = {
+        "listeners": "A://127.0.0.1:1,B://[::1]:1,C://127.0.0.2:1",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+        "inter.broker.listener.name": "A",
+    }
+    assert "different port" in refused(**given)
+
+
+def test_free_ports_may_repeat():
+    """Each listener takes its own."""
+    given = {**TWO, "listeners": "PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0"}
+    assert [one.port for one in listeners(**given).opened] == [0, 0]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_a_wildcard_is_not_advertised(host):
+    """No client can connect to it."""
+    assert "advertised.listeners=PLAINTEXT://HOST:PORT" in refused(
+        listeners=f"PLAINTEXT://{host}:1"
+    )
+    given = {"listeners": "PLAINTEXT://:1", "advertised.listeners": f"PLAINTEXT://{host}:1"}
+    assert "wildcard" in refused(**given)
+    with_advertised = {
+        "listeners": f"PLAINTEXT://{host}:1",
+        "advertised.listeners": "PLAINTEXT://h:2",
+    }
+    assert listeners(**with_advertised).advertised == {"PLAINTEXT": Endpoint("PLAINTEXT", "h", 2)}
+
+
+def test_only_listeners_are_advertised():
+    """A name that nothing listens on is a slip."""
+    given = {**TWO, "advertised.listeners": "PLAINTEXT://h:1,OUTER://h:2"}
+    assert "OUTER" in refused(**given)
+
+
+def test_a_listener_may_be_left_unadvertised():
+    """As in Kafka: clients that come to it learn of no broker."""
+    found = listeners(**TWO, **{"advertised.listeners": "PLAINTEXT://h:1"})
+    assert list(found.advertised) == ["PLAINTEXT"]
+    assert len(found.opened) == 2
+
+
+def test_advertised_ports_may_repeat():
+    """A proxy tells them apart by name."""
+    found = listeners(**TWO, **{"advertised.listeners": "PLAINTEXT://h:1,INNER://i:1"})
+    assert [one.port for one in found.advertised.values()] == [1, 1]
+
+
+def test_the_map_knows_every_name():
+    """Guessing plaintext would open what was meant to be encrypted."""
+    assert "INNER:PLAINTEXT" in refused(listeners=TWO["listeners"])
+    without = {**TWO, "listener.security.protocol.map": "INNER:PLAINTEXT"}
+    assert "PLAINTEXT:PLAINTEXT" in refused(**without)
+    assert "NAME:PROTOCOL" in refused(**{"listener.security.protocol.map": "PLAINTEXT"})
+    assert "SASL_SSL" in refused(**{"listener.security.protocol.map": "PLAINTEXT:TLS"})
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_tls_and_sasl_are_refused_by_name(protocol):
+    """An open port where a closed one was asked for is the worst answer."""
+    given = {"listeners": f"PLAINTEXT://127.0.0.1:1,{protocol}://127.0.0.1:2"}
+    message = refused(**given)
+    assert f"{protocol}://127.0.0.1:2" in message
+    assert f"{protocol}:PLAINTEXT" in message
+    mapped = {**TWO, "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,INNER:{protocol}"}
+    assert f"INNER://127.0.0.1:9094 has the security protocol {protocol}" in refused(**mapped)
+
+
+def test_the_inter_broker_listener_is_advertised():
+    """PLAINTEXT, where none is named; other brokers could not be told of another."""
+    renamed = {
+        "listeners": "OUTER://127.0.0.1:1",
+        "listener.security.protocol.map": "OUTER:PLAINTEXT",
+    }
+    assert "inter.broker.listener.name" in refused(**renamed)
+    assert listeners(**renamed, **{"inter.broker.listener.name": "outer"}).inter_broker == "OUTER"
+    assert listeners(**TWO, **{"inter.broker.listener.name": "INNER"}).inter_broker == "INNER"
+    unknown = {**TWO, "inter.broker.listener.name": "NOPE"}
+    assert "listener.security.protocol.map" in refused(**unknown)
+    both = {**TWO, "inter.broker.listener.name": "INNER", "security.inter.broker.protocol": "SSL"}
+    assert "only one of" in refused(**both)
+
+
+def test_listeners_of_controllers_are_not_opened():
+    """This node is the only voter: no other controller would connect."""
+    found = listeners(
+        **{
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "controller.listener.names": "CONTROLLER",
+            "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        }
+    )
+    assert found.opened == (Endpoint("PLAINTEXT", "", 9092),)
+    assert found.controllers == (Endpoint("CONTROLLER", "", 9093),)
+    assert list(found.advertised) == ["PLAINTEXT"]
+
+
+def test_listeners_of_controllers_are_not_all_there_is():
+    """Nor may their names be others than those of listeners."""
+    names = {"controller.listener.names": "CONTROLLER"}
+    assert "add one for clients" in refused(listeners="CONTROLLER://:9093", **names)
+    assert "none of them" in refused(listeners="PLAINTEXT://:9092", **names)
+    given = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092", **names}
+    assert "different port" in refused(**given)
+
+
+def test_flags_set_the_first_listener():
+    """The first that is for clients: people put CONTROLLER in front, too."""
+    given = {
+        "listeners": "CONTROLLER://:9093,PLAINTEXT://0.0.0.0:9092,INNER://127.0.0.1:9094",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": TWO["listener.security.protocol.map"]
+        + ",CONTROLLER:PLAINTEXT",
+    }
+    found = listeners(**given, host="10.0.0.1", port=1, advertise=Advertise("outside", 2))
+    assert found.opened[0] == Endpoint("PLAINTEXT", "10.0.0.1", 1)
+    assert found.opened[1] == Endpoint("INNER", "127.0.0.1", 9094)
+    assert found.advertised["PLAINTEXT"] == Endpoint("PLAINTEXT", "outside", 2)
+    assert found.advertised["INNER"] == Endpoint("INNER", "127.0.0.1", 9094)
+    found = listeners(**given, advertise=Advertise("outside", None))
+    assert found.advertised["PLAINTEXT"].port == 0  # the one listened on
+    assert "different port" in refused(**given, port=9094, advertise=Advertise("outside", None))
+
+
+def test_settings_of_a_listener_that_is_none_are_refused():
+    """A slip in the name would leave the limit out."""
+    limit = {"listener.name.inner.max.connections": "5"}
+    settings = broker_settings({**TWO, **limit})
+    assert settings.listener_max_connections == (("INNER", 5),)
+    assert configured_listeners(settings).opened
+    for name in ("listener.name.iner.max.connections", "listener.name.iner.ssl.client.auth"):
+        assert "listener.name.iner" in refused(**TWO, **{name: "5"})
+
+
+def test_listeners_that_start_early_exist():
+    """All open together here; the names are checked all the same."""
+    assert listeners(**TWO, **{"early.start.listeners": "INNER"}).opened
+    assert "OUTER" in refused(**TWO, **{"early.start.listeners": "OUTER"})
+
+
+def test_limits_of_addresses_are_read_as_kafka_writes_them():
+    """Names would have to be looked up; connections come from addresses."""
+    text = "127.0.0.1:5, [::1]:6,fd00:0::1:7"
+    settings = broker_settings({"max.connections.per.ip.overrides": text})
+    assert limits_of_hosts(settings) == {"127.0.0.1": 5, "[::1]": 6, "[fd00::1]": 7}
+    for part in ("kafka.example:5", "127.0.0.1", "127.0.0.1:x", ":5"):
+        assert "address:count" in refused(**{"max.connections.per.ip.overrides": part})
