@@ -1,8 +1,8 @@
-"""Translates between metadata records and the records of the metadata file.
+"""Translation between metadata records and the lines of the metadata file.
 
-A record of the file says all of a topic or of a group. So what several records of one append say
-of the same one becomes one record of the file, and the other way round only what differs from the
-image becomes records.
+A line of the file states everything about a topic or a group. Several records of one append about
+the same topic therefore become one line, and a line changes the image by what differs from it. A
+line is applied to the image without a record per partition: a start would make thousands of them.
 
 Tests: ``tests/unit/broker/metadata/test_file_adapter.py``.
 """
@@ -10,7 +10,7 @@ Tests: ``tests/unit/broker/metadata/test_file_adapter.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from aiokq.broker.metadata.file_records import (
     FileRecord,
@@ -20,7 +20,7 @@ from aiokq.broker.metadata.file_records import (
     TopicDeletedLine,
     TopicLine,
 )
-from aiokq.broker.metadata.image import MetadataImage, TopicImage
+from aiokq.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from aiokq.broker.metadata.records import (
     BROKER_CONFIG,
     GROUP_CONFIG,
@@ -32,7 +32,6 @@ from aiokq.broker.metadata.records import (
     StartedUnclean,
     TopicTakenOver,
     config_records,
-    partition_record,
 )
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
@@ -42,7 +41,7 @@ from aiokq.wire.cluster_metadata_records import (
     TopicRecord,
 )
 
-__all__ = ["file_records", "file_records_of_image", "metadata_records"]
+__all__ = ["file_records", "file_records_of_image", "replay_line"]
 
 
 def file_records(records: Iterable[MetadataRecord], image: MetadataImage) -> list[FileRecord]:
@@ -57,7 +56,7 @@ def file_records(records: Iterable[MetadataRecord], image: MetadataImage) -> lis
     lines = _Lines(image)
     for record in records:
         lines.add(record)
-    return list(lines.found.values())
+    return lines.complete()
 
 
 class _Lines:
@@ -71,6 +70,16 @@ class _Lines:
         self.found: dict[object, FileRecord] = {}
         self._image = image
         self._created: dict[str, uuid.UUID] = {}
+        self._counts: dict[uuid.UUID, int] = {}
+
+    def complete(self) -> list[FileRecord]:
+        """Return the lines, those of topics with the partitions that were added."""
+        return [
+            line._replace(partitions=max(line.partitions, self._counts.get(line.topic_id, 0)))
+            if isinstance(line, TopicLine)
+            else line
+            for line in self.found.values()
+        ]
 
     def add(self, record: MetadataRecord) -> None:
         """Take over one record."""
@@ -79,9 +88,11 @@ class _Lines:
                 self._created[name] = topic_id
                 self.found[topic_id] = TopicLine(name, topic_id, 0)
             case PartitionRecord(topic_id=topic_id, partition_id=index):
-                topic = self._topic(topic_id)
-                count = max(topic.partitions, index + 1)
-                self.found[topic_id] = topic._replace(partitions=count)
+                if len(record.replicas) != 1:
+                    raise ValueError("the metadata file has no partitions on several nodes")
+                if topic_id not in self.found:
+                    self.found[topic_id] = self._topic(topic_id)
+                self._counts[topic_id] = max(self._counts.get(topic_id, 0), index + 1)
             case RemoveTopicRecord(topic_id=topic_id):
                 topic = self._topic(topic_id)
                 self.found["deleted", topic_id] = TopicDeletedLine(topic.name, topic_id)
@@ -169,48 +180,49 @@ def file_records_of_image(image: MetadataImage) -> Iterator[FileRecord]:
     yield AppendsCounted(image.appends)  # the last: each line counts
 
 
-def metadata_records(
-    record: FileRecord, image: MetadataImage, node_id: int
-) -> list[MetadataRecord]:
-    """The records by which an image becomes what a record of the file says.
+def replay_line(line: FileRecord, image: MetadataImage, node_id: int) -> None:
+    """Apply a line of the file to an image.
 
     Args:
-        image: after all records before it.
-        node_id: of the node that has the file: it has all partitions.
+        image: the result of all lines before it.
+        node_id: of the node that has the file; it has the only replica of each partition.
     """
-    match record:
+    match line:
         case TopicLine():
-            return list(_of_topic(record, image, node_id))
+            _replay_topic(line, image, node_id)
         case TopicDeletedLine(_, topic_id):
             # An older topic of the name may be deleted late.
-            known = topic_id in image.topics_by_id
-            return [RemoveTopicRecord(topic_id=topic_id)] if known else []
+            if topic_id in image.topics_by_id:
+                image.replay(RemoveTopicRecord(topic_id=topic_id))
         case ProducerIdsLine(next_producer_id):
-            return [ProducerIdsRecord(broker_id=node_id, next_producer_id=next_producer_id)]
+            image.replay(ProducerIdsRecord(broker_id=node_id, next_producer_id=next_producer_id))
         case SettingLine(name, value):
             text = None if value is None else str(value)
-            return [
+            image.replay(
                 ConfigRecord(resource_type=BROKER_CONFIG, resource_name="", name=name, value=text)
-            ]
+            )
         case GroupLine(group_id, configs):
-            present = image.configs.get((GROUP_CONFIG, group_id), {})
-            return list(config_records(GROUP_CONFIG, group_id, present, configs))
+            _replay_configs(GROUP_CONFIG, group_id, configs, image)
         case _:
-            return [record]
+            image.replay(line)
 
 
-def _of_topic(line: TopicLine, image: MetadataImage, node_id: int) -> Iterator[MetadataRecord]:
+def _replay_topic(line: TopicLine, image: MetadataImage, node_id: int) -> None:
     known = image.topics.get(line.name)
     if known is not None and known.topic_id != line.topic_id:
-        yield RemoveTopicRecord(topic_id=known.topic_id)
+        image.replay(RemoveTopicRecord(topic_id=known.topic_id))
         known = None
     if known is None:
-        yield TopicRecord(name=line.name, topic_id=line.topic_id)
-    present = 0 if known is None else len(known.partitions)
-    for index in range(present, line.partitions):
-        yield partition_record(line.topic_id, index, node_id)
-    configs = {} if known is None else image.topic_configs(line.name)
-    yield from config_records(TOPIC_CONFIG, line.name, configs, line.configs)
-    before = ((), ()) if known is None else (known.elsewhere, known.kafka_epochs)
-    if before != (line.elsewhere, line.kafka_epochs):
-        yield TopicTakenOver(line.topic_id, line.elsewhere, line.kafka_epochs)
+        image.replay(TopicRecord(name=line.name, topic_id=line.topic_id))
+    topic = image.topics[line.name]
+    added = line.partitions - len(topic.partitions)
+    if added > 0:
+        here = (node_id,)
+        topic.partitions += [PartitionImage(here, here, node_id, 0)] * added
+    _replay_configs(TOPIC_CONFIG, line.name, line.configs, image)
+    topic.elsewhere, topic.kafka_epochs = line.elsewhere, line.kafka_epochs
+
+
+def _replay_configs(kind: int, name: str, configs: Mapping[str, str], image: MetadataImage) -> None:
+    for record in list(config_records(kind, name, image.configs.get((kind, name), {}), configs)):
+        image.replay(record)

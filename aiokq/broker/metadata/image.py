@@ -175,7 +175,10 @@ class MetadataImage:
             tuple(record.replicas), tuple(record.isr), record.leader, record.leader_epoch
         )
         if record.partition_id == len(partitions):
-            partitions.append(partition)
+            # The partitions of a topic are mostly alike: one object for all of them costs the
+            # garbage collector less.
+            alike = partitions and partitions[-1] == partition
+            partitions.append(partitions[-1] if alike else partition)
         elif 0 <= record.partition_id < len(partitions):
             partitions[record.partition_id] = partition
         else:

@@ -16,7 +16,7 @@ from typing import Final
 
 from aiokq.broker.log.corruption import keep_aside
 from aiokq.broker.log.disk_trouble import remedy
-from aiokq.broker.metadata.file_adapter import file_records_of_image, metadata_records
+from aiokq.broker.metadata.file_adapter import file_records_of_image, replay_line
 from aiokq.broker.metadata.file_records import decode_records, encode_records
 from aiokq.broker.metadata.image import MetadataImage
 from aiokq.core.errors import KafkaStorage
@@ -207,8 +207,7 @@ def read_image(data: bytes, path: str, *, node_id: int = 0) -> tuple[MetadataIma
 def _replay(text: str, image: MetadataImage, node_id: int) -> None:
     image.appends += 1
     for line in decode_records(text):
-        for record in metadata_records(line, image, node_id):
-            image.replay(record)
+        replay_line(line, image, node_id)
 
 
 def _corrupt(path: str, position: int, detail: str) -> KafkaStorage:

@@ -9,9 +9,25 @@ from pathlib import Path
 from typing import Final
 
 from aiokq import wire
+from aiokq.broker.metadata.file_records import (
+    FileRecord,
+    GroupLine,
+    ProducerIdsLine,
+    SettingLine,
+    TopicDeletedLine,
+    TopicLine,
+)
+from aiokq.broker.metadata.image import MetadataImage
+from aiokq.broker.metadata.records import MetadataRecord, config_records, partition_record
+from aiokq.wire.cluster_metadata_records import (
+    ConfigRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from tests.unit.broker.harness import Broker
 
-TOPIC, GROUP = 2, 32
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND = 0, 1, 2
 FILE = "/data/aiokq-metadata.log"
 
@@ -106,3 +122,32 @@ async def recorded_run() -> bytes:
     async with Broker(broker.files) as again:
         await again.node.reset()
         return again.files.read_bytes(FILE)
+
+
+def records_of(line: FileRecord, image: MetadataImage) -> list[MetadataRecord]:
+    """Return the metadata records that change an image as a line of the file does."""
+    match line:
+        case TopicLine(name, topic_id, count, configs):
+            known = image.topics.get(name)
+            if known is not None and known.topic_id != topic_id:
+                return [
+                    RemoveTopicRecord(topic_id=known.topic_id),
+                    *records_of(line, MetadataImage()),
+                ]
+            present = 0 if known is None else len(known.partitions)
+            return [
+                *([TopicRecord(name=name, topic_id=topic_id)] if known is None else []),
+                *(partition_record(topic_id, index, 0) for index in range(present, count)),
+                *config_records(TOPIC, name, image.topic_configs(name), configs),
+            ]
+        case TopicDeletedLine(_, topic_id):
+            known = topic_id in image.topics_by_id
+            return [RemoveTopicRecord(topic_id=topic_id)] if known else []
+        case ProducerIdsLine(next_producer_id):
+            return [ProducerIdsRecord(next_producer_id=next_producer_id)]
+        case SettingLine(name, value):
+            return [ConfigRecord(resource_type=BROKER, resource_name="", name=name, value=value)]
+        case GroupLine(group_id, configs):
+            present = image.group_configs().get(group_id, {})
+            return list(config_records(GROUP, group_id, present, configs))
+    return [line]

@@ -10,7 +10,7 @@ import pytest
 from aiokq.broker.metadata.file_adapter import (
     file_records,
     file_records_of_image,
-    metadata_records,
+    replay_line,
 )
 from aiokq.broker.metadata.file_records import (
     GroupLine,
@@ -35,6 +35,7 @@ from aiokq.broker.metadata.records import (
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
     FeatureLevelRecord,
+    PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -55,8 +56,7 @@ def test_a_recorded_file_is_read_line_by_line_to_what_it_says():
     image = MetadataImage()
     for line in RECORDED.read_text().splitlines()[1:]:
         for one in decode_records(line[9:]):
-            for record in metadata_records(one, image, 7):
-                image.replay(record)
+            replay_line(one, image, 7)
             if isinstance(one, TopicLine):
                 topic = image.topics[one.name]
                 assert (topic.topic_id, len(topic.partitions)) == (one.topic_id, one.partitions)
@@ -174,6 +174,7 @@ def test_all_that_one_append_says_of_a_topic_is_one_record_of_the_file():
 @pytest.mark.parametrize(
     "record",
     [
+        PartitionRecord(partition_id=0, topic_id=ID, replicas=[0, 1], isr=[0, 1], leader=0),
         FeatureLevelRecord(name="metadata.version", feature_level=25),
         ConfigRecord(resource_type=BROKER_CONFIG, resource_name="1", name="a", value="b"),
     ],

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from aiokq.broker.metadata import metadata_file
-from aiokq.broker.metadata.file_adapter import file_records_of_image, metadata_records
+from aiokq.broker.metadata.file_adapter import file_records_of_image
 from aiokq.broker.metadata.file_records import (
     FileRecord,
     ProducerIdsLine,
@@ -22,9 +22,10 @@ from aiokq.broker.metadata.file_records import (
 )
 from aiokq.broker.metadata.metadata_file import read_image
 from aiokq.broker.metadata.metadata_log import BEHIND, MetadataLog
-from aiokq.broker.metadata.records import DirectoriesKnown
+from aiokq.broker.metadata.records import DirectoriesKnown, MetadataRecord
 from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.metadata.file_samples import records_of
 
 PATH = "/aiokq-metadata.log"
 ID = uuid.UUID(int=1)
@@ -40,11 +41,11 @@ RECORDS = [
 
 
 def append(log: MetadataLog, *lines: FileRecord) -> None:
-    """Append what these records of the file say."""
+    """Append the records that give these lines of the file."""
     image = log.image.copy()
-    records = []
+    records: list[MetadataRecord] = []
     for line in lines:
-        for record in metadata_records(line, image, 0):
+        for record in records_of(line, image):
             image.replay(record)
             records.append(record)
     log.append(*records)
