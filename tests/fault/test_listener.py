@@ -340,3 +340,49 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_no_socket(loop_factory: Loo
         taken.close()
 
     run(loop_factory, main)
+
+
+def options_of(options: SocketOptions, option: int) -> int:
+    async def main() -> int:
+        (sock,) = await bind("127.0.0.1", 0, options)
+        with sock:
+            sock.listen()
+            with socket.create_connection(sock.getsockname()):
+                accepted, _ = sock.accept()
+                with accepted:
+                    return accepted.getsockopt(socket.SOL_SOCKET, option)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("option", [socket.SO_SNDBUF, socket.SO_RCVBUF])
+def test_connections_have_the_buffers_that_the_listener_was_given(option):
+    """socket.send.buffer.bytes and socket.receive.buffer.bytes; Linux takes twice the number."""
+    small, large = (
+        options_of(SocketOptions(send_buffer=size, receive_buffer=size), option)
+        for size in (16384, 65536)
+    )
+    assert small >= 16384
+    assert large == 4 * small
+
+
+def test_a_listener_has_the_backlog_that_it_was_given():
+    """socket.listen.backlog.size."""
+    asked = []
+
+    class Socket(socket.socket):
+        def listen(self, backlog: int = 0) -> None:
+            asked.append(backlog)
+            super().listen(backlog)
+
+    async def main() -> None:
+        sock = Socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.bind(("127.0.0.1", 0))
+        reserve = DescriptorReserve(Descriptors())
+        listener = TcpListener([sock], Hall(), reserve=reserve, backlog=7)
+        await listener.start()
+        listener.close()
+        await listener.wait_closed()
+
+    asyncio.run(main())
+    assert asked == [7]

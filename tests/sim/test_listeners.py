@@ -1,0 +1,125 @@
+"""A node with two listeners, in virtual time: opened together, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.listeners import ListenerFailed, configured_listeners
+from aiokq.broker.node import BrokerNode
+from aiokq.broker.settings import broker_settings
+from aiokq.client.cluster import Cluster
+from aiokq.consumer.consumer import Consumer
+from aiokq.core.errors import ConfigError
+from aiokq.producer.producer import Producer
+from tests.sim.harness.network import Always
+from tests.sim.harness.simulation import Simulation, run
+
+BROKER, WRITER, READER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+SETTINGS = {
+    "listeners": f"PLAINTEXT://{BROKER}:9092,INNER://{BROKER}:9094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT",
+    "advertised.listeners": "PLAINTEXT://outer:9092,INNER://inner:9094",
+}
+
+
+def node(world: Simulation) -> BrokerNode:
+    settings = broker_settings(SETTINGS, profile="dev")
+    return BrokerNode(
+        settings,
+        world.environment(BROKER),
+        data_dir="/data",
+        listeners=configured_listeners(settings),
+    )
+
+
+def test_clients_keep_to_the_listener_that_they_came_to() -> None:
+    """A producer by one, a consumer by the other, and the same records."""
+
+    async def main(world: Simulation) -> list[bytes]:
+        broker = node(world)
+        await broker.start()
+        world.network.name("outer", BROKER)
+        world.network.name("inner", BROKER)
+        got = []
+        async with Producer("outer:9092", _environment=world.environment(WRITER)) as producer:
+            await producer.send("t", b"1")
+        async with Consumer(
+            "t",
+            bootstrap_servers="inner:9094",
+            auto_offset_reset="earliest",
+            _environment=world.environment(READER),
+        ) as consumer:
+            async for record in consumer:
+                got.append(record.value)
+                break
+        for name, port in (("outer", 9092), ("inner", 9094)):
+            async with Cluster(f"{name}:{port}", _environment=world.environment(READER)) as cluster:
+                metadata = await cluster.refresh()
+                assert [(b.host, b.port) for b in metadata.brokers.values()] == [(name, port)]
+        await broker.close()
+        return got
+
+    assert run(1, main).value == [b"1"]
+
+
+def test_a_second_listener_that_cannot_open_closes_the_first() -> None:
+    """All or nothing, and the directory may be opened again."""
+
+    async def main(world: Simulation) -> None:
+        network = world.environment(BROKER).network
+        taken = await network.listen(Always(asyncio.Protocol), BROKER, 9094)
+        broker = node(world)
+        with pytest.raises(ListenerFailed) as caught:
+            await broker.start()
+        assert str(caught.value.endpoint) == f"INNER://{BROKER}:9094"
+        assert f"INNER://{BROKER}:9094" in str(caught.value)
+        free = await network.listen(Always(asyncio.Protocol), BROKER, 9092)  # it was given back
+        for listener in (taken, free):
+            listener.close()
+            await listener.wait_closed()
+        again = node(world)
+        await again.start()
+        await again.close()
+
+    run(1, main)
+
+
+def test_an_embedded_cluster_has_the_address_of_each_listener() -> None:
+    """The first is bootstrap_servers."""
+
+    async def main(world: Simulation) -> None:
+        settings = {**SETTINGS, "listeners": "PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0"}
+        del settings["advertised.listeners"]
+        cluster = EmbeddedCluster(settings=settings, environment=world.environment(BROKER))
+        async with cluster:
+            outer, inner = cluster.bootstrap_servers, cluster.bootstrap_servers_of("inner")
+            assert outer != inner
+            assert cluster.bootstrap_servers_of("PLAINTEXT") == outer
+            with pytest.raises(ConfigError, match="there is PLAINTEXT, INNER"):
+                cluster.bootstrap_servers_of("OTHER")
+            async with Cluster(inner, _environment=world.environment(BROKER)) as client:
+                metadata = await client.refresh()
+                assert [f"{b.host}:{b.port}" for b in metadata.brokers.values()] == [inner]
+
+    run(1, main)
+
+
+def test_an_embedded_cluster_names_the_listener_whose_port_is_in_use() -> None:
+    """With several, the port alone does not tell which line to change."""
+
+    async def main(world: Simulation) -> None:
+        environment = world.environment(BROKER)
+        taken = await environment.network.listen(Always(asyncio.Protocol), "127.0.0.1", 9094)
+        settings = {**SETTINGS, "listeners": "PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:9094"}
+        cluster = EmbeddedCluster(settings=settings, environment=environment)
+        with pytest.raises(ConfigError, match="port 9094 of listener INNER is in use"):
+            await cluster.start()
+        taken.close()
+        await taken.wait_closed()
+        await cluster.start()
+        await cluster.close()
+
+    run(1, main)
