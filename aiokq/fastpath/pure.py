@@ -82,11 +82,23 @@ def _rows() -> Iterator[int]:
 _CRC_TABLE = tuple(_rows())
 
 
+def _octets(data: Buffer) -> memoryview:
+    """Return a view of the bytes of `data`.
+
+    Raises:
+        BufferError: the buffer is not C-contiguous.
+    """
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise BufferError("memoryview: underlying buffer is not C-contiguous")
+    return view.cast("B")
+
+
 def crc32c_table(data: Buffer, value: int = 0) -> int:
     """Byte by byte: right everywhere, and hundreds of times slower than the others."""
     crc = value ^ 0xFFFFFFFF
     table = _CRC_TABLE
-    for byte in memoryview(data).cast("B"):
+    for byte in _octets(data):
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
 
@@ -140,7 +152,7 @@ def crc32c_cramjam() -> Checksum:
         return (crc << 15 | crc >> 17) & 0xFFFFFFFF
 
     def crc32c(data: Buffer, value: int = 0) -> int:
-        view = memoryview(data).cast("B")
+        view = _octets(data)
         # The odd piece first: the others then move the CRC on by the same length.
         at = len(view) % block_size
         if at:

@@ -42,18 +42,20 @@ __all__ = ["LoopGuard", "SOURCE_HASH", "crc32c", "murmur2", "partition_for_key"]
 
 
 def crc32c(data, value=0):
-    """CRC-32C (Castagnoli) of `data`, going on from `value`.
+    """Return the CRC-32C (Castagnoli) of `data`, continued from `value`.
 
     Args:
-        data: any contiguous buffer.
-        value: the CRC of what came before.
+        data: any C-contiguous buffer.
+        value: the CRC of the bytes before `data`.
+
+    Raises:
+        BufferError: the buffer is not contiguous.
     """
     if cython.compiled:
         start: cython.uint = value
         # No typed memoryview: the code for it takes as long to import as all the rest of a part.
-        view = memoryview(data).cast("B")
         buffer = cython.declare(Py_buffer)
-        PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
+        PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
         try:
             return aiokq_crc32c(start, cython.cast(cython.p_uchar, buffer.buf), buffer.len)
         finally:

@@ -42,6 +42,14 @@ def test_crc32c_takes_every_kind_of_buffer(core: SimpleNamespace, kind: type) ->
     assert core.crc32c(kind(b"123456789")) == 0xE3069283
 
 
+def test_crc32c_refuses_a_buffer_with_gaps_in_the_same_words(core: SimpleNamespace) -> None:
+    """Code that is tested with one build meets the other at its users'."""
+    for checksum in (core.crc32c, pure.crc32c_table):
+        with pytest.raises(BufferError, match="not C-contiguous"):
+            checksum(memoryview(b"123456789")[::2])
+        assert checksum(memoryview(b"12345678").cast("i")) == checksum(b"12345678")
+
+
 def test_crc32c_goes_on_where_it_stopped(core: SimpleNamespace) -> None:
     """A checksum over fragments equals the one over the whole, at every cut."""
     data = random.Random(1).randbytes(10_000)
