@@ -18,14 +18,12 @@ from aiokq.broker.log.log_writer import LogWriter
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segments import Segments
 from aiokq.core.errors import CorruptRecord, KafkaStorage
-from aiokq.core.files import File, Files
-from aiokq.core.types import TopicPartition
+from aiokq.core.files import File
 
 if TYPE_CHECKING:
     from aiokq.broker.log.cleaned_segment import CleanedSegment
     from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.disk_trouble import DiskTrouble
-    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.opened_log import OpenedLog
 
 __all__ = ["LocalLog"]
 
@@ -44,40 +42,29 @@ class LocalLog(ABC):
             the log is truncated or closed, or its directory fails.
     """
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        directory: str,
-        *,
-        files: Files,
-        config: LogConfig,
-        segments: Sequence[Segment],
-        changed: bool,
-        disk: DiskTrouble,
-        open_files: OpenFiles,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.directory = directory
-        self.config = config
-        self.durability = Durability(config)
+    def __init__(self, opened: OpenedLog) -> None:
+        self.topic_partition = opened.topic_partition
+        self.directory = opened.directory
+        self.config = opened.config
+        self.durability = Durability(opened.config)
         self.on_change: Callable[[], None] | None = None
-        self._files = files
-        self._disk = disk
-        self._segments = Segments(segments, open_files)
+        self._files = opened.files
+        self._disk = opened.disk
+        self._segments = Segments(opened.segments, opened.open_files)
         self._writer = LogWriter(
-            topic_partition,
-            directory,
-            files=files,
-            config=config,
+            opened.topic_partition,
+            opened.directory,
+            files=opened.files,
+            config=opened.config,
             segments=self._segments,
-            disk=disk,
+            disk=opened.disk,
         )
         self._closed = False
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
         # what a clean stop has to do: anything at all, and make new names durable
-        self._changed = self._renamed = changed
+        self._changed = self._renamed = opened.changed
 
     @property
     def log_end_offset(self) -> int:

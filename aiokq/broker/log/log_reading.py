@@ -14,16 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiokq.broker.log.local_log import LocalLog
 from aiokq.broker.log.segments import TimestampSearch
 from aiokq.core.errors import OffsetOutOfRange
-from aiokq.core.files import FileRange, Files
-from aiokq.core.types import TopicPartition
+from aiokq.core.files import FileRange
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.leader_epochs import LeaderEpochs
-    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.opened_log import OpenedLog
     from aiokq.broker.log.producer_state import ProducerState
-    from aiokq.broker.log.segment import Segment
     from aiokq.broker.log.transaction_index import AbortedTransaction
 
 __all__ = ["LogRead", "ReadableLog"]
@@ -51,36 +47,14 @@ class ReadableLog(LocalLog):
             log keeps it, as the bound of what is read, deleted and compacted.
     """
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        directory: str,
-        *,
-        files: Files,
-        config: LogConfig,
-        segments: Sequence[Segment],
-        producers: ProducerState,
-        epochs: LeaderEpochs,
-        log_start_offset: int,
-        high_watermark: int,
-        changed: bool,
-        disk: DiskTrouble,
-        open_files: OpenFiles,
-    ) -> None:
-        super().__init__(
-            topic_partition,
-            directory,
-            files=files,
-            config=config,
-            segments=segments,
-            changed=changed,
-            disk=disk,
-            open_files=open_files,
+    def __init__(self, opened: OpenedLog) -> None:
+        super().__init__(opened)
+        self._producers = opened.producers
+        self._epochs = opened.epochs
+        self._log_start_offset = opened.log_start_offset
+        self.high_watermark = min(
+            max(opened.high_watermark, opened.log_start_offset), self.log_end_offset
         )
-        self._producers = producers
-        self._epochs = epochs
-        self._log_start_offset = log_start_offset
-        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
 
     @property
     def log_start_offset(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.appending import AppendResult, prepare_append
@@ -22,20 +22,14 @@ from aiokq.broker.log.log_reading import LogRead, ReadableLog
 from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.retention import RetainedLog, expired
-from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.truncation import Cut, cut_files, find_cut, rename_behind
 from aiokq.core.errors import CorruptRecord, OffsetOutOfRange, RecordBatchTooLarge
-from aiokq.core.files import Files
 from aiokq.core.supervisor import shielded
-from aiokq.core.types import TopicPartition
-from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
+from aiokq.records.header import NO_TIMESTAMP, BatchHeader
 
 if TYPE_CHECKING:
     from aiokq.broker.log.appending import Appendable, PlacedAppend, PreparedAppend
-    from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.disk_trouble import DiskTrouble
-    from aiokq.broker.log.leader_epochs import LeaderEpochs
-    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.opened_log import OpenedLog
     from aiokq.broker.log.retention import RetentionPolicy
     from aiokq.core.offload import Offload
 
@@ -50,40 +44,10 @@ class PartitionLog(ReadableLog):
     Touched from one thread at a time: the broker's loop, after recovery handed it over.
     """
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        directory: str,
-        *,
-        files: Files,
-        config: LogConfig,
-        crc32c: Checksum,
-        segments: Sequence[Segment],
-        producers: ProducerState,
-        epochs: LeaderEpochs,
-        log_start_offset: int,
-        high_watermark: int,
-        forget_behind: Callable[[int], None],
-        changed: bool,
-        disk: DiskTrouble,
-        open_files: OpenFiles,
-    ) -> None:
-        super().__init__(
-            topic_partition,
-            directory,
-            files=files,
-            config=config,
-            segments=segments,
-            producers=producers,
-            epochs=epochs,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
-            changed=changed,
-            disk=disk,
-            open_files=open_files,
-        )
-        self._crc32c = crc32c
-        self._forget_behind = forget_behind
+    def __init__(self, opened: OpenedLog) -> None:
+        super().__init__(opened)
+        self._crc32c = opened.crc32c
+        self._forget_behind = opened.forget_behind
         self._unfinished: Cut | None = None  # a truncation whose files are not cut yet
 
     # --- append

@@ -27,6 +27,7 @@ from aiokq.broker.log import file_names
 from aiokq.broker.log.corruption import Damage, offsets_text
 from aiokq.broker.log.index import IndexCorrupt
 from aiokq.broker.log.leader_epochs import LeaderEpochs
+from aiokq.broker.log.opened_log import OpenedLog
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_snapshot import (
     ProducerReplay,
@@ -123,9 +124,9 @@ def open_log(
     )
     segments, producers, sound = loader.open(clean=clean, point=recovery_point)
     end = segments[-1].next_offset
-    return PartitionLog(
-        topic_partition,
-        directory,
+    opened = OpenedLog(
+        topic_partition=topic_partition,
+        directory=directory,
         files=files,
         config=config,
         crc32c=crc32c,
@@ -140,6 +141,7 @@ def open_log(
         disk=disk,
         open_files=open_files,
     )
+    return PartitionLog(opened)
 
 
 def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:

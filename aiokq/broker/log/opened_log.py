@@ -1,0 +1,48 @@
+"""OpenedLog: what recovery found of one partition's log, from which a `PartitionLog` is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.disk_trouble import DiskTrouble
+    from aiokq.broker.log.leader_epochs import LeaderEpochs
+    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.producer_state import ProducerState
+    from aiokq.broker.log.segment import Segment
+    from aiokq.core.files import Files
+    from aiokq.core.types import TopicPartition
+    from aiokq.records.header import Checksum
+
+__all__ = ["OpenedLog"]
+
+
+class OpenedLog(NamedTuple):
+    """A partition's log on disk after recovery.
+
+    Attributes:
+        directory: path of its files.
+        segments: oldest first, at least one.
+        high_watermark: as the checkpoint has it; it may lie outside the log.
+        forget_behind: removes records from an offset on from the checkpoints, durably; called
+            before a truncation, in any thread.
+        changed: whether a clean stop has to write anything.
+    """
+
+    topic_partition: TopicPartition
+    directory: str
+    files: Files
+    config: LogConfig
+    crc32c: Checksum
+    segments: Sequence[Segment]
+    producers: ProducerState
+    epochs: LeaderEpochs
+    log_start_offset: int
+    high_watermark: int
+    forget_behind: Callable[[int], None]
+    changed: bool
+    disk: DiskTrouble
+    open_files: OpenFiles
