@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import os
-import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from aiokq.spark.per_process import PerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,31 +41,11 @@ class _Threads:
     """
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.calls = ThreadPoolExecutor(THREADS, "aiokq-spark")
         self.interrupts = ThreadPoolExecutor(1, "aiokq-spark-interrupt")
 
 
-_threads: _Threads | None = None
-_making = threading.Lock()
-
-
-def _reset_after_fork() -> None:
-    global _making, _threads
-    # The lock may have been held by a thread that the child does not have.
-    _making = threading.Lock()
-    _threads = None
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
-
-
-def _these_threads() -> _Threads:
-    global _threads
-    with _making:
-        if _threads is None:
-            _threads = _Threads()
-        return _threads
+_these_threads = PerProcess(_Threads)
 
 
 async def call(

@@ -146,12 +146,7 @@ def parse_partition_offsets(text: str) -> PartitionOffsets:
     Raises:
         ConfigError: it is not of that form.
     """
-    try:
-        return _partition_numbers(text)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}'
-        ) from error
+    return _partition_numbers(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
 
 
 def parse_partition_timestamps(text: str) -> PartitionOffsets:
@@ -160,21 +155,21 @@ def parse_partition_timestamps(text: str) -> PartitionOffsets:
     Raises:
         ConfigError: it is not of that form.
     """
+    return _partition_numbers(
+        text,
+        '{"topicA": {"0": 123456789, "1": 123456789},\n"topicB": {"0": 123456789, "1": 123456789}}',
+    )
+
+
+def _partition_numbers(text: str, example: str) -> PartitionOffsets:
     try:
-        return _partition_numbers(text)
+        return {
+            TopicPartition(topic, int(partition)): _int(number)
+            for topic, partitions in json.loads(text).items()
+            for partition, number in partitions.items()
+        }
     except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            'Expected e.g. {"topicA": {"0": 123456789, "1": 123456789},\n'
-            f'"topicB": {{"0": 123456789, "1": 123456789}}}}, got {text}'
-        ) from error
-
-
-def _partition_numbers(text: str) -> PartitionOffsets:
-    return {
-        TopicPartition(topic, int(partition)): _int(number)
-        for topic, partitions in json.loads(text).items()
-        for partition, number in partitions.items()
-    }
+        raise ConfigError(f"Expected e.g. {example}, got {text}") from error
 
 
 def _int(value: object) -> int:

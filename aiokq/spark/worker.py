@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 from aiokq import Cluster, ClusterSettings
 from aiokq.errors import KafkaError
+from aiokq.spark.per_process import PerProcess
 from aiokq.spark.security import cluster_settings, named_as_options
 
 __all__ = ["LoopThread", "WorkerClient", "loop_thread", "worker_client"]
@@ -179,26 +180,7 @@ async def _close_all(clusters: list[Cluster]) -> None:
         await cluster.close()
 
 
-_process: _Process | None = None
-_making = threading.Lock()
-
-
-def _reset_after_fork() -> None:
-    global _making, _process
-    # The lock may have been held by a thread that the child does not have.
-    _making = threading.Lock()
-    _process = None
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
-
-
-def _this_process() -> _Process:
-    global _process
-    with _making:
-        if _process is None or _process.pid != os.getpid():
-            _process = _Process()
-        return _process
+_this_process = PerProcess(_Process)
 
 
 def loop_thread() -> LoopThread:

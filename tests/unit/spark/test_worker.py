@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import pickle
 import threading
@@ -14,7 +13,7 @@ import pytest
 
 from aiokq import Cluster, ClusterSettings
 from aiokq.errors import BootstrapFailed, BufferFull
-from aiokq.spark import worker
+from aiokq.spark import calls, producers, worker
 from aiokq.spark.worker import WorkerClient, loop_thread
 
 
@@ -44,11 +43,12 @@ def test_a_forked_process_makes_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "lock"), [("worker", "_making"), ("calls", "_making"), ("producers", "_lock")]
+    ("owner", "lock"),
+    [(worker._this_process, "_lock"), (calls._these_threads, "_lock"), (producers, "_lock")],
+    ids=["worker", "calls", "producers"],
 )
-def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(module: str, lock: str) -> None:
+def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(owner: object, lock: str) -> None:
     """The child has no such thread, and waited for it forever."""
-    owner = importlib.import_module(f"aiokq.spark.{module}")
     with getattr(owner, lock):
         child = os.fork()
         if child == 0:

@@ -1,0 +1,38 @@
+"""PerProcess: an object that each process makes for itself when it first needs it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["PerProcess"]
+
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """Makes an object once per process; a forked child makes its own.
+
+    Call it in any thread. Keep it for the life of the process: it stays registered for forks.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        # The lock may have been held by a thread that the child does not have.
+        self._lock = threading.Lock()
+        self._made: T | None = None
+        self._pid = os.getpid()
+
+    def __call__(self) -> T:
+        """Return the object of this process."""
+        with self._lock:
+            # Not every fork runs Python's hooks: a child of foreign code is told by its id.
+            if self._made is None or self._pid != os.getpid():
+                self._made, self._pid = self._make(), os.getpid()
+            return self._made
