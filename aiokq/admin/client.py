@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self, TypeVar, Unpack
@@ -35,7 +34,7 @@ from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescri
 from aiokq.admin.values import AdminValues
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.loop_binding import refuse_pickling
+from aiokq.cluster.loop_binding import refuse_pickling, warn_unclosed
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
 from aiokq.core import arguments, limits
 from aiokq.core.errors import Closed
@@ -157,12 +156,7 @@ class Admin(GroupCalls, PlacementCalls):
             and self._owns_engine
             and not self._engine.forked
         ):
-            warnings.warn(
-                f"{self!r} was not closed: use `async with`, or await close()",
-                ResourceWarning,
-                stacklevel=1,
-                source=self,
-            )
+            warn_unclosed(self)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Self
 
 from aiokq.admin.group_types import GroupListing, GroupState, GroupType
-from aiokq.admin.retrying import per_item
+from aiokq.admin.retrying import per_item, refresh_metadata
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.arguments import str_list_argument
@@ -180,21 +179,10 @@ def _of_all(errors: Mapping[int, KafkaError]) -> KafkaError:
 
 
 async def _nodes(engine: ClusterEngine, timeout: float) -> list[int]:
-    """The brokers of the cluster as it is now.
+    """Return the brokers of the cluster at this moment.
 
     Raises:
-        RequestTimeout: no broker told in time.
+        RequestTimeout: no broker answered in time.
     """
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            await engine.refresh()
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        cause = engine.last_error
-        raise RequestTimeout(
-            f"no metadata within {timeout:.3g} s" + (f": {cause}" if cause is not None else ""),
-            api="ListGroups",
-        ) from cause
+    await refresh_metadata(engine, timeout, api="ListGroups")
     return sorted(engine.metadata.brokers)

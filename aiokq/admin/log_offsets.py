@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from aiokq.admin.deadline import Deadline
+from aiokq.admin.retrying import refresh_metadata
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import (
@@ -15,7 +15,7 @@ from aiokq.cluster.offsets import (
     no_such_partition,
     offset_spec,
 )
-from aiokq.core.errors import KafkaError, RequestTimeout, UnknownTopicOrPartition, error_for
+from aiokq.core.errors import KafkaError, UnknownTopicOrPartition, error_for
 from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 
 __all__ = ["Found", "log_offsets", "partitions_of"]
@@ -79,18 +79,7 @@ async def partitions_of(
     names = sorted(set(topics))
     if not names:
         return {}
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            await engine.refresh(names)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        cause = engine.last_error
-        raise RequestTimeout(
-            f"no metadata within {timeout:.3g} s" + (f": {cause}" if cause is not None else ""),
-            api="Metadata",
-        ) from cause
+    await refresh_metadata(engine, timeout, names, api="Metadata")
     metadata = engine.metadata
     counts: dict[str, int | KafkaError] = {}
     for name in names:

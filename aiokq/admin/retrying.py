@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from aiokq.cluster.engine import ClusterEngine
@@ -15,7 +15,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 
-__all__ = ["per_item", "repeated", "timeout_ms"]
+__all__ = ["per_item", "refresh_metadata", "repeated", "timeout_ms"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -23,6 +23,32 @@ R = TypeVar("R")
 
 Attempt = Callable[[Mapping[K, T], float], Awaitable[Mapping[K, R | KafkaError]]]
 """Asks once for the items left, within so many seconds; gives an outcome for each."""
+
+
+async def refresh_metadata(
+    engine: ClusterEngine, timeout: float, topics: Iterable[str] | None = None, *, api: str
+) -> None:
+    """Wait for metadata that is newer than this call.
+
+    Args:
+        topics: topics that it has to contain; None for all that are watched.
+        api: name of the request in the error.
+
+    Raises:
+        RequestTimeout: no broker answered within `timeout` seconds; the cause says why.
+    """
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            await engine.refresh(topics)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        cause = engine.last_error
+        raise RequestTimeout(
+            f"no metadata within {timeout:.3g} s" + (f": {cause}" if cause is not None else ""),
+            api=api,
+        ) from cause
 
 
 async def per_item(

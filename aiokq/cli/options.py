@@ -21,9 +21,9 @@ __all__ = [
     "ReadCommitted",
     "TopicNames",
     "Yes",
-    "assigned",
     "config_changes",
     "executing",
+    "named_values",
     "once",
 ]
 
@@ -93,18 +93,20 @@ def executing(*, dry_run: bool, execute: bool) -> bool:
     return execute
 
 
-def assigned(assignments: list[str] | None) -> dict[str, str]:
-    """What `--set` says, by name.
+def named_values(
+    texts: list[str] | None, flag: str, form: str = "NAME=VALUE"
+) -> list[tuple[str, str]]:
+    """Return the names and values of a repeatable option; a value may be empty.
 
     Raises:
-        typer.BadParameter: one is no NAME=VALUE.
+        typer.BadParameter: a text is not of that form.
     """
-    found: dict[str, str] = {}
-    for text in assignments or []:
+    found: list[tuple[str, str]] = []
+    for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"--set takes NAME=VALUE, not {text!r}")
-        found[name] = value
+            raise typer.BadParameter(f"{flag} takes {form}, not {text!r}")
+        found.append((name, value))
     return found
 
 
@@ -116,7 +118,7 @@ def config_changes(
     Raises:
         typer.BadParameter: one is no NAME=VALUE, or both name the same config.
     """
-    changes: dict[str, str | None] = dict(assigned(assignments))
+    changes: dict[str, str | None] = dict(named_values(assignments, "--set"))
     for name in deletions or []:
         if name in changes:
             raise typer.BadParameter(f"{name} is given to both --set and --delete")

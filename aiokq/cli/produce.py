@@ -9,7 +9,7 @@ import typer
 
 from aiokq.cli.failures import FAILED
 from aiokq.cli.model_options import Given, with_models
-from aiokq.cli.options import BootstrapServers, ConfigFile
+from aiokq.cli.options import BootstrapServers, ConfigFile, named_values
 from aiokq.cli.output import Output
 from aiokq.cli.record_options import ProduceOptions
 from aiokq.cli.records import unescaped
@@ -38,7 +38,12 @@ def produce(
     from aiokq.producer.settings import ProducerSettings
 
     session: Session = ctx.obj
-    options = given.build(headers=tuple(_header(text) for text in given["headers"] or ()))
+    options = given.build(
+        headers=tuple(
+            (name, value.encode("utf-8", "surrogateescape"))
+            for name, value in named_values(given["headers"], "--header")
+        )
+    )
     separator, null = options.key_separator, options.null_marker
     lines = LineFormat(
         separator=None if separator is None else unescaped(separator).encode(),
@@ -56,10 +61,3 @@ def produce(
     finally:
         tally.print_summary()
     raise typer.Exit(FAILED if tally.failed else 0)
-
-
-def _header(text: str) -> tuple[str, bytes]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"--header takes NAME=VALUE, not {text!r}")
-    return name, value.encode("utf-8", "surrogateescape")

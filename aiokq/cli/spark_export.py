@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.model_options import Given, with_models
-from aiokq.cli.options import AsJson, Assignments, BootstrapServers, ConfigFile, assigned
+from aiokq.cli.options import AsJson, Assignments, BootstrapServers, ConfigFile, named_values
 from aiokq.cli.output import Output
 from aiokq.cli.session import Session
 from aiokq.core.errors import ConfigError
@@ -168,7 +168,12 @@ def _new_topic(
             if value:
                 raise typer.BadParameter(f"{option} is of a new topic: give --create, too")
         return None
-    return NewTopic(name, partitions or -1, replication_factor or -1, configs=assigned(assignments))
+    return NewTopic(
+        name,
+        partitions or -1,
+        replication_factor or -1,
+        configs=dict(named_values(assignments, "--set")),
+    )
 
 
 def _listed(names: str | None) -> tuple[str, ...] | None:
@@ -180,10 +185,8 @@ def _listed(names: str | None) -> tuple[str, ...] | None:
 
 
 def _headers(given: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given or []:
-        name, equals, column = text.partition("=")
-        if not equals or not name or not column:
-            raise typer.BadParameter(f"--header-column takes NAME=COLUMN, not {text!r}")
-        found[name] = column
+    found = dict(named_values(given, "--header-column", "NAME=COLUMN"))
+    for name, column in found.items():
+        if not column:
+            raise typer.BadParameter(f"--header-column takes NAME=COLUMN, not {name + '='!r}")
     return found

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import typer
 
 from aiokq.cli.model_options import Given, with_models
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile, named_values
 from aiokq.cli.output import Output
 from aiokq.cli.session import Session
 from aiokq.cli.starts import AtTime, parse_start
@@ -70,7 +70,7 @@ def load(
     session: Session = ctx.obj
     out = Output(as_json=as_json)
     kafka = kafka_options(bootstrap_servers, config)
-    catalog = _named(given["catalog"], "--catalog")
+    catalog = dict(named_values(given["catalog"], "--catalog"))
     verifying = Verifying(
         out,
         given["to"],
@@ -97,7 +97,7 @@ def load(
             partition_by=_columns(given["partition_by"]),
         )
     quiet = logging.getLogger("aiokq").level >= logging.CRITICAL
-    loading = Loading(options, out, master, _named(conf, "--conf"), quiet=quiet)
+    loading = Loading(options, out, master, dict(named_values(conf, "--conf")), quiet=quiet)
     summary = loading()
     recounted = verifying() if verify else None
     if as_json:
@@ -130,13 +130,3 @@ def _columns(text: str | None) -> tuple[PartitionColumn, ...]:
     """Checked by LoadOptions, which names the option."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     return cast("tuple[PartitionColumn, ...]", tuple(names))
-
-
-def _named(pairs: list[str] | None, flag: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in pairs or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"{flag} takes NAME=VALUE, not {text!r}")
-        found[name] = value
-    return found

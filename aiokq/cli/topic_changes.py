@@ -14,8 +14,8 @@ from aiokq.cli.options import (
     IfExists,
     TopicNames,
     Yes,
-    assigned,
     config_changes,
+    named_values,
     once,
 )
 from aiokq.cli.output import Json, Output, error_json
@@ -97,7 +97,7 @@ def create(
     """Create topics."""
     from aiokq.admin.topics import NewTopic
 
-    configs = assigned(assignments)
+    configs = dict(named_values(assignments, "--set"))
     new = [
         NewTopic(
             name,

@@ -7,7 +7,6 @@ the first one is made: few programs use all of them.
 from __future__ import annotations
 
 import asyncio
-import warnings
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
@@ -27,7 +26,7 @@ from aiokq.client.health import ClusterHealth, cluster_health
 from aiokq.cluster.constructor_settings import child_settings, standalone_settings
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.loop_binding import refuse_pickling
+from aiokq.cluster.loop_binding import refuse_pickling, warn_unclosed
 from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, offset_spec
 from aiokq.cluster.partition_reader import DEFAULT_FETCH_BYTES
@@ -171,12 +170,7 @@ class Cluster:
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
         if engine is not None and engine.started and not engine.forked:
-            warnings.warn(
-                f"{self!r} was not closed: use `async with`, or await close()",
-                ResourceWarning,
-                stacklevel=1,
-                source=self,
-            )
+            warn_unclosed(self)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -11,7 +12,7 @@ from aiokq.core import forks
 from aiokq.core.errors import Closed, WrongLoop
 from aiokq.fastpath import LoopGuard
 
-__all__ = ["LoopBinding", "refuse_pickling"]
+__all__ = ["LoopBinding", "refuse_pickling", "warn_unclosed"]
 
 
 class LoopBinding:
@@ -112,6 +113,16 @@ class LoopBinding:
         self.guard.forget()
         if self._on_fork is not None:
             self._on_fork()
+
+
+def warn_unclosed(client: object) -> None:
+    """Warn from `client.__del__` that `client` was not closed."""
+    warnings.warn(
+        f"{client!r} was not closed: use `async with`, or await close()",
+        ResourceWarning,
+        stacklevel=3,  # where the last reference was dropped
+        source=client,
+    )
 
 
 def refuse_pickling(client: object) -> NoReturn:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import re
 import sys
-import warnings
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling
+from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling, warn_unclosed
 from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.cluster_queries import ClusterQueries
 from aiokq.consumer.consumer_coordinator import ConsumerCoordinator
@@ -255,12 +254,7 @@ class Consumer:
 
     def __del__(self) -> None:
         if getattr(self, "_started", False) and self._closing is None and not self._binding.forked:
-            warnings.warn(
-                f"{self!r} was not closed: use `async with`, or await close()",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
+            warn_unclosed(self)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

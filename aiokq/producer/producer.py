@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import warnings
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import DeliveriesFailed
-from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling
+from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling, warn_unclosed
 from aiokq.core import limits
 from aiokq.core.errors import (
     BufferFull,
@@ -188,12 +187,7 @@ class Producer:
             and self._closing is None
             and not self._binding.forked
         ):
-            warnings.warn(
-                f"{self!r} was not closed: use `async with`, or await close()",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
+            warn_unclosed(self)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

@@ -6,7 +6,7 @@ Kafka's older way, which resets what it does not name; IncrementalAlterConfigs i
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.broker.metadata.config_sources import BROKER, GROUP, TOPIC, check_broker_name
 from aiokq.core.errors import (
@@ -22,36 +22,52 @@ from aiokq.wire.alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from aiokq.broker.handlers.areas import Changes, Cluster, Topics
     from aiokq.broker.handlers.call import Call
+    from aiokq.wire.incremental_alter_configs import IncrementalAlterConfigsResource
+
+R = TypeVar("R", bound="AlterConfigsResource | IncrementalAlterConfigsResource")
 
 
 async def handle(
     topics: Topics, changes: Changes, cluster: Cluster, request: AlterConfigsRequest, call: Call
 ) -> AlterConfigsResponse:
     """Replace each resource's settings by those that are given."""
-    times = Counter((r.resource_type, r.resource_name) for r in request.resources)
-    responses = []
-    for resource in request.resources:
+
+    async def alter_one(resource: AlterConfigsResource) -> None:
+        await _alter(topics, changes, cluster, resource, validate_only=request.validate_only)
+
+    responses = [
+        AlterConfigsResourceResponse(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, code, message in await alter_each(request.resources, alter_one, call)
+    ]
+    return AlterConfigsResponse(responses=responses)
+
+
+async def alter_each(
+    resources: Sequence[R], alter_one: Callable[[R], Awaitable[None]], call: Call
+) -> list[tuple[R, int, str | None]]:
+    """Alter resources one after the other; return each with its error code and message."""
+    times = Counter((r.resource_type, r.resource_name) for r in resources)
+    outcomes: list[tuple[R, int, str | None]] = []
+    for resource in resources:
         code, message = 0, None
         try:
             if times[(resource.resource_type, resource.resource_name)] > 1:
                 raise InvalidRequest("the request names this resource twice")
-            await _alter(topics, changes, cluster, resource, validate_only=request.validate_only)
+            await alter_one(resource)
         except BrokerError as error:
             call.counted(error)
             code, message = error.code, error.message
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return AlterConfigsResponse(responses=responses)
+        outcomes.append((resource, code, message))
+    return outcomes
 
 
 async def _alter(

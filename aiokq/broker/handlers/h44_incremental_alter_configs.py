@@ -6,14 +6,12 @@ broker's settings are read when it starts.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.h33_alter_configs import alter
+from aiokq.broker.handlers.h33_alter_configs import alter, alter_each
 from aiokq.broker.metadata.config_changes import changed_configs
 from aiokq.broker.metadata.config_sources import BROKER_LOGGER, check_broker_name
 from aiokq.broker.metadata.loggers import alter_loggers
-from aiokq.core.errors import BrokerError, InvalidRequest
 from aiokq.wire.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
@@ -37,28 +35,21 @@ async def handle(
     call: Call,
 ) -> IncrementalAlterConfigsResponse:
     """Change each resource, all of its changes or none."""
-    times = Counter((r.resource_type, r.resource_name) for r in request.resources)
-    responses = []
-    for resource in request.resources:
-        twice = times[(resource.resource_type, resource.resource_name)] > 1
-        code, message = 0, None
-        try:
-            if twice:
-                raise InvalidRequest("the request names this resource twice")
-            await _alter(
-                topics, changes, cluster, configs, resource, validate_only=request.validate_only
-            )
-        except BrokerError as error:
-            call.counted(error)
-            code, message = error.code, error.message
-        responses.append(
-            IncrementalAlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
+
+    async def alter_one(resource: IncrementalAlterConfigsResource) -> None:
+        await _alter(
+            topics, changes, cluster, configs, resource, validate_only=request.validate_only
         )
+
+    responses = [
+        IncrementalAlterConfigsResourceResponse(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, code, message in await alter_each(request.resources, alter_one, call)
+    ]
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
