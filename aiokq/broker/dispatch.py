@@ -5,11 +5,13 @@ Owns no state of the broker; a connection's order, limits and counters are `conn
 
 from __future__ import annotations
 
+import functools
+import struct
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers import APIS
 from aiokq.broker.handlers.call import Call
-from aiokq.connection.request_context import CloseConnection, RequestContext
+from aiokq.connection.request_context import RequestContext
 from aiokq.connection.turn import REQUESTS_PER_TURN
 from aiokq.core.errors import UnsupportedVersion
 from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
@@ -20,14 +22,17 @@ from aiokq.wire.frames import RequestHeader, decode_request_header, encode_respo
 from aiokq.wire.struct import Request, Response
 
 if TYPE_CHECKING:
+    from aiokq.broker.gate import Gate
     from aiokq.broker.handlers.areas import Areas, Handler
     from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
     from aiokq.core.counters import BrokerCounters
 
-__all__ = ["BATCHES_A_REQUEST", "REQUESTS_PER_TURN", "Dispatcher"]
+__all__ = ["BATCHES_A_REQUEST", "REQUESTS_PER_TURN", "Dispatcher", "has_throttle_time"]
 
-PRODUCE: Final = 0
 API_VERSIONS: Final = 18
+
+API_AND_VERSION_BYTES: Final = 4
+_API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 
 BATCHES_A_REQUEST: Final = 16
 """Appended batches that count as one more request of a turn; a request may have a thousand."""
@@ -38,16 +43,16 @@ class Dispatcher:
 
     Args:
         areas: of the node, for its handlers.
+        gate: which requests are handled, and what they may touch.
         counters: the node's metrics.
-        legacy: whether the versions that Kafka 4 dropped are served.
     """
 
-    def __init__(self, areas: Areas, counters: BrokerCounters, *, legacy: bool) -> None:
+    def __init__(self, areas: Areas, gate: Gate, counters: BrokerCounters) -> None:
         self._areas = areas
         self._turn = areas.turn
+        self._gate = gate
         self._counters = counters
-        self._legacy = legacy
-        self._routes: dict[tuple[int, int], tuple[type[Request[Response]], Handler]] = {}
+        self._routes: dict[int, tuple[type[Request[Response]], Handler]] = {}
         self._ordinary: OrdinaryProduce | None = None
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
@@ -61,55 +66,60 @@ class Dispatcher:
         if turn.is_over:
             await turn.next()
         turn.spend(1)
-        if len(frame) > 1 and frame[1] == PRODUCE and not frame[0]:
-            answer = self._answer_ordinary(frame)
+        nbytes = len(frame)
+        if nbytes < API_AND_VERSION_BYTES:
+            decode_request_header(frame)  # raises ProtocolError
+        (api_and_version,) = _API_AND_VERSION(frame)
+        if not self._gate.admit(context, api_and_version, nbytes):
+            return _refuse_api_versions(decode_request_header(frame))
+        if not api_and_version >> 16:  # Produce
+            answer = self._answer_ordinary(context, frame)
             if answer is not None:
                 return answer or None
         header = decode_request_header(frame)
         version = header.api_version
-        route = self._routes.get((header.api_key, version)) or self._route(header.api_key, version)
+        route = self._routes.get(api_and_version)
         if route is None:
-            return _refuse_api_versions(header)
+            key = header.api_key
+            route = (request_class(key), APIS[key].load(self._areas))
+            self._routes[api_and_version] = route
         message, handler = route
         # Bytes behind a request are skipped, as Kafka does: librdkafka leaves three of them behind
         # its Metadata request for all topics.
         request = decode(message, frame, version, header.body_offset, exact=False)
         del frame  # what the request does not hold of it may go while the handler waits
-        call = Call(version, header.client_id, context, self._counters)
+        gate = self._gate
+        call = Call(header.api_key, version, header.client_id, context, gate, self._counters)
         response = await handler(request, call)
+        throttle_ms = gate.throttle_ms(context, header.api_key, header.client_id, nbytes)
         if response is None:
             return None
+        if throttle_ms and has_throttle_time(type(response), version):
+            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
         return encode_response(response, version=version, correlation_id=header.correlation_id)
 
-    def _answer_ordinary(self, frame: memoryview) -> list[Fragment] | None:
+    def _answer_ordinary(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """The answer to a Produce request that needs no more; None if it does."""
         ordinary = self._ordinary
         if ordinary is None:
             from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
 
             areas = self._areas
-            ordinary = OrdinaryProduce(areas.topics, areas.host.clock, self._counters)
+            ordinary = OrdinaryProduce(areas.topics, areas.host.clock, self._gate, self._counters)
             self._ordinary = ordinary
-        answered = ordinary.answer(frame)
+        answered = ordinary.answer(context, frame)
         if ordinary.appended >= BATCHES_A_REQUEST:
             self._turn.spend(ordinary.appended // BATCHES_A_REQUEST)
         return answered
 
-    def _route(self, key: int, version: int) -> tuple[type[Request[Response]], Handler] | None:
-        """The handler of a version that is served; None for one of ApiVersions that is not.
 
-        Raises:
-            CloseConnection: any other API or version.
-        """
-        api = APIS.get(key)
-        if api is None:
-            raise CloseConnection(f"unknown API key {key}")
-        if not api.oldest(self._legacy) <= version <= api.max_version:
-            if key == API_VERSIONS:
-                return None
-            raise CloseConnection(f"{api.name} version {version} is not supported")
-        route = self._routes[key, version] = (request_class(key), api.load(self._areas))
-        return route
+@functools.cache
+def has_throttle_time(response: type[Response], version: int) -> bool:
+    """Return whether a version of a response has the field ``throttle_time_ms``."""
+    return any(
+        field.name == "throttle_time_ms" and field.since <= version <= field.until
+        for field in response.__fields__
+    )
 
 
 def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:

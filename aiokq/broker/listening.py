@@ -49,6 +49,7 @@ class NodeServers:
         counters: BrokerCounters,
         *,
         turn: Turn,
+        max_frame_bytes: int,
     ) -> None:
         """Open every listener, or none.
 
@@ -56,6 +57,7 @@ class NodeServers:
             handler: answers the requests.
             counters: the node's.
             turn: the node's.
+            max_frame_bytes: the largest request that the gate admits.
 
         Raises:
             ListenerFailed: a port is in use, or an address is not this machine's.
@@ -63,7 +65,7 @@ class NodeServers:
         if not all(one.host for one in self._listeners.advertised.values()):
             # As Java's getCanonicalHostName(); it may ask a name server.
             self._own_name = await environment.offload.run(socket.getfqdn)
-        limits = _limits(self._settings)
+        limits = _limits(self._settings, max_frame_bytes)
         sockets = _socket_options(self._settings)
         listeners = self._listeners
         several = len(listeners.opened) > 1
@@ -170,10 +172,10 @@ def _host_to_bind(endpoint: Endpoint) -> str | None:
     return None if endpoint.host in ("", "*", "0.0.0.0") else endpoint.host
 
 
-def _limits(settings: BrokerSettings) -> ServerLimits:
+def _limits(settings: BrokerSettings, max_frame_bytes: int) -> ServerLimits:
     queued = settings.queued_max_request_bytes
     return ServerLimits(
-        max_frame_bytes=settings.socket_request_max_bytes,
+        max_frame_bytes=max_frame_bytes,
         queued_max_request_bytes=2**63 - 1 if queued < 0 else queued,
         max_connections=settings.max_connections,
         max_connections_per_ip=settings.max_connections_per_ip,

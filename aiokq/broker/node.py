@@ -16,6 +16,7 @@ from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.file_deletion import FileDeletion
+from aiokq.broker.gate import Gate
 from aiokq.broker.handlers import advertised_versions
 from aiokq.broker.handlers.areas import Areas
 from aiokq.broker.listeners import Listeners
@@ -27,6 +28,7 @@ from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.broker.warm_up import warm_up
+from aiokq.connection.request_context import SessionState
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
@@ -73,6 +75,7 @@ class BrokerNode:
         retention_policies: what old segments are deleted by; others may be added.
         counters: what metrics show of this node.
         background: told of failures of what it does by itself.
+        gate: decides which requests are handled, and what they may touch.
         turn: the fairness between its connections.
     """
 
@@ -90,6 +93,9 @@ class BrokerNode:
         self.crc32c = crc32c
         self.counters = BrokerCounters()
         self.advertised_versions = tuple(advertised_versions(settings.legacy))
+        self.gate = Gate(
+            self.advertised_versions, max_frame_bytes=settings.socket_request_max_bytes
+        )
         self.turn = Turn()
         self.purgatory = FetchPurgatory()
         self.cold_reads = ColdReads(environment.offload)
@@ -258,7 +264,7 @@ class BrokerNode:
             )
             self.leadership_listeners.append(self._group_coordinator)
             await self._group_coordinator.start()
-            self._dispatcher = Dispatcher(self._areas(), self.counters, legacy=self.settings.legacy)
+            self._dispatcher = Dispatcher(self._areas(), self.gate, self.counters)
             Maintenance(self._supervisor, self.background).start(jobs(self))
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
@@ -310,7 +316,11 @@ class BrokerNode:
             if recovery.done():
                 recovery.result()
             await self.servers.open(
-                self.environment, self.dispatcher, self.counters, turn=self.turn
+                self.environment,
+                self.dispatcher,
+                self.counters,
+                turn=self.turn,
+                max_frame_bytes=self.gate.frame_limit(SessionState.READY),
             )
             self._supervisor.spawn(warm_up(self.background), name="import modules")
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from aiokq.wire import Fragment
 
-__all__ = ["CloseConnection", "RequestContext", "RequestHandler", "Session"]
+__all__ = ["CloseConnection", "RequestContext", "RequestHandler", "Session", "SessionState"]
 
 logger = logging.getLogger("aiokq.connection")
 
@@ -21,6 +22,15 @@ class CloseConnection(Exception):
     """
 
 
+class SessionState(enum.Enum):
+    """How far the client of a connection has logged in."""
+
+    READY = "the client is authenticated, or its listener requires no authentication"
+    HANDSHAKE = "the client has not named a SASL mechanism yet"
+    AUTHENTICATE = "the client has named its mechanism and is being authenticated"
+    EXPIRED = "the session is over, and the client has to authenticate again (KIP-368)"
+
+
 class Session:
     """What is known of a client, as long as its connection lasts; handlers write it.
 
@@ -29,15 +39,17 @@ class Session:
         software_version: likewise.
         principal: who it logged in as; `None` without authentication.
         sasl: state of a login under way; its owner is the handler of SaslAuthenticate.
+        state: decides which requests are admitted.
     """
 
-    __slots__ = ("principal", "sasl", "software_name", "software_version")
+    __slots__ = ("principal", "sasl", "software_name", "software_version", "state")
 
     def __init__(self) -> None:
         self.software_name = ""
         self.software_version = ""
         self.principal: str | None = None
         self.sasl: object | None = None
+        self.state = SessionState.READY
 
 
 class RequestContext:

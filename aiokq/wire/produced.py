@@ -41,6 +41,7 @@ def encode_appended(
     version: int,
     correlation_id: int,
     topics: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
+    throttle_ms: int = 0,
 ) -> bytes:
     """A whole frame, its size in front.
 
@@ -66,7 +67,10 @@ def encode_appended(
                 parts.append(_APPENDED_V3.pack(partition, 0, base_offset, _NO_TIME))
         if flexible:
             parts.append(b"\0")
-    parts.append(_NOT_THROTTLED_V9 if flexible else _NOT_THROTTLED)
+    if throttle_ms:
+        parts.append(_INT32.pack(throttle_ms) + (b"\0" if flexible else b""))
+    else:
+        parts.append(_NOT_THROTTLED_V9 if flexible else _NOT_THROTTLED)
     body = b"".join(parts)
     return _HEAD.pack(4 + len(body), correlation_id) + body
 

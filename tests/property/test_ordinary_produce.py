@@ -181,7 +181,7 @@ async def answers(commands, ordinary):
     """What becomes of requests: the answers, what was counted, and then the files."""
     async with Broker() as broker:
         node = broker.node
-        node.dispatcher._ordinary = ordinary(node.topics, broker.clock, node.counters)
+        node.dispatcher._ordinary = ordinary(node.topics, broker.clock, node.gate, node.counters)
         broker.ids = {}
         for topic, configs in TOPICS.items():
             broker.ids[topic] = await broker.create(topic, 2, **configs)

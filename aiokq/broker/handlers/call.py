@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiokq.broker.permissions import CLUSTER_NAME
+
 if TYPE_CHECKING:
+    from aiokq.broker.gate import Gate
+    from aiokq.broker.permissions import Operation, ResourceType
     from aiokq.connection.request_context import RequestContext
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.errors import BrokerError
@@ -13,12 +18,45 @@ __all__ = ["Call"]
 
 
 class Call(NamedTuple):
-    """One request: its version, its sender, its connection and the metrics it is counted in."""
+    """One request: API, version, sender and connection; the gate, and the node's metrics."""
 
+    api_key: int
     version: int
     client_id: str | None
     connection: RequestContext
+    gate: Gate
     counters: BrokerCounters
+
+    def authorize(
+        self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+    ) -> None:
+        """Check that the client may perform an operation on a resource.
+
+        Raises:
+            BrokerError: the client may not; the error is that of the API's row of permissions.
+        """
+        if not self.permits(operation, resource_type, name):
+            raise self.gate.row(self.api_key, operation, resource_type).refusal()
+
+    def permits(
+        self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+    ) -> bool:
+        """Return whether the client may perform an operation on a resource."""
+        return name in self.permitted(operation, resource_type, (name,))
+
+    def permitted(
+        self, operation: Operation, resource_type: ResourceType, names: Collection[str]
+    ) -> Collection[str]:
+        """Return those of `names` on which the client may perform an operation."""
+        return self.gate.authorize(self.connection, self.api_key, operation, resource_type, names)
+
+    def permits_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Return whether the client may perform an operation on any resource of a type."""
+        return self.gate.authorize_any(self.connection, self.api_key, operation, resource_type)
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """Return the bit field of the operations that the client may perform on a resource."""
+        return self.gate.operations(self.connection, resource_type, name)
 
     def counted(self, error: BrokerError | type[BrokerError]) -> int:
         """Count `error` in the metrics and return its code."""

@@ -19,21 +19,24 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, refusal
 from aiokq.broker.log.appending import OrdinaryAppend
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.admission import AS_IT_CAME, admit
 from aiokq.connection.request_context import CloseConnection
 from aiokq.connection.turn import APPENDED_BYTES_PER_TURN
 from aiokq.core.errors import BrokerError
 from aiokq.fastpath.broker import read_produced
 from aiokq.records.header import BatchHeader
-from aiokq.wire.frames import encode_response
+from aiokq.wire.frames import decode_request_header, encode_response
 from aiokq.wire.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aiokq.wire.produced import AppendedBatch, encode_appended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aiokq.broker.gate import Gate
     from aiokq.broker.handlers.areas import Topics
     from aiokq.broker.replica.partition import Partition
+    from aiokq.connection.request_context import RequestContext
     from aiokq.core.clock import Clock
     from aiokq.core.counters import BrokerCounters
     from aiokq.fastpath.broker import ProducedBatch
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppend]]]"
 """A topic as the request names it, and what is to be appended to its partitions."""
+
+PRODUCE: Final = 0
 
 _header: Final = tuple.__new__
 
@@ -52,15 +57,16 @@ class OrdinaryProduce:
         appended: batches that the last request appended.
     """
 
-    __slots__ = ("_clock", "_counters", "_topics", "appended")
+    __slots__ = ("_clock", "_counters", "_gate", "_topics", "appended")
 
-    def __init__(self, topics: Topics, clock: Clock, counters: BrokerCounters) -> None:
+    def __init__(self, topics: Topics, clock: Clock, gate: Gate, counters: BrokerCounters) -> None:
         self._topics = topics
         self._clock = clock
+        self._gate = gate
         self._counters = counters
         self.appended = 0
 
-    def answer(self, frame: memoryview) -> list[Fragment] | None:
+    def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Append the batches of an ordinary request; None if it is none: nothing was appended then.
 
         Returns:
@@ -76,7 +82,7 @@ class OrdinaryProduce:
         if request is None:
             return None
         version, correlation_id, acks, topics = request
-        appends = self._appends(topics, acks)
+        appends = self._appends(context, topics, acks)
         if appends is None:
             return None
         counters = self._counters
@@ -105,20 +111,28 @@ class OrdinaryProduce:
         counters.batches_appended += batches
         counters.records_appended += records
         counters.record_bytes_appended += nbytes
+        throttle_ms = 0
+        if self._gate.quotas is not None:
+            client_id = decode_request_header(frame).client_id
+            throttle_ms = self._gate.throttle_ms(context, PRODUCE, client_id, len(frame))
         if acks == 0:
             if refused:
                 raise CloseConnection(NO_ANSWER_POSSIBLE)
             return []
         if refused:
             response = _response(answers, refused)
+            response.throttle_time_ms = throttle_ms
             return encode_response(response, version=version, correlation_id=correlation_id)
-        return [encode_appended(version, correlation_id, answers)]
+        return [encode_appended(version, correlation_id, answers, throttle_ms)]
 
     def _appends(
-        self, topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]], acks: int
+        self,
+        context: RequestContext,
+        topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]],
+        acks: int,
     ) -> list[TopicAppends] | None:
         """What is to be appended where; None if not all of it may be, as far as can be told."""
-        registry = self._topics
+        registry, gate = self._topics, self._gate
         now_ms = self._clock.timestamp_ms()
         appends: list[TopicAppends] = []
         for name, batches in topics:
@@ -127,6 +141,10 @@ class OrdinaryProduce:
             else:
                 topic = registry.by_id(uuid.UUID(bytes=name))
             if topic is None:
+                return None
+            if gate.authorizer is not None and not gate.authorize(
+                context, PRODUCE, Operation.WRITE, ResourceType.TOPIC, (topic.name,)
+            ):
                 return None
             of_topic: list[tuple[Partition, OrdinaryAppend]] = []
             appends.append((name, of_topic))

@@ -20,6 +20,7 @@ from aiokq.broker.log.validation import (
     InvalidTimestamps,
     produced_headers,
 )
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.admission import Preparation, admit
 from aiokq.connection.request_context import CloseConnection
 from aiokq.connection.turn import APPENDED_BYTES_PER_TURN
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from aiokq.connection.turn import Turn
 
 FIRST_V2_VERSION: Final = 3
+FIRST_WITH_TOPIC_IDS: Final = 13
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22  # the low byte of the two
 MIN_BATCH_COST_BYTES: Final = 4 * 1024
@@ -144,6 +146,9 @@ async def _append(
     transactional = _is_transactional(records)
     if transactional and request.transactional_id is None:
         raise TransactionalIdAuthorization("a transactional batch without a transactional id")
+    if transactional and request.transactional_id is not None:
+        call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    call.authorize(Operation.WRITE, ResourceType.TOPIC, _name(topics, topic, version))
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks is -1, 0 or 1, not {request.acks}")
     partition = _find(topics, topic, data.index, version)
@@ -205,8 +210,22 @@ def _is_transactional(records: memoryview) -> bool:
     )
 
 
+def _name(topics: Topics, topic: TopicProduceData, version: int) -> str:
+    """Return the name of a requested topic.
+
+    Raises:
+        UnknownTopicId: no topic has the id.
+    """
+    if version < FIRST_WITH_TOPIC_IDS:
+        return topic.name
+    found = topics.by_id(topic.topic_id)
+    if found is None:
+        raise UnknownTopicId()
+    return found.name
+
+
 def _find(topics: Topics, topic: TopicProduceData, index: int, version: int) -> Partition:
-    if version >= 13:
+    if version >= FIRST_WITH_TOPIC_IDS:
         found = topics.by_id(topic.topic_id)
         if found is None:
             raise UnknownTopicId()

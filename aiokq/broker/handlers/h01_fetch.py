@@ -15,6 +15,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.fetch_sessions import FetchTarget
 from aiokq.broker.replica.partition import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
@@ -76,7 +77,7 @@ async def handle(
     deadline = clock.monotonic() + request.max_wait_ms / 1000
 
     def look() -> Pass:
-        return _read_all(topics, context.targets, request, call.version, max_bytes)
+        return _read_all(topics, call, context.targets, request, max_bytes)
 
     fresh = False
     while True:
@@ -140,13 +141,14 @@ async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
 
 def _read_all(
     topics: Topics,
+    call: Call,
     targets: Sequence[FetchTarget],
     request: FetchRequest,
-    version: int,
     max_bytes: int,
 ) -> Pass:
     """# hot: benchmarks/raw_load.py. Partitions in order, each within what the others left."""
     found = Pass()
+    version = call.version
     replica_id = _replica_id(request, version)
     read_committed = request.isolation_level == READ_COMMITTED
     left = max_bytes
@@ -156,8 +158,10 @@ def _read_all(
                 topic = topics.by_id(target.topic_id)
                 if topic is None:
                     raise UnknownTopicId()
+                _authorize(call, replica_id, topic.name)
                 partition = topic.partition(target.partition)
             else:
+                _authorize(call, replica_id, target.topic)
                 partition = topics.partition(target.topic, target.partition)
             if partition is None:
                 raise UnknownTopicOrPartition()
@@ -191,6 +195,18 @@ def _read_all(
                 found.read.append((partition.log, data))
         found.results.append((target, data))
     return found
+
+
+def _authorize(call: Call, replica_id: int, topic: str) -> None:
+    """Check that a consumer may read a topic, or that a follower may replicate.
+
+    Raises:
+        TopicAuthorization: it may not.
+    """
+    if replica_id >= 0:
+        call.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    else:
+        call.authorize(Operation.READ, ResourceType.TOPIC, topic)
 
 
 def _read(

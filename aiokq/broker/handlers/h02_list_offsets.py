@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import check_leader_epoch
 from aiokq.core.errors import (
     BrokerError,
@@ -76,6 +77,7 @@ async def handle(
         answers = []
         for asked in topic.partitions:
             try:
+                call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if (topic.name, asked.partition_index) in twice:
                     raise InvalidRequest("partition named twice")
                 partition = topics.partition(topic.name, asked.partition_index)

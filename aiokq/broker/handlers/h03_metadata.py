@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.handlers.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from aiokq.broker.permissions import OPERATIONS_NOT_REQUESTED, Operation, ResourceType
 from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
     BrokerError,
@@ -34,6 +34,8 @@ from aiokq.wire.metadata import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiokq.broker.handlers.areas import Changes, Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.metadata.topics import Topic
@@ -46,13 +48,13 @@ class _View(NamedTuple):
     Attributes:
         node_ids: nodes that advertise the listener that the client connected to.
         no_listener: error of a partition whose leader is not one of `node_ids`.
-        operations: bits of the operations on a topic that the client is authorized for.
+        operations: gives the bits of the operations on a topic that the client may perform.
         only_reachable: leave out replicas that are not among `node_ids`.
     """
 
     node_ids: frozenset[int]
     no_listener: int
-    operations: int
+    operations: Callable[[str], int]
     only_reachable: bool
 
 
@@ -68,9 +70,13 @@ async def handle(
     Kafka answers 3 or 5 first and creates it later, every client takes both."""
     version = call.version
     brokers = cluster.brokers(call.connection.listener)
-    operations = NOT_ASKED
-    if version >= 8 and request.include_topic_authorized_operations:
-        operations = TOPIC_OPERATIONS
+    tell_operations = version >= 8 and request.include_topic_authorized_operations
+
+    def operations(name: str) -> int:
+        if not tell_operations:
+            return OPERATIONS_NOT_REQUESTED
+        return call.operations(ResourceType.TOPIC, name)
+
     view = _View(
         frozenset(broker.node_id for broker in brokers),
         ListenerNotFound.code if version >= 6 else LeaderNotAvailable.code,
@@ -78,13 +84,15 @@ async def handle(
         version == 0,
     )
     if request.topics is None or (version == 0 and not request.topics):
-        described = [_describe(topic, view) for topic in topics.sorted()]
+        described = [
+            _describe(topic, view)
+            for topic in topics.sorted()
+            if call.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
         described = []
         for asked in _distinct(request.topics):
-            described.append(
-                await _answer(topics, changes, configs, call, asked, request, version, view)
-            )
+            described.append(await _answer(topics, changes, configs, call, asked, request, view))
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -97,7 +105,10 @@ async def handle(
         topics=described,
     )
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        allowed = call.permits(Operation.DESCRIBE, ResourceType.CLUSTER)
+        response.cluster_authorized_operations = (
+            call.operations(ResourceType.CLUSTER) if allowed else 0
+        )
     return response
 
 
@@ -112,9 +123,9 @@ async def _answer(
     call: Call,
     asked: MetadataRequestTopic,
     request: MetadataRequest,
-    version: int,
     view: _View,
 ) -> MetadataResponseTopic:
+    version = call.version
     # Java sends an empty name, not null, along with an id.
     if asked.name is None or (version >= 12 and asked.topic_id != ZERO_UUID):
         if version < 12 or asked.topic_id == ZERO_UUID:
@@ -122,26 +133,38 @@ async def _answer(
         topic = topics.by_id(asked.topic_id)
         if topic is None:
             return _refusal(None, asked.topic_id, UnknownTopicId.code)
+        try:
+            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        except BrokerError as error:
+            return _refusal(None, asked.topic_id, call.counted(error))
         return _describe(topic, view)
+    try:
+        call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, asked.name)
+    except BrokerError as error:
+        return _refusal(asked.name, ZERO_UUID, call.counted(error))
     topic = topics.get(asked.name)
     if topic is None:
+        allowed = configs.settings.auto_create_topics_enable and (
+            version < 4 or request.allow_auto_topic_creation
+        )
         try:
-            await changes.create_topic_if_allowed(
-                asked.name,
-                allowed=configs.settings.auto_create_topics_enable
-                and (version < 4 or request.allow_auto_topic_creation),
-            )
+            if allowed and not call.permits(Operation.CREATE, ResourceType.CLUSTER):
+                call.authorize(Operation.CREATE, ResourceType.TOPIC, asked.name)
         except BrokerError as error:
-            call.counted(error)
-            return _refusal(asked.name, ZERO_UUID, error.code, view.operations)
+            return _refusal(asked.name, ZERO_UUID, call.counted(error))
+        operations = view.operations(asked.name)
+        try:
+            await changes.create_topic_if_allowed(asked.name, allowed=allowed)
+        except BrokerError as error:
+            return _refusal(asked.name, ZERO_UUID, call.counted(error), operations)
         topic = topics.get(asked.name)
         if topic is None:
-            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, view.operations)
+            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, operations)
     return _describe(topic, view)
 
 
 def _refusal(
-    name: str | None, topic_id: uuid.UUID, code: int, operations: int = NOT_ASKED
+    name: str | None, topic_id: uuid.UUID, code: int, operations: int = OPERATIONS_NOT_REQUESTED
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=code, name=name, topic_id=topic_id, topic_authorized_operations=operations
@@ -155,7 +178,7 @@ def _describe(topic: Topic, view: _View) -> MetadataResponseTopic:
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=[_describe_partition(partition, view) for partition in topic.partitions],
-        topic_authorized_operations=view.operations,
+        topic_authorized_operations=view.operations(topic.name),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
 from aiokq.wire.offset_commit import (
     OffsetCommitRequest,
@@ -35,8 +36,20 @@ async def handle(
     """Commit the offsets of partitions that exist, and refuse the others."""
     refused = []
     accepted = []
+    try:
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
+    except BrokerError as error:
+        return _failed(request.topics, call.counted(error))
     for topic in request.topics:
-        known, reason = _sift(_find(topics, topic, call.version), topic, call.version)
+        found = _find(topics, topic, call.version)
+        name = topic.name if found is None else found.name
+        try:
+            if found is not None or call.version < FIRST_WITH_TOPIC_IDS:
+                call.authorize(Operation.READ, ResourceType.TOPIC, name)
+        except BrokerError as error:
+            refused.append(_answer(topic, call.counted(error)))
+            continue
+        known, reason = _sift(found, topic, call.version)
         if reason is not None:
             refused.append(reason)
         if known is not None:

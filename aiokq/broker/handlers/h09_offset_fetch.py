@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -99,7 +100,12 @@ def _fetch(
     version: int,
 ) -> OffsetFetchResponseGroup:
     by_id = version >= FIRST_WITH_TOPIC_IDS
-    unknown = _name_topics(topics, group, by_id=by_id)
+    try:
+        call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+    except BrokerError as error:
+        return _failed(group, call.counted(error), version)
+    asked_all = group.topics is None
+    refused = _name_topics(topics, call, group, by_id=by_id)
     try:
         answer = groups.read(
             group.group_id,
@@ -109,30 +115,40 @@ def _fetch(
         return _failed(group, call.counted(_for_fetch(error)), version)
     if by_id:  # a deleted topic has no id to name it by
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
-    answer.topics += unknown
+    if asked_all:
+        names = [topic.name for topic in answer.topics]
+        permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        answer.topics = [topic for topic in answer.topics if topic.name in permitted]
+    answer.topics += refused
     return answer
 
 
 def _name_topics(
-    topics: Topics, group: OffsetFetchRequestGroup, *, by_id: bool
+    topics: Topics, call: Call, group: OffsetFetchRequestGroup, *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
-    """Complete each topic's name and id; returns the answer for unknown ids.
+    """Complete each topic's name and id; return the answers for unknown ids and denied topics.
 
     By name, a topic that does not exist is asked for all the same: its offsets may outlive it.
     """
     if group.topics is None:
         return []
-    known, unknown = [], []
+    known, refused = [], []
     for topic in group.topics:
         found = topics.by_id(topic.topic_id) if by_id else topics.get(topic.name)
+        if found is None and by_id:
+            refused.append(_refused(topic, UnknownTopicId.code))
+            continue
+        name = topic.name if found is None else found.name
+        try:
+            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        except BrokerError as error:
+            refused.append(_refused(topic, call.counted(error)))
+            continue
         if found is not None:
             topic.name, topic.topic_id = found.name, found.topic_id
-        if found is None and by_id:
-            unknown.append(_refused(topic, UnknownTopicId.code))
-        else:
-            known.append(topic)
+        known.append(topic)
     group.topics = known
-    return unknown
+    return refused
 
 
 def _for_fetch(error: BrokerError) -> BrokerError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -58,9 +59,11 @@ async def _find(
 ) -> Coordinator:
     try:
         if key_type == TRANSACTION:
+            call.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
             raise TransactionalIdAuthorization("this broker coordinates no transactions")
         if key_type != GROUP:
             raise InvalidRequest(f"unknown coordinator key type {key_type}")
+        call.authorize(Operation.DESCRIBE, ResourceType.GROUP, key)
         node_id = await groups.locate(key)
         for broker in cluster.brokers(call.connection.listener):
             if broker.node_id == node_id:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers.group_calls import caller_of, check_group_id
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidSessionTimeout
 from aiokq.wire.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -32,6 +33,7 @@ async def handle(
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(call)
     try:
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
         _check_session_timeout(configs, request.session_timeout_ms)
         response = await groups.write(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.group_calls import check_group_id
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, CoordinatorLoadInProgress
 from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 async def handle(groups: Groups, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
     """Restart the session; the answer says whether the member has to join again."""
     try:
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
         return await groups.write(
             request.group_id, lambda shard, instant: shard.heartbeat(request, instant)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers.group_calls import check_group_id
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnknownMemberId
 from aiokq.wire.leave_group import (
     LeaveGroupRequest,
@@ -31,6 +32,7 @@ async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> Leav
     if single:
         request.members = [MemberIdentity(member_id=request.member_id)]
     try:
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
         response = await groups.write(
             request.group_id, lambda shard, instant: shard.leave(request, instant)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers.group_calls import check_group_id
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InconsistentGroupProtocol
 from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -23,6 +24,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 async def handle(groups: Groups, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
     """Store the assignment of the leader, or wait for it."""
     try:
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
         if call.version >= FIRST_WITH_PROTOCOL and (
             request.protocol_type is None or request.protocol_name is None

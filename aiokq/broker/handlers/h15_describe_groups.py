@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.operations import GROUP_OPERATIONS
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.describe_groups import (
     DescribedGroup,
@@ -31,12 +31,13 @@ async def handle(
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = call.operations(ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=described)
 
 
 def _describe(groups: Groups, call: Call, group_id: str, version: int) -> DescribedGroup:
     try:
+        call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         return groups.read(group_id, lambda shard: shard.describe_group(group_id, version))
     except BrokerError as error:
         return DescribedGroup(group_id=group_id, error_code=call.counted(error))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 async def handle(groups: Groups, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     """The groups in one of the requested states and of one of the requested types."""
     try:
-        return ListGroupsResponse(
-            groups=groups.read_all(
-                lambda shard: shard.list_groups(request.states_filter, request.types_filter)
-            )
+        listed = groups.read_all(
+            lambda shard: shard.list_groups(request.states_filter, request.types_filter)
         )
     except BrokerError as error:
         return ListGroupsResponse(error_code=call.counted(error))
+    if not call.permits(Operation.DESCRIBE, ResourceType.CLUSTER):
+        names = [group.group_id for group in listed]
+        permitted = call.permitted(Operation.DESCRIBE, ResourceType.GROUP, names)
+        listed = [group for group in listed if group.group_id in permitted]
+    return ListGroupsResponse(groups=listed)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.metadata.config_sources import topic_config_entries
 from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest
 from aiokq.wire.create_topics import (
     CreatableTopic,
@@ -56,11 +57,24 @@ async def _create(
     try:
         if times > 1:
             raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
+        if not call.permits(Operation.CREATE, ResourceType.CLUSTER):
+            call.authorize(Operation.CREATE, ResourceType.TOPIC, asked.name)
         created = await changes.create_topic(_spec(asked), validate_only=validate_only)
     except BrokerError as error:
         call.counted(error)
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message, configs=[]
+        )
+    try:
+        call.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name)
+    except BrokerError as error:
+        return CreatableTopicResult(
+            name=asked.name,
+            topic_id=created.topic_id,
+            error_code=0,
+            error_message=None,
+            topic_config_error_code=call.counted(error),
+            configs=[],
         )
     return CreatableTopicResult(
         name=asked.name,

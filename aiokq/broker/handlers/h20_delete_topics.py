@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,
@@ -62,7 +63,13 @@ async def _delete(
     try:
         if twice:
             raise InvalidRequest("the request names this topic twice")
+        if state.name is not None:
+            _authorize(call, state.name)
         topic = _find(topics, state)
+        if state.name is None:
+            if call.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                name = topic.name
+            _authorize(call, topic.name)
         name, topic_id = topic.name, topic.topic_id
         if not configs.settings.delete_topic_enable:
             raise TopicDeletionDisabled()
@@ -73,6 +80,16 @@ async def _delete(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
         )
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)
+
+
+def _authorize(call: Call, name: str) -> None:
+    """Check that the client may delete a topic, and may know it.
+
+    Raises:
+        TopicAuthorization: it may not.
+    """
+    call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    call.authorize(Operation.DELETE, ResourceType.TOPIC, name)
 
 
 def _find(topics: Topics, state: DeleteTopicState) -> Topic:

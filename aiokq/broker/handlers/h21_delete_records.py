@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
     OffsetOutOfRange,
@@ -58,6 +59,7 @@ def _delete(
     topics: Topics, call: Call, topic: str, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     try:
+        call.authorize(Operation.DELETE, ResourceType.TOPIC, topic)
         partition = topics.partition(topic, asked.partition_index)
         if partition is None:
             raise UnknownTopicOrPartition()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidRequest, TransactionalIdAuthorization
 from aiokq.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from aiokq.wire.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -24,6 +25,10 @@ async def handle(
 
     An old id without its epoch, or the other way round, is 42.
     """
+    try:
+        _authorize(call, request.transactional_id)
+    except BrokerError as error:
+        return InitProducerIdResponse(error_code=call.counted(error), producer_epoch=-1)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return InitProducerIdResponse(error_code=InvalidRequest.code, producer_epoch=-1)
     if request.transactional_id is not None:
@@ -35,3 +40,15 @@ async def handle(
         call.counted(error)
         return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def _authorize(call: Call, transactional_id: str | None) -> None:
+    """Check that the client may write: in its transaction, idempotently, or to any topic (KIP-679).
+
+    Raises:
+        TransactionalIdAuthorization, ClusterAuthorization: it may not.
+    """
+    if transactional_id is not None:
+        call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not call.permits_any(Operation.WRITE, ResourceType.TOPIC):
+        call.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import check_leader_epoch
 from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
 from aiokq.wire.offset_for_leader_epoch import (
@@ -43,6 +44,8 @@ def _answer(
     topics: Topics, call: Call, topic: str, asked: OffsetForLeaderPartition
 ) -> OffsetForLeaderEpochEndOffset:
     try:
+        if not call.permits(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         partition = topics.partition(topic, asked.partition)
         if partition is None:
             raise UnknownTopicOrPartition()

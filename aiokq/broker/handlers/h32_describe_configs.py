@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from aiokq.broker.handlers.config_permissions import authorize_configs
 from aiokq.broker.metadata.config_sources import (
     BROKER,
     BROKER_LOGGER,
@@ -22,6 +23,7 @@ from aiokq.broker.metadata.config_sources import (
     topic_config_entries,
 )
 from aiokq.broker.metadata.topic_names import check_topic_name
+from aiokq.broker.permissions import Operation
 from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from aiokq.wire.describe_configs import (
     DescribeConfigsRequest,
@@ -64,6 +66,9 @@ def _describe(
         resource_name=resource.resource_name,
     )
     try:
+        authorize_configs(
+            call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+        )
         entries = _entries(topics, cluster, configs, resource)
     except BrokerError as error:
         call.counted(error)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
+from aiokq.broker.handlers.config_permissions import authorize_configs
 from aiokq.broker.metadata.config_sources import BROKER, GROUP, TOPIC, check_broker_name
+from aiokq.broker.permissions import Operation
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,
@@ -62,6 +64,9 @@ async def alter_each(
         try:
             if times[(resource.resource_type, resource.resource_name)] > 1:
                 raise InvalidRequest("the request names this resource twice")
+            authorize_configs(
+                call, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name
+            )
             await alter_one(resource)
         except BrokerError as error:
             call.counted(error)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from aiokq.core.errors import KafkaStorage
+from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.core.errors import BrokerError, KafkaStorage
 from aiokq.wire.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -30,6 +31,10 @@ async def handle(
     logs: Logs, host: Host, request: DescribeLogDirsRequest, call: Call
 ) -> DescribeLogDirsResponse:
     """One result per directory; one that is offline has error 56 and nothing in it."""
+    try:
+        call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
+    except BrokerError as error:
+        return DescribeLogDirsResponse(error_code=call.counted(error), results=[])
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

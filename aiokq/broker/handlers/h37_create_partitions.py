@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from aiokq.wire.create_partitions import (
     CreatePartitionsRequest,
@@ -44,6 +45,7 @@ async def _grow(
     try:
         if times > 1:
             raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
+        call.authorize(Operation.ALTER, ResourceType.TOPIC, asked.name)
         topic = topics.get(asked.name)
         if topic is None:
             raise UnknownTopicOrPartition()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.delete_groups import (
     DeletableGroupResult,
@@ -31,6 +32,7 @@ async def handle(groups: Groups, request: DeleteGroupsRequest, call: Call) -> De
 
 async def _delete(groups: Groups, call: Call, group_id: str) -> DeletableGroupResult:
     try:
+        call.authorize(Operation.DELETE, ResourceType.GROUP, group_id)
         return await groups.write(group_id, lambda shard, instant: shard.delete_group(group_id))
     except BrokerError as error:
         return DeletableGroupResult(group_id=group_id, error_code=call.counted(error))

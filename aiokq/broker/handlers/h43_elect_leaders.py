@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
     ElectionNotNeeded,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
+FIRST_WITH_REQUEST_ERROR: Final = 1
 
 
 async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
@@ -41,9 +43,16 @@ async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> El
 
     Asked for all partitions, those that have the leader they should have are left out.
     """
+    try:
+        call.authorize(Operation.ALTER, ResourceType.CLUSTER)
+    except BrokerError as denial:
+        call.counted(denial)
+        return _refuse_all(request, denial, call.version)
     if request.election_type not in (PREFERRED, UNCLEAN):
         return _refuse_all(
-            request, InvalidRequest(f"Unknown election type {request.election_type}")
+            request,
+            InvalidRequest(f"Unknown election type {request.election_type}"),
+            call.version,
         )
     response = ElectLeadersResponse(error_code=0)
     for topic, partitions in _asked(topics, request):
@@ -81,10 +90,12 @@ def _elect(topics: Topics, name: str, index: int, election_type: int) -> BrokerE
     return EligibleLeadersNotAvailable()
 
 
-def _refuse_all(request: ElectLeadersRequest, error: BrokerError) -> ElectLeadersResponse:
+def _refuse_all(
+    request: ElectLeadersRequest, error: BrokerError, version: int
+) -> ElectLeadersResponse:
     """As Kafka does: the error for the request, and again for each partition."""
     return ElectLeadersResponse(
-        error_code=error.code,
+        error_code=error.code if version >= FIRST_WITH_REQUEST_ERROR else 0,
         replica_election_results=[
             ReplicaElectionResult(
                 topic=asked.topic,

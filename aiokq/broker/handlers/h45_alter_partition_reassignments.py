@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.metadata.topic_layout import check_replicas
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, NoReassignmentInProgress, UnknownTopicOrPartition
 from aiokq.wire.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -30,6 +31,11 @@ async def handle(
     topics: Topics, cluster: Cluster, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
     """Check each partition's new replicas; there is nothing to move."""
+    try:
+        call.authorize(Operation.ALTER, ResourceType.CLUSTER)
+    except BrokerError as error:
+        call.counted(error)
+        return _refuse_all(request, error)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=0,
@@ -39,6 +45,31 @@ async def handle(
                 name=topic.name,
                 partitions=[
                     _alter(topics, cluster, call, topic.name, asked) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _refuse_all(
+    request: AlterPartitionReassignmentsRequest, error: BrokerError
+) -> AlterPartitionReassignmentsResponse:
+    """As Kafka does: the error for the request, and again for each partition."""
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error.code,
+        error_message=error.message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=asked.partition_index,
+                        error_code=error.code,
+                        error_message=error.message,
+                    )
+                    for asked in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.group_calls import check_group_id
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
 from aiokq.wire.offset_delete import (
     OffsetDeleteRequest,
@@ -27,7 +28,11 @@ async def handle(
     topics: Topics, groups: Groups, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
     """Delete the offsets of existing partitions; those of deleted topics are gone already."""
-    known, unknown = _sifted(topics, request.topics)
+    try:
+        call.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id)
+    except BrokerError as error:
+        return OffsetDeleteResponse(error_code=call.counted(error))
+    known, refused = _sifted(topics, call, request.topics)
     request.topics = known
     try:
         check_group_id(request.group_id)
@@ -38,30 +43,35 @@ async def handle(
         return OffsetDeleteResponse(error_code=call.counted(error))
     if not response.error_code:
         answers = {topic.name: topic for topic in response.topics}
-        for name, refused in unknown.items():
+        for name, partitions in refused.items():
             answer = answers.setdefault(name, OffsetDeleteResponseTopic(name=name))
-            answer.partitions = [*answer.partitions, *refused]
+            answer.partitions = [*answer.partitions, *partitions]
         response.topics = list(answers.values())
     return response
 
 
 def _sifted(
-    topics: Topics, asked: list[OffsetDeleteRequestTopic]
+    topics: Topics, call: Call, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
-    """The partitions that exist, and by topic the answers for those that do not."""
+    """The partitions that exist, and by topic the answers for partitions that are refused."""
     known: list[OffsetDeleteRequestTopic] = []
-    unknown: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in asked:
-        found = topics.get(topic.name)
+        found, code = None, UnknownTopicOrPartition.code
+        try:
+            call.authorize(Operation.READ, ResourceType.TOPIC, topic.name)
+            found = topics.get(topic.name)
+        except BrokerError as error:
+            code = call.counted(error)
         present = []
         for one in topic.partitions:
             if found is not None and found.partition(one.partition_index) is not None:
                 present.append(one)
             else:
                 refusal = OffsetDeleteResponsePartition(
-                    partition_index=one.partition_index, error_code=UnknownTopicOrPartition.code
+                    partition_index=one.partition_index, error_code=code
                 )
-                unknown.setdefault(topic.name, []).append(refusal)
+                refused.setdefault(topic.name, []).append(refusal)
         if present:
             known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=present))
-    return known, unknown
+    return known, refused

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.operations import CLUSTER_OPERATIONS
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import MismatchedEndpointType, UnsupportedEndpointType
 from aiokq.wire.describe_cluster import (
     DescribeClusterBroker,
@@ -53,5 +53,9 @@ async def handle(
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = (
+            call.operations(ResourceType.CLUSTER)
+            if call.permits(Operation.DESCRIBE, ResourceType.CLUSTER)
+            else 0
+        )
     return response

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.group_calls import caller_of
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -28,6 +29,9 @@ async def handle(
     """Handle the heartbeat; the answer has the member's epoch and assignment."""
     caller = caller_of(call)
     try:
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
+        for name in request.subscribed_topic_names or ():
+            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
         return await groups.write(
             request.group_id,
             lambda shard, instant: shard.consumer_group_heartbeat(request, caller, instant),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.group_calls import check_group_id
-from aiokq.broker.handlers.operations import GROUP_OPERATIONS
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.consumer_group_describe import (
     ConsumerGroupDescribedGroup,
@@ -31,15 +31,29 @@ async def handle(
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = call.operations(ResourceType.GROUP, group.group_id)
     return ConsumerGroupDescribeResponse(groups=described)
 
 
 def _describe(groups: Groups, call: Call, group_id: str) -> ConsumerGroupDescribedGroup:
     try:
+        call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
-        return groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id))
+        described = groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id))
+        for name in sorted(_topics(described)):
+            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return described
     except BrokerError as error:
         return ConsumerGroupDescribedGroup(
             group_id=group_id, error_code=call.counted(error), error_message=error.message
         )
+
+
+def _topics(group: ConsumerGroupDescribedGroup) -> set[str]:
+    """The topics that are assigned to members. A group with one that is denied is denied."""
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.config_sources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from aiokq.core.errors import UnsupportedVersion
+from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.core.errors import BrokerError, UnsupportedVersion
 from aiokq.wire.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -34,6 +35,10 @@ async def handle(
     call: Call,
 ) -> ListConfigResourcesResponse:
     """Every resource of the types that are asked for."""
+    try:
+        call.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    except BrokerError as error:
+        return ListConfigResourcesResponse(error_code=call.counted(error))
     if call.version == 0:
         return ListConfigResourcesResponse(error_code=0)
     wanted = set(request.resource_types or TYPES)

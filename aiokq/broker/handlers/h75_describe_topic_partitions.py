@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.operations import TOPIC_OPERATIONS
 from aiokq.broker.metadata.topic_names import check_topic_name
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import NO_LEADER
-from aiokq.core.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition
+from aiokq.core.errors import (
+    BrokerError,
+    LeaderNotAvailable,
+    TopicAuthorization,
+    UnknownTopicOrPartition,
+)
 from aiokq.wire.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -46,43 +51,50 @@ async def handle(
     if request.cursor is not None:
         start = request.cursor.topic_name
         names = [name for name in names if name >= start]
-        if names and names[0] == start:
-            first_partition = max(request.cursor.partition_index, 0)
     ceiling = configs.settings.max_request_partition_size_limit
     left = max(min(request.response_partition_limit, ceiling), 1)
     reachable = {broker.node_id for broker in cluster.brokers(call.connection.listener)}
     response = DescribeTopicPartitionsResponse()
+    permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    denied = [] if asked_all else [name for name in names if name not in permitted]
+    names = [name for name in names if name in permitted]
+    if request.cursor is not None and names and names[0] == request.cursor.topic_name:
+        first_partition = max(request.cursor.partition_index, 0)
     for name in names:
         topic = topics.get(name)
         if topic is None:
-            response.topics.append(_refusal(name))
+            response.topics.append(_refusal(name, call.operations(ResourceType.TOPIC, name)))
             continue
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         stop = min(first_partition + left, len(topic.partitions))
-        response.topics.append(_describe(topic, first_partition, stop, reachable))
+        operations = call.operations(ResourceType.TOPIC, name)
+        response.topics.append(_describe(topic, first_partition, stop, reachable, operations))
         if stop < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=stop)
             break
         left -= max(stop - first_partition, 0)
         first_partition = 0
+    for name in denied:
+        code = call.counted(TopicAuthorization)
+        response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
     return response
 
 
-def _refusal(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _refusal(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     code = UnknownTopicOrPartition.code
     try:
         check_topic_name(name)
     except BrokerError as error:
         code = error.code
     return DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+        error_code=code, name=name, topic_authorized_operations=operations
     )
 
 
 def _describe(
-    topic: Topic, first: int, stop: int, reachable: Set[int]
+    topic: Topic, first: int, stop: int, reachable: Set[int], operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
@@ -92,7 +104,7 @@ def _describe(
         partitions=[
             _describe_partition(partition, reachable) for partition in topic.partitions[first:stop]
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

@@ -321,4 +321,4 @@ async def test_short_frames_are_nobodys(looked_into):
         for frame in (b"", b"\0", b"\0\0", b"\0\0\0\x09"):
             with pytest.raises(Exception, match="header"):
                 await broker.frame(frame)
-        assert broker.node.dispatcher._ordinary.answer(memoryview(b"")) is None
+        assert broker.node.dispatcher._ordinary.answer(broker.client, memoryview(b"")) is None

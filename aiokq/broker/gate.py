@@ -1,0 +1,240 @@
+"""The gate: whether a connection may send a request, and what the request may touch.
+
+Each request passes it twice. ``admit`` is asked before anything is decoded, by the first four bytes
+of the frame; ``authorize`` before anything is appended, changed or told, by the handlers and by the
+fast way of Produce. ``throttle_ms`` is asked before an answer is encoded. Without an authorizer
+everything is allowed, and without quotas nothing is throttled.
+
+Two rules of admission are enforced where the bytes are counted, in ``connection``: a frame is
+refused by its size before memory is taken for it (``FrameReader``), and nothing is read from a
+muted connection (``AcceptedConnection``). The gate decides the size and the time.
+
+Source: Kafka ``SocketServer.processCompletedReceives``, ``SaslServerAuthenticator``,
+``AuthHelper``, ``ClientQuotaManager``; KIP-219, KIP-368.
+Tests: ``tests/unit/broker/test_gate.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiokq.broker.permissions import (
+    CLUSTER_NAME,
+    PERMISSIONS,
+    SUPPORTED_OPERATIONS,
+    Operation,
+    Permission,
+    ResourceType,
+    operation_bits,
+)
+from aiokq.connection.request_context import CloseConnection, SessionState
+from aiokq.wire import API_NAMES
+
+if TYPE_CHECKING:
+    from aiokq.connection.request_context import RequestContext
+
+__all__ = ["Authorizer", "Gate", "Quotas"]
+
+API_VERSIONS: Final = 18
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+
+ADMITTED_APIS: Final[dict[SessionState, frozenset[int]]] = {
+    SessionState.HANDSHAKE: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
+    SessionState.AUTHENTICATE: frozenset({SASL_AUTHENTICATE}),
+    SessionState.EXPIRED: frozenset({SASL_HANDSHAKE}),
+}
+"""The APIs that a session which is not READY may send. All others close the connection."""
+
+_READY: Final = SessionState.READY
+
+_ROWS: Final = {
+    (key, permission.operation, permission.resource_type): permission
+    for key, permissions in PERMISSIONS.items()
+    for permission in permissions
+}
+
+
+class Authorizer(Protocol):
+    """Decides what the client of a connection may do. Called on the loop; must not block."""
+
+    def authorize(
+        self,
+        connection: RequestContext,
+        operation: Operation,
+        resource_type: ResourceType,
+        names: Collection[str],
+    ) -> Collection[str]:
+        """Return those of `names` on which the operation is allowed."""
+        ...
+
+    def authorize_any(
+        self, connection: RequestContext, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        """Return whether the operation is allowed on any resource of this type."""
+        ...
+
+
+class Quotas(Protocol):
+    """Decides how long a client is throttled. Called on the loop; must not block."""
+
+    def throttle_ms(
+        self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
+    ) -> int:
+        """Count a request of `nbytes` that has been handled; return its throttle time."""
+        ...
+
+
+class Gate:
+    """The gate of one node.
+
+    Args:
+        versions: key, oldest and newest version of each API that is served.
+        max_frame_bytes: `socket.request.max.bytes`.
+        max_login_frame_bytes: `sasl.server.max.receive.size`: the same before a login is complete.
+
+    Attributes:
+        authorizer: decides about operations; None allows everything.
+        quotas: decides about throttling; None throttles nothing.
+    """
+
+    __slots__ = ("_max_frame_bytes", "_max_login_frame_bytes", "_versions", "authorizer", "quotas")
+
+    def __init__(
+        self,
+        versions: Iterable[tuple[int, int, int]],
+        *,
+        max_frame_bytes: int,
+        max_login_frame_bytes: int = 512 * 1024,
+        authorizer: Authorizer | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
+        self._versions = frozenset(
+            key << 16 | version for key, low, high in versions for version in range(low, high + 1)
+        )
+        self._max_frame_bytes = max_frame_bytes
+        self._max_login_frame_bytes = max_login_frame_bytes
+        self.authorizer = authorizer
+        self.quotas = quotas
+
+    # -- before a request is decoded
+
+    def frame_limit(self, state: SessionState) -> int:
+        """Return the largest frame, in bytes, that a session in this state may send."""
+        if state is _READY:
+            return self._max_frame_bytes
+        return min(self._max_frame_bytes, self._max_login_frame_bytes)
+
+    def admit(self, connection: RequestContext, api_and_version: int, nbytes: int) -> bool:
+        """Decide whether a request is handled.
+
+        Args:
+            api_and_version: the first four bytes of the frame, as an unsigned number.
+            nbytes: size of the frame.
+
+        Returns:
+            False for a version of ApiVersions that is not served, which is answered all the same.
+
+        Raises:
+            CloseConnection: an API or version that is not served, or not in this state of the
+                session; a frame that is too large for it. Kafka closes the connection, too.
+        """
+        # hot: benchmarks/micro/produce.py
+        if connection.session.state is _READY:
+            if api_and_version in self._versions:
+                return True
+        else:
+            self._check_state(connection.session.state, api_and_version >> 16, nbytes)
+            if api_and_version in self._versions:
+                return True
+        key, version = api_and_version >> 16, api_and_version & 0xFFFF
+        if not any(served >> 16 == key for served in self._versions):
+            raise CloseConnection(f"unknown API key {key}")
+        if key == API_VERSIONS:
+            return False
+        version -= (version & 0x8000) << 1  # a version is a signed number
+        raise CloseConnection(f"{API_NAMES[key]} version {version} is not supported")
+
+    def _check_state(self, state: SessionState, key: int, nbytes: int) -> None:
+        if key not in ADMITTED_APIS[state]:
+            name = API_NAMES.get(key, key)
+            raise CloseConnection(f"API {name} is not allowed before the login is complete")
+        if nbytes > self.frame_limit(state):
+            raise CloseConnection(f"a request of {nbytes} bytes before the login is complete")
+
+    # -- before a request takes effect or is answered
+
+    def authorize(
+        self,
+        connection: RequestContext,
+        api_key: int,
+        operation: Operation,
+        resource_type: ResourceType,
+        names: Collection[str],
+    ) -> Collection[str]:
+        """Return those of `names` on which a request may perform an operation.
+
+        Raises:
+            KeyError: the operation does not stand in the table of this API.
+        """
+        if self.authorizer is None or not names:
+            return names
+        self.row(api_key, operation, resource_type)
+        return self.authorizer.authorize(connection, operation, resource_type, names)
+
+    def authorize_any(
+        self,
+        connection: RequestContext,
+        api_key: int,
+        operation: Operation,
+        resource_type: ResourceType,
+    ) -> bool:
+        """Return whether a request may perform an operation on any resource of a type.
+
+        Raises:
+            KeyError: as `authorize`.
+        """
+        if self.authorizer is None:
+            return True
+        self.row(api_key, operation, resource_type)
+        return self.authorizer.authorize_any(connection, operation, resource_type)
+
+    @staticmethod
+    def row(api_key: int, operation: Operation, resource_type: ResourceType) -> Permission:
+        """Return the row of the table, with the error of a denial."""
+        return _ROWS[api_key, operation, resource_type]
+
+    def operations(
+        self, connection: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
+    ) -> int:
+        """Return the operations that a client may perform on a resource, as a bit field."""
+        operations = SUPPORTED_OPERATIONS[resource_type]
+        authorizer = self.authorizer
+        if authorizer is None:
+            return operation_bits(operations)
+        return operation_bits(
+            [
+                operation
+                for operation in operations
+                if authorizer.authorize(connection, operation, resource_type, (name,))
+            ]
+        )
+
+    # -- before an answer is encoded
+
+    def throttle_ms(
+        self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
+    ) -> int:
+        """Count a request that was handled, mute its client and return the throttle time.
+
+        A client that knows KIP-219 waits so long itself; nothing is read from any client meanwhile.
+        """
+        if self.quotas is None:
+            return 0
+        throttle_ms = self.quotas.throttle_ms(connection, api_key, client_id, nbytes)
+        if throttle_ms > 0:
+            until = asyncio.get_running_loop().time() + throttle_ms / 1000
+            connection.mute_until = max(connection.mute_until, until)
+        return throttle_ms

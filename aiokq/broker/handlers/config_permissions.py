@@ -1,0 +1,32 @@
+"""Permissions for settings, by the type of resource that they belong to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.metadata.config_sources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from aiokq.broker.permissions import ResourceType
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.permissions import Operation
+
+__all__ = ["authorize_configs"]
+
+_OF_THE_CLUSTER: Final = (BROKER, BROKER_LOGGER, CLIENT_METRICS)
+
+
+def authorize_configs(call: Call, operation: Operation, resource_type: int, name: str) -> None:
+    """Check that a client may describe or alter the settings of a resource.
+
+    A type that no resource has is left to the handler, which refuses it.
+
+    Raises:
+        ClusterAuthorization, TopicAuthorization, GroupAuthorization: the client may not.
+    """
+    if resource_type in _OF_THE_CLUSTER:
+        call.authorize(operation, ResourceType.CLUSTER)
+    elif resource_type == TOPIC:
+        call.authorize(operation, ResourceType.TOPIC, name)
+    elif resource_type == GROUP:
+        call.authorize(operation, ResourceType.GROUP, name)

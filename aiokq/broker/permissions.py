@@ -1,0 +1,198 @@
+"""What each API needs permission for: one row per operation and type of resource.
+
+The gate answers only questions that stand here, with the error that stands here. A handler that
+asks anything else fails at once, and a test asks every handler for every row.
+
+Whether a denial hides that a topic exists is Kafka's rule, and the same for all APIs: permission is
+checked before existence, so that a topic that does not exist is denied with the same error as one
+that does. An answer that lists resources of which the request named none leaves out those that are
+denied. An id that no topic has is answered with UNKNOWN_TOPIC_ID, because it has no name to check;
+Kafka does not treat topic ids as secrets.
+
+Source: Kafka ``KafkaApis``, ``ControllerApis``, ``AuthHelper``, ``AclOperation``, ``AclEntry``
+(4.2).
+Tests: ``tests/unit/broker/test_gate.py``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.core.errors import (
+    ClusterAuthorization,
+    GroupAuthorization,
+    TopicAuthorization,
+    TransactionalIdAuthorization,
+)
+
+if TYPE_CHECKING:
+    from aiokq.core.errors import BrokerError
+
+__all__ = [
+    "CLUSTER_NAME",
+    "OPERATIONS_NOT_REQUESTED",
+    "PERMISSIONS",
+    "SUPPORTED_OPERATIONS",
+    "Operation",
+    "Permission",
+    "ResourceType",
+    "operation_bits",
+]
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the one resource of type CLUSTER."""
+
+OPERATIONS_NOT_REQUESTED: Final = -(2**31)
+"""The bit field of authorized operations where the client did not ask for it (KIP-430)."""
+
+
+class Operation(IntEnum):
+    """Kafka's ``AclOperation``, with its codes."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    """Kafka's ``ResourceType``, with its codes."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class Permission(NamedTuple):
+    """A row: an operation on a type of resource, and the error that a denial is answered with."""
+
+    operation: Operation
+    resource_type: ResourceType
+    refusal: type[BrokerError]
+
+
+_O = Operation
+_READ_TOPIC: Final = Permission(_O.READ, ResourceType.TOPIC, TopicAuthorization)
+_WRITE_TOPIC: Final = Permission(_O.WRITE, ResourceType.TOPIC, TopicAuthorization)
+_CREATE_TOPIC: Final = Permission(_O.CREATE, ResourceType.TOPIC, TopicAuthorization)
+_DELETE_TOPIC: Final = Permission(_O.DELETE, ResourceType.TOPIC, TopicAuthorization)
+_ALTER_TOPIC: Final = Permission(_O.ALTER, ResourceType.TOPIC, TopicAuthorization)
+_DESCRIBE_TOPIC: Final = Permission(_O.DESCRIBE, ResourceType.TOPIC, TopicAuthorization)
+_TOPIC_CONFIGS: Final = Permission(_O.DESCRIBE_CONFIGS, ResourceType.TOPIC, TopicAuthorization)
+_ALTER_TOPIC_CONFIGS: Final = Permission(_O.ALTER_CONFIGS, ResourceType.TOPIC, TopicAuthorization)
+_READ_GROUP: Final = Permission(_O.READ, ResourceType.GROUP, GroupAuthorization)
+_DELETE_GROUP: Final = Permission(_O.DELETE, ResourceType.GROUP, GroupAuthorization)
+_DESCRIBE_GROUP: Final = Permission(_O.DESCRIBE, ResourceType.GROUP, GroupAuthorization)
+_GROUP_CONFIGS: Final = Permission(_O.DESCRIBE_CONFIGS, ResourceType.GROUP, GroupAuthorization)
+_ALTER_GROUP_CONFIGS: Final = Permission(_O.ALTER_CONFIGS, ResourceType.GROUP, GroupAuthorization)
+_CREATE_IN_CLUSTER: Final = Permission(_O.CREATE, ResourceType.CLUSTER, TopicAuthorization)
+_ALTER_CLUSTER: Final = Permission(_O.ALTER, ResourceType.CLUSTER, ClusterAuthorization)
+_DESCRIBE_CLUSTER: Final = Permission(_O.DESCRIBE, ResourceType.CLUSTER, ClusterAuthorization)
+_CLUSTER_CONFIGS: Final = Permission(
+    _O.DESCRIBE_CONFIGS, ResourceType.CLUSTER, ClusterAuthorization
+)
+_ALTER_CLUSTER_CONFIGS: Final = Permission(
+    _O.ALTER_CONFIGS, ResourceType.CLUSTER, ClusterAuthorization
+)
+_FOLLOW: Final = Permission(_O.CLUSTER_ACTION, ResourceType.CLUSTER, TopicAuthorization)
+_IDEMPOTENT_WRITE: Final = Permission(
+    _O.IDEMPOTENT_WRITE, ResourceType.CLUSTER, ClusterAuthorization
+)
+_WRITE_TRANSACTIONAL: Final = Permission(
+    _O.WRITE, ResourceType.TRANSACTIONAL_ID, TransactionalIdAuthorization
+)
+_DESCRIBE_TRANSACTIONAL: Final = Permission(
+    _O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, TransactionalIdAuthorization
+)
+
+PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
+    0: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC),
+    # A consumer needs READ on each topic, a follower CLUSTER_ACTION.
+    1: (_READ_TOPIC, _FOLLOW),
+    2: (_DESCRIBE_TOPIC,),
+    # A topic is created with CREATE on the cluster or on the topic.
+    3: (_DESCRIBE_TOPIC, _CREATE_IN_CLUSTER, _CREATE_TOPIC, _DESCRIBE_CLUSTER),
+    8: (_READ_GROUP, _READ_TOPIC),
+    9: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
+    10: (_DESCRIBE_GROUP, _DESCRIBE_TRANSACTIONAL),
+    11: (_READ_GROUP,),
+    12: (_READ_GROUP,),
+    13: (_READ_GROUP,),
+    14: (_READ_GROUP,),
+    15: (_DESCRIBE_GROUP,),
+    # DESCRIBE on the cluster lists all groups, else each group needs DESCRIBE.
+    16: (_DESCRIBE_CLUSTER, _DESCRIBE_GROUP),
+    18: (),
+    19: (_CREATE_IN_CLUSTER, _CREATE_TOPIC, _TOPIC_CONFIGS),
+    # DESCRIBE decides whether the name of a topic that was given by id is told.
+    20: (_DELETE_TOPIC, _DESCRIBE_TOPIC),
+    21: (_DELETE_TOPIC,),
+    # Without a transactional id: IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
+    22: (
+        _WRITE_TRANSACTIONAL,
+        _IDEMPOTENT_WRITE,
+        Permission(_O.WRITE, ResourceType.TOPIC, ClusterAuthorization),
+    ),
+    # CLUSTER_ACTION for all topics of a follower, else DESCRIBE on each.
+    23: (_FOLLOW, _DESCRIBE_TOPIC),
+    32: (_CLUSTER_CONFIGS, _TOPIC_CONFIGS, _GROUP_CONFIGS),
+    33: (_ALTER_CLUSTER_CONFIGS, _ALTER_TOPIC_CONFIGS, _ALTER_GROUP_CONFIGS),
+    35: (_DESCRIBE_CLUSTER,),
+    37: (_ALTER_TOPIC,),
+    42: (_DELETE_GROUP,),
+    43: (_ALTER_CLUSTER,),
+    44: (_ALTER_CLUSTER_CONFIGS, _ALTER_TOPIC_CONFIGS, _ALTER_GROUP_CONFIGS),
+    45: (_ALTER_CLUSTER,),
+    46: (_DESCRIBE_CLUSTER,),
+    47: (_DELETE_GROUP, _READ_TOPIC),
+    # Everybody may know the brokers; DESCRIBE on the cluster tells the authorized operations.
+    60: (_DESCRIBE_CLUSTER,),
+    68: (_READ_GROUP, _DESCRIBE_TOPIC),
+    69: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
+    74: (_CLUSTER_CONFIGS,),
+    75: (_DESCRIBE_TOPIC,),
+}
+"""The permissions of each API, by its key."""
+
+SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
+    ResourceType.TOPIC: (
+        _O.READ,
+        _O.WRITE,
+        _O.CREATE,
+        _O.DELETE,
+        _O.ALTER,
+        _O.DESCRIBE,
+        _O.DESCRIBE_CONFIGS,
+        _O.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        _O.READ,
+        _O.DELETE,
+        _O.DESCRIBE,
+        _O.DESCRIBE_CONFIGS,
+        _O.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        _O.CREATE,
+        _O.ALTER,
+        _O.DESCRIBE,
+        _O.CLUSTER_ACTION,
+        _O.DESCRIBE_CONFIGS,
+        _O.ALTER_CONFIGS,
+        _O.IDEMPOTENT_WRITE,
+    ),
+}
+"""The operations that answers tell of a resource (``AclEntry.supportedOperations``, KIP-430)."""
+
+
+def operation_bits(operations: tuple[Operation, ...] | list[Operation]) -> int:
+    """Return the bit field of `operations`."""
+    return sum(1 << operation for operation in operations)

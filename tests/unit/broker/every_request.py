@@ -1,0 +1,456 @@
+"""Requests of every API in every version, about given topics and a group."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from aiokq import wire
+from aiokq.wire.struct import Request, Response
+from tests.unit.broker.harness import batch
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+CONSUMER_PROTOCOL = b"\0\0\0\0\0\1\0\6secret\xff\xff\xff\xff"
+
+
+def every_request(
+    key: int, version: int, topics: Sequence[str], ids: Mapping[str, uuid.UUID], group: str
+) -> list[Request[Response]]:
+    """The requests of one version, each about all of the topics; one about everything at last.
+
+    Args:
+        ids: of the topics; others get one that no topic has.
+    """
+    return BUILDERS[key](version, topics, lambda name: ids.get(name) or uuid.UUID(int=99), group)
+
+
+def _named(by_id, name, topic_id, field="name"):
+    return {"topic_id": topic_id(name)} if by_id else {field: name}
+
+
+def _produce(version, topics, topic_id, group):
+    def request(acks, transactional_id=None, **fields):
+        return wire.ProduceRequest(
+            acks=acks,
+            timeout_ms=1000,
+            transactional_id=transactional_id,
+            topic_data=[
+                wire.TopicProduceData(
+                    partition_data=[wire.PartitionProduceData(index=0, records=batch(**fields))],
+                    **_named(version >= 13, name, topic_id),
+                )
+                for name in topics
+            ],
+        )
+
+    requests = [request(1), request(-1)]
+    if version >= 3:
+        transactional = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+        requests.append(request(-1, "t", attributes=0x10, **transactional))
+    return requests
+
+
+def _fetch(version, topics, topic_id, group):
+    def request(replica_id):
+        sender = {"replica_id": replica_id}
+        if version >= 15:
+            sender = {}
+            if replica_id >= 0:
+                sender = {"replica_state": wire.FetchReplicaState(replica_id=replica_id)}
+        return wire.FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[
+                wire.FetchTopic(
+                    partitions=[
+                        wire.FetchPartition(
+                            partition=0, fetch_offset=0, partition_max_bytes=1_000_000
+                        )
+                    ],
+                    **_named(version >= 13, name, topic_id, "topic"),
+                )
+                for name in topics
+            ],
+            **sender,
+        )
+
+    return [request(-1), request(0)]
+
+
+def _list_offsets(version, topics, topic_id, group):
+    return [
+        wire.ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                wire.ListOffsetsTopic(
+                    name=name,
+                    partitions=[wire.ListOffsetsPartition(partition_index=0, timestamp=timestamp)],
+                )
+                for name in topics
+            ],
+        )
+        for timestamp in (-1, -2, 0)
+    ]
+
+
+def _metadata(version, topics, topic_id, group):
+    def request(asked):
+        made = wire.MetadataRequest(topics=asked)
+        if version >= 8:
+            made.include_topic_authorized_operations = True
+            made.include_cluster_authorized_operations = version <= 10
+        return made
+
+    requests = [
+        request([wire.MetadataRequestTopic(name=name) for name in topics]),
+        request([] if version == 0 else None),
+    ]
+    if version >= 12:
+        requests.insert(
+            0,
+            request(
+                [wire.MetadataRequestTopic(name=None, topic_id=topic_id(name)) for name in topics]
+            ),
+        )
+    return requests
+
+
+def _offset_commit(version, topics, topic_id, group):
+    return [
+        wire.OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                wire.OffsetCommitRequestTopic(
+                    partitions=[
+                        wire.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+                    ],
+                    **_named(version >= 10, name, topic_id),
+                )
+                for name in topics
+            ],
+        )
+    ]
+
+
+def _offset_fetch(version, topics, topic_id, group):
+    if version < 8:
+        asked = [wire.OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in topics]
+        requests = [wire.OffsetFetchRequest(group_id=group, topics=asked)]
+        if version >= 2:
+            requests.append(wire.OffsetFetchRequest(group_id=group, topics=None))
+        return requests
+    asked = [
+        wire.OffsetFetchRequestTopics(
+            partition_indexes=[0], **_named(version >= 10, name, topic_id)
+        )
+        for name in topics
+    ]
+    return [
+        wire.OffsetFetchRequest(
+            groups=[wire.OffsetFetchRequestGroup(group_id=group, topics=of_group)]
+        )
+        for of_group in (asked, None)
+    ]
+
+
+def _find_coordinator(version, topics, topic_id, group):
+    if version == 0:
+        return [wire.FindCoordinatorRequest(key=group)]
+    if version < 4:
+        return [wire.FindCoordinatorRequest(key=group, key_type=kind) for kind in (0, 1)]
+    return [wire.FindCoordinatorRequest(coordinator_keys=[group], key_type=kind) for kind in (0, 1)]
+
+
+def _join_group(version, topics, topic_id, group):
+    return [
+        wire.JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[wire.JoinGroupRequestProtocol(name="range", metadata=CONSUMER_PROTOCOL)],
+        )
+    ]
+
+
+def _heartbeat(version, topics, topic_id, group):
+    return [wire.HeartbeatRequest(group_id=group, generation_id=1, member_id="m")]
+
+
+def _leave_group(version, topics, topic_id, group):
+    if version < 3:
+        return [wire.LeaveGroupRequest(group_id=group, member_id="m")]
+    return [wire.LeaveGroupRequest(group_id=group, members=[wire.MemberIdentity(member_id="m")])]
+
+
+def _sync_group(version, topics, topic_id, group):
+    protocol = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
+    return [
+        wire.SyncGroupRequest(
+            group_id=group, generation_id=1, member_id="m", assignments=[], **protocol
+        )
+    ]
+
+
+def _describe_groups(version, topics, topic_id, group):
+    asked = {"include_authorized_operations": True} if version >= 3 else {}
+    return [wire.DescribeGroupsRequest(groups=[group], **asked)]
+
+
+def _list_groups(version, topics, topic_id, group):
+    return [wire.ListGroupsRequest()]
+
+
+def _api_versions(version, topics, topic_id, group):
+    return [wire.ApiVersionsRequest(client_software_name="t", client_software_version="1")]
+
+
+def _create_topics(version, topics, topic_id, group):
+    return [
+        wire.CreateTopicsRequest(
+            topics=[
+                wire.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                for name in (*topics, *(f"{name}.new" for name in topics))
+            ],
+            validate_only=validate_only,
+        )
+        for validate_only in (True, False)
+    ]
+
+
+def _delete_topics(version, topics, topic_id, group):
+    if version < 6:
+        return [wire.DeleteTopicsRequest(topic_names=list(topics), timeout_ms=1000)]
+    by_id = [wire.DeleteTopicState(name=None, topic_id=topic_id(name)) for name in topics]
+    by_name = [wire.DeleteTopicState(name=name) for name in topics]
+    return [wire.DeleteTopicsRequest(topics=each, timeout_ms=1000) for each in (by_id, by_name)]
+
+
+def _delete_records(version, topics, topic_id, group):
+    return [
+        wire.DeleteRecordsRequest(
+            timeout_ms=1000,
+            topics=[
+                wire.DeleteRecordsTopic(
+                    name=name,
+                    partitions=[wire.DeleteRecordsPartition(partition_index=0, offset=1)],
+                )
+                for name in topics
+            ],
+        )
+    ]
+
+
+def _init_producer_id(version, topics, topic_id, group):
+    return [
+        wire.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+        for name in (None, "t")
+    ]
+
+
+def _offset_for_leader_epoch(version, topics, topic_id, group):
+    return [
+        wire.OffsetForLeaderEpochRequest(
+            topics=[
+                wire.OffsetForLeaderTopic(
+                    topic=name,
+                    partitions=[wire.OffsetForLeaderPartition(partition=0, leader_epoch=0)],
+                )
+                for name in topics
+            ]
+        )
+    ]
+
+
+def _resources(topics, group):
+    return [(TOPIC, name) for name in topics] + [(BROKER, "0"), (GROUP, group)]
+
+
+def _describe_configs(version, topics, topic_id, group):
+    return [
+        wire.DescribeConfigsRequest(
+            resources=[
+                wire.DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=None
+                )
+                for kind, name in _resources(topics, group)
+            ]
+        )
+    ]
+
+
+def _alter_configs(version, topics, topic_id, group):
+    return [
+        wire.AlterConfigsRequest(
+            validate_only=False,
+            resources=[
+                wire.AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        wire.AlterConfigsAlterableConfig(name=setting, value="50000")
+                        for setting in [_SETTINGS[kind]]
+                    ],
+                )
+                for kind, name in _resources(topics, group)
+            ],
+        )
+    ]
+
+
+_SETTINGS = {
+    TOPIC: "retention.ms",
+    BROKER: "log.retention.ms",
+    GROUP: "consumer.session.timeout.ms",
+}
+
+
+def _incremental_alter_configs(version, topics, topic_id, group):
+    return [
+        wire.IncrementalAlterConfigsRequest(
+            validate_only=False,
+            resources=[
+                wire.IncrementalAlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        wire.IncrementalAlterConfigsAlterableConfig(
+                            name=_SETTINGS[kind], config_operation=0, value="50000"
+                        )
+                    ],
+                )
+                for kind, name in _resources(topics, group)
+            ],
+        )
+    ]
+
+
+def _describe_log_dirs(version, topics, topic_id, group):
+    return [wire.DescribeLogDirsRequest(topics=None)]
+
+
+def _create_partitions(version, topics, topic_id, group):
+    return [
+        wire.CreatePartitionsRequest(
+            topics=[
+                wire.CreatePartitionsTopic(name=name, count=7, assignments=None) for name in topics
+            ],
+            timeout_ms=1000,
+            validate_only=False,
+        )
+    ]
+
+
+def _delete_groups(version, topics, topic_id, group):
+    return [wire.DeleteGroupsRequest(groups_names=[group])]
+
+
+def _elect_leaders(version, topics, topic_id, group):
+    asked = [wire.ElectLeadersTopicPartitions(topic=name, partitions=[0]) for name in topics]
+    return [
+        wire.ElectLeadersRequest(topic_partitions=each, timeout_ms=1000) for each in (asked, None)
+    ]
+
+
+def _alter_partition_reassignments(version, topics, topic_id, group):
+    return [
+        wire.AlterPartitionReassignmentsRequest(
+            topics=[
+                wire.ReassignableTopic(
+                    name=name,
+                    partitions=[wire.ReassignablePartition(partition_index=0, replicas=[0])],
+                )
+                for name in topics
+            ]
+        )
+    ]
+
+
+def _list_partition_reassignments(version, topics, topic_id, group):
+    return [wire.ListPartitionReassignmentsRequest(topics=None)]
+
+
+def _offset_delete(version, topics, topic_id, group):
+    return [
+        wire.OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                wire.OffsetDeleteRequestTopic(
+                    name=name, partitions=[wire.OffsetDeleteRequestPartition(partition_index=0)]
+                )
+                for name in topics
+            ],
+        )
+    ]
+
+
+def _describe_cluster(version, topics, topic_id, group):
+    return [wire.DescribeClusterRequest(include_cluster_authorized_operations=True)]
+
+
+def _consumer_group_heartbeat(version, topics, topic_id, group):
+    return [
+        wire.ConsumerGroupHeartbeatRequest(
+            group_id=f"{group}.new",
+            member_id="m" if version else "",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=list(topics),
+            topic_partitions=[],
+        )
+    ]
+
+
+def _consumer_group_describe(version, topics, topic_id, group):
+    return [
+        wire.ConsumerGroupDescribeRequest(
+            group_ids=[group, f"{group}.new"], include_authorized_operations=True
+        )
+    ]
+
+
+def _list_config_resources(version, topics, topic_id, group):
+    return [wire.ListConfigResourcesRequest()]
+
+
+def _describe_topic_partitions(version, topics, topic_id, group):
+    asked = [wire.DescribeTopicPartitionsTopicRequest(name=name) for name in topics]
+    return [wire.DescribeTopicPartitionsRequest(topics=each) for each in (asked, [])]
+
+
+BUILDERS = {
+    0: _produce,
+    1: _fetch,
+    2: _list_offsets,
+    3: _metadata,
+    8: _offset_commit,
+    9: _offset_fetch,
+    10: _find_coordinator,
+    11: _join_group,
+    12: _heartbeat,
+    13: _leave_group,
+    14: _sync_group,
+    15: _describe_groups,
+    16: _list_groups,
+    18: _api_versions,
+    19: _create_topics,
+    20: _delete_topics,
+    21: _delete_records,
+    22: _init_producer_id,
+    23: _offset_for_leader_epoch,
+    32: _describe_configs,
+    33: _alter_configs,
+    35: _describe_log_dirs,
+    37: _create_partitions,
+    42: _delete_groups,
+    43: _elect_leaders,
+    44: _incremental_alter_configs,
+    45: _alter_partition_reassignments,
+    46: _list_partition_reassignments,
+    47: _offset_delete,
+    60: _describe_cluster,
+    68: _consumer_group_heartbeat,
+    69: _consumer_group_describe,
+    74: _list_config_resources,
+    75: _describe_topic_partitions,
+}

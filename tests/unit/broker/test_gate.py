@@ -1,0 +1,545 @@
+"""aiokq.broker.gate: what a connection may send, and what its requests may touch."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.dispatch import has_throttle_time
+from aiokq.broker.gate import Gate
+from aiokq.broker.handlers import APIS, advertised_versions
+from aiokq.broker.permissions import PERMISSIONS, Operation, ResourceType
+from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
+from aiokq.core.errors import ClusterAuthorization, TopicAuthorization
+from tests.unit.broker.every_request import BUILDERS, every_request
+from tests.unit.broker.harness import Broker, batch, until
+
+SECRET = "secret"
+CLIENT = "test"
+
+EVERY_VERSION = [
+    (api.key, version)
+    for api in APIS.values()
+    for version in range(api.oldest(True), api.max_version + 1)
+]
+
+TELLS_ONLY_BROKERS = {18, 60}
+"""APIs that Kafka answers to everybody: the versions, and the brokers to connect to."""
+
+
+class Denying:
+    """Denies what it is told to; remembers what it was asked."""
+
+    def __init__(self, denied=lambda operation, resource_type, name: True):
+        self.denied = denied
+        self.asked = set()
+
+    def authorize(self, connection, operation, resource_type, names):
+        self.asked.add((operation, resource_type))
+        return [name for name in names if not self.denied(operation, resource_type, name)]
+
+    def authorize_any(self, connection, operation, resource_type):
+        self.asked.add((operation, resource_type))
+        return not self.denied(operation, resource_type, "")
+
+
+def world(*, legacy=True):
+    return Broker(legacy=legacy, offsets_topic_num_partitions=1)
+
+
+def id_of(version):
+    return f"{APIS[version[0]].name}-{version[1]}"
+
+
+def contents(files, directory="/data"):
+    found = {}
+    for name in files.listdir(directory):
+        path = f"{directory}/{name}"
+        if files.is_dir(path):
+            found.update(contents(files, path))
+        else:
+            found[path] = files.read_bytes(path)
+    return found
+
+
+def state(broker):
+    """What a request could have changed: files, metadata, groups."""
+    node = broker.node
+    return (
+        contents(broker.files),
+        id(node.storage._metadata.image),  # each change makes another
+        sorted(topic.name for topic in node.topics),
+        [
+            (partition.log.log_start_offset, partition.log.log_end_offset)
+            for topic in node.topics.sorted()
+            for partition in topic.partitions
+        ],
+        sorted(
+            (group.group_id, repr(group))
+            for shard in node.group_coordinator.active_shards()
+            for group in shard.list_groups([], [])
+        ),
+        node.group_configs.group_ids(),
+        node.counters.batches_appended,
+        node.counters.offsets_committed,
+    )
+
+
+async def populate(broker, *topics):
+    """Topics with records, and a group with offsets for each of them."""
+    ids = {}
+    for topic in topics:
+        ids[topic] = await broker.create(topic, 2, min_insync_replicas=1)
+        await broker.produce(topic, batch(3))
+    found = await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
+    assert found.error_code == 0
+    response = await broker.ask(
+        wire.OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                wire.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        wire.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+                    ],
+                )
+                for topic in topics
+            ],
+        ),
+        8,
+    )
+    assert {p.error_code for t in response.topics for p in t.partitions} <= {0}
+    if topics:
+        [join] = every_request(68, 1, topics, ids, "g")
+        assert (await broker.ask(join, 1)).error_code == 0
+    return ids
+
+
+async def answers(broker, key, version, topics, ids):
+    """The answers to all requests of a version, decoded and as bytes."""
+    found = []
+    for request in every_request(key, version, topics, ids, "g"):
+        fragments = wire.encode_request(request, version=version, correlation_id=7, client_id="t")
+        frame = b"".join(map(bytes, fragments))[4:]
+        try:
+            answer = await broker.frame(frame)
+        except CloseConnection:
+            continue
+        if answer is not None:
+            response = wire.decode_response(type(request).RESPONSE, answer, version)[1]
+            found.append((request, response, answer))
+    return found
+
+
+def codes(struct_):
+    """All error codes in a response."""
+    found = []
+    for field in struct_.__fields__:
+        value = getattr(struct_, field.name)
+        if field.name.endswith("error_code"):
+            found.append(value)
+        for item in value if isinstance(value, list) else [value]:
+            if hasattr(item, "__fields__"):
+                found += codes(item)
+    return found
+
+
+@pytest.mark.parametrize("key_version", EVERY_VERSION, ids=id_of)
+async def test_a_denied_request_changes_nothing_and_tells_nothing(key_version):
+    """The answer does not depend on whether the topics and groups exist."""
+    key, version = key_version
+    async with world() as broker, world() as empty:
+        ids = await populate(broker, SECRET)
+        await asyncio.wait_for(populate(empty), 10)
+        broker.node.gate.authorizer = empty.node.gate.authorizer = Denying()
+        # The ids of the cluster differ from node to node.
+        cluster_id = broker.node.cluster_id.encode()
+        other_id = empty.node.cluster_id.encode()
+        before = state(broker), state(empty)
+        got = await answers(broker, key, version, [SECRET], ids)
+        there = await answers(empty, key, version, [SECRET], {})
+        assert (state(broker), state(empty)) == before
+        assert len(got) == len(there) > 0
+        for (request, response, answer), (_, _, of_missing) in zip(got, there, strict=True):
+            names_an_id = ids[SECRET].bytes in b"".join(
+                map(
+                    bytes,
+                    wire.encode_request(request, version=version, correlation_id=7, client_id="t"),
+                )
+            )
+            if names_an_id:  # its existence is no secret, its name is
+                assert SECRET.encode() not in answer
+                assert set(codes(response)) & {row.refusal.code for row in PERMISSIONS[key]}
+            else:
+                assert answer.replace(cluster_id, other_id) == of_missing
+
+
+LISTS = {3, 9, 16, 75}
+"""APIs whose requests may name nothing; then the answer leaves out what is denied."""
+
+NO_PLACE_FOR_AN_ERROR = {(35, 1), (35, 2), (43, 0)}
+"""Versions without an error code of the whole: an answer without any results is a denial, too."""
+
+
+@pytest.mark.parametrize("key_version", EVERY_VERSION, ids=id_of)
+async def test_a_denial_is_answered_with_the_error_of_the_table(key_version):
+    """And with no other, whatever else may be wrong with the request."""
+    key, version = key_version
+    refusals = {row.refusal.code for row in PERMISSIONS[key]}
+    async with world() as broker:
+        ids = await populate(broker, SECRET)
+        broker.node.gate.authorizer = Denying()
+        for number, (_, response, _) in enumerate(
+            await answers(broker, key, version, [SECRET], ids)
+        ):
+            found = set(codes(response)) - {0}
+            if key in TELLS_ONLY_BROKERS:
+                assert not found
+            elif found or not (key in LISTS or key_version in NO_PLACE_FOR_AN_ERROR):
+                assert found, number
+                assert found <= refusals, number
+
+
+async def test_each_row_of_the_table_is_asked_by_its_handler():
+    """A row that nobody asks would promise what is not done."""
+    for key in APIS:
+        api = APIS[key]
+        rows = {(row.operation, row.resource_type) for row in PERMISSIONS[key]}
+        asked = set()
+        for denies_all_but in (set(), {ResourceType.GROUP}, {ResourceType.TOPIC}):
+            for version in range(api.min_version, api.max_version + 1):
+                async with world(legacy=False) as broker:
+                    ids = await populate(broker, SECRET)
+                    authorizer = Denying(
+                        lambda operation, kind, name, allowed=denies_all_but: (
+                            kind not in allowed or (operation, name) == (Operation.CREATE, "x")
+                        )
+                    )
+                    if key == 19 and not denies_all_but:
+                        authorizer.denied = lambda operation, kind, name: (
+                            operation is not Operation.CREATE or kind is ResourceType.CLUSTER
+                        )
+                    broker.node.gate.authorizer = authorizer
+                    await answers(broker, key, version, [SECRET, "missing"], ids)
+                    authorizer.asked -= {
+                        (operation, kind)
+                        for operation, kind in authorizer.asked - rows
+                        if key in (3, 15, 60, 69, 75)  # what the authorized operations are
+                    }
+                    assert authorizer.asked <= rows, api.name
+                    asked |= authorizer.asked
+        assert asked == rows, api.name
+
+
+def test_every_api_has_its_rows_and_a_sample():
+    """An API that is added must say what it needs."""
+    assert set(PERMISSIONS) == set(APIS) == set(BUILDERS)
+
+
+ONE_OF_SEVERAL = [
+    key_version
+    for key_version in EVERY_VERSION
+    if key_version[0] in (0, 1, 2, 3, 8, 9, 19, 20, 21, 23, 32, 33, 37, 44, 47, 75)
+    and not (key_version[0] == 0 and key_version[1] < 3)
+]
+
+
+@pytest.mark.parametrize("key_version", ONE_OF_SEVERAL, ids=id_of)
+async def test_of_several_topics_the_denied_one_is_refused_and_the_others_are_served(key_version):
+    """The answer about the other topic is the same as without any denial."""
+    key, version = key_version
+    async with world() as broker, world() as free:
+        names = ["open", SECRET]
+        ids, free_ids = await populate(broker, *names), await populate(free, *names)
+        broker.node.gate.authorizer = Denying(
+            lambda operation, kind, name: (
+                (kind is ResourceType.TOPIC and name.startswith(SECRET))
+                or (
+                    operation in (Operation.CLUSTER_ACTION, Operation.CREATE)
+                    and kind is ResourceType.CLUSTER
+                )
+            )
+        )
+        secret = broker.node.topics.get(SECRET)
+        before = secret.configs, [p.log.log_end_offset for p in secret.partitions]
+        got = await answers(broker, key, version, names, ids)
+        expected = await answers(free, key, version, names, free_ids)
+        assert broker.node.topics.get(SECRET) is secret
+        after = secret.configs, [p.log.log_end_offset for p in secret.partitions]
+        assert before == after
+        for (request, response, answer), (_, there, _) in zip(got, expected, strict=True):
+            if key == 1 and (
+                request.replica_id >= 0
+                or (request.replica_state and request.replica_state.replica_id >= 0)
+            ):
+                continue  # a follower has one permission for all topics
+            mine = {repr(_key(item)): item for item in _items(response)}
+            theirs = {repr(_key(item)): item for item in _items(there)}
+            for name in mine:
+                about = mine[name]
+                if SECRET in name or ids[SECRET].hex in name.replace("-", ""):
+                    assert TopicAuthorization.code in codes(about) or key == 20, about
+                elif "open" in name:
+                    assert codes(about) == codes(theirs[name])
+            refused = TopicAuthorization.code in codes(response)
+            assert refused or SECRET.encode() not in answer
+
+
+def _items(response):
+    """The parts of a response that are about one topic or resource each."""
+    for field in response.__fields__:
+        value = getattr(response, field.name)
+        if isinstance(value, list):
+            for item in value:
+                if hasattr(item, "topics"):
+                    yield from _items(item)
+                elif hasattr(item, "__fields__"):
+                    yield item
+
+
+def _key(item):
+    return [
+        getattr(item, name, None)
+        for name in ("name", "topic", "topic_id", "topic_name", "resource_name", "group_id")
+    ]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_the_fast_way_of_produce_asks_the_gate(version):
+    """Nothing is appended to any topic when one of them is denied; the general way says so."""
+    async with world(legacy=False) as broker:
+        ids = await populate(broker, "open", SECRET)
+        counters = broker.node.counters
+        [request, *_] = every_request(0, version, ["open"], ids, "g")
+        await broker.ask(request, version)
+        assert broker.node.dispatcher._ordinary.appended == 1
+        broker.node.gate.authorizer = Denying(lambda operation, kind, name: name == SECRET)
+        await broker.ask(request, version)
+        assert broker.node.dispatcher._ordinary.appended == 1
+        appended = counters.batches_appended
+        [request, *_] = every_request(0, version, ["open", SECRET], ids, "g")
+        response = await broker.ask(request, version)
+        assert broker.node.dispatcher._ordinary.appended == 0
+        assert codes(response) == [0, TopicAuthorization.code]
+        assert counters.batches_appended == appended + 1
+        request.acks = 0
+        with pytest.raises(CloseConnection):
+            await broker.ask(request, version)
+
+
+async def test_a_permission_that_is_taken_away_ends_a_fetch_that_waits():
+    """The gate is asked again when there are records, not only when the fetch began."""
+    async with world(legacy=False) as broker:
+        await populate(broker, SECRET)
+        authorizer = broker.node.gate.authorizer = Denying(lambda *_: False)
+        waiting = asyncio.ensure_future(
+            broker.fetch_one(SECRET, 0, 3, max_wait_ms=10_000, client=RequestContext(2, "", "", ""))
+        )
+        await until(lambda: len(broker.node.purgatory))
+        authorizer.denied = lambda operation, *_: operation is Operation.READ
+        await broker.produce(SECRET, batch())
+        data = await waiting
+        assert (data.error_code, bytes(data.records or b"")) == (TopicAuthorization.code, b"")
+
+
+async def test_the_authorized_operations_are_those_that_the_client_has():
+    """KIP-430: topics, groups and the cluster."""
+    async with world(legacy=False) as broker:
+        await populate(broker, SECRET)
+        broker.node.gate.authorizer = Denying(
+            lambda operation, kind, name: operation not in (Operation.DESCRIBE, Operation.READ)
+        )
+        read_and_describe = 1 << Operation.READ | 1 << Operation.DESCRIBE
+        [request, _] = every_request(3, 8, [SECRET], {}, "g")
+        response = await broker.ask(request, 8)
+        assert response.topics[0].topic_authorized_operations == read_and_describe
+        assert response.cluster_authorized_operations == 1 << Operation.DESCRIBE
+        [request] = every_request(15, 5, [SECRET], {}, "g")
+        response = await broker.ask(request, 5)
+        assert response.groups[0].authorized_operations == read_and_describe
+        [request] = every_request(60, 0, [SECRET], {}, "g")
+        response = await broker.ask(request, 0)
+        assert response.cluster_authorized_operations == 1 << Operation.DESCRIBE
+        broker.node.gate.authorizer = Denying()
+        assert (await broker.ask(request, 0)).cluster_authorized_operations == 0
+
+
+async def test_an_idempotent_producer_needs_any_topic_or_the_cluster():
+    """KIP-679: WRITE on any topic is enough."""
+    for allowed in (
+        (Operation.WRITE, ResourceType.TOPIC),
+        (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+    ):
+        async with world(legacy=False) as broker:
+            broker.node.gate.authorizer = Denying(
+                lambda operation, kind, name, allowed=allowed: (operation, kind) != allowed
+            )
+            request = wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            assert (await broker.ask(request, 4)).error_code == 0
+            broker.node.gate.authorizer = Denying()
+            assert (await broker.ask(request, 4)).error_code == ClusterAuthorization.code
+
+
+async def test_a_consumer_group_with_a_denied_topic_is_not_described():
+    """Its members' assignments would tell the topic."""
+    async with world(legacy=False) as broker:
+        await populate(broker, SECRET)
+        broker.node.gate.authorizer = Denying(
+            lambda operation, kind, name: kind is ResourceType.TOPIC
+        )
+        request = wire.ConsumerGroupDescribeRequest(group_ids=["g.new"])
+        [group] = (await broker.ask(request, 1)).groups
+        assert (group.error_code, group.members) == (TopicAuthorization.code, [])
+
+
+# admission
+
+
+def head(key, version):
+    return key << 16 | version & 0xFFFF
+
+
+@pytest.mark.parametrize(
+    ("session", "admitted"),
+    [
+        (SessionState.READY, {3, 18, 0}),
+        (SessionState.HANDSHAKE, {18}),
+        (SessionState.AUTHENTICATE, set()),
+        (SessionState.EXPIRED, set()),
+    ],
+)
+def test_a_session_sends_what_its_state_admits(session, admitted):
+    """SaslHandshake and SaslAuthenticate are admitted where they are served."""
+    served = [*advertised_versions(False), (17, 0, 1), (36, 0, 2)]
+    gate = Gate(served, max_frame_bytes=1000, max_login_frame_bytes=100)
+    context = RequestContext(1, "", "", "")
+    context.session.state = session
+    login = {
+        SessionState.READY: {17, 36},
+        SessionState.HANDSHAKE: {17},
+        SessionState.AUTHENTICATE: {36},
+        SessionState.EXPIRED: {17},
+    }[session]
+    for key in (0, 3, 17, 18, 36):
+        if key in admitted | login:
+            assert gate.admit(context, head(key, 1), 50)
+        else:
+            with pytest.raises(CloseConnection, match="login"):
+                gate.admit(context, head(key, 1), 50)
+
+
+def test_a_frame_before_the_login_is_complete_is_small():
+    """Kafka's ``sasl.server.max.receive.size``: no stranger makes the broker decode 100 MB."""
+    gate = Gate([(18, 0, 4)], max_frame_bytes=1000, max_login_frame_bytes=100)
+    assert gate.frame_limit(SessionState.READY) == 1000
+    assert gate.frame_limit(SessionState.HANDSHAKE) == 100
+    context = RequestContext(1, "", "", "")
+    assert gate.admit(context, head(18, 3), 101)
+    context.session.state = SessionState.HANDSHAKE
+    assert gate.admit(context, head(18, 3), 100)
+    with pytest.raises(CloseConnection, match="101 bytes"):
+        gate.admit(context, head(18, 3), 101)
+
+
+async def test_a_request_that_is_not_admitted_is_not_decoded():
+    """Its body may be anything: the connection is closed for the state, not for the body."""
+    async with world(legacy=False) as broker:
+        await broker.create("t")
+        broker.client.session.state = SessionState.HANDSHAKE
+        for key, version in EVERY_VERSION:
+            if key == 18:
+                continue
+            with pytest.raises(CloseConnection, match="login"):
+                await broker.frame(struct.pack(">hh", key, version) + b"\xff" * 20)
+        produce = every_request(0, 9, ["t"], {}, "g")[0]
+        with pytest.raises(CloseConnection, match="login"):
+            await broker.ask(produce, 9)
+        assert broker.node.counters.batches_appended == 0
+        assert (await broker.ask(wire.ApiVersionsRequest(), 0)).error_code == 0
+
+
+def test_the_version_of_a_refused_request_is_a_signed_number():
+    """As in the protocol, so that the message is right."""
+    gate = Gate([(3, 0, 13)], max_frame_bytes=1000)
+    with pytest.raises(CloseConnection, match="Metadata version -1 "):
+        gate.admit(RequestContext(1, "", "", ""), head(3, -1), 50)
+
+
+# throttling
+
+
+class Slow:
+    """Quotas that throttle every request for as long."""
+
+    def __init__(self, throttle_ms):
+        self.ms = throttle_ms
+        self.counted = []
+
+    def throttle_ms(self, connection, api_key, client_id, nbytes):
+        self.counted.append((api_key, client_id, nbytes))
+        return self.ms
+
+
+@pytest.mark.parametrize("key_version", EVERY_VERSION, ids=id_of)
+async def test_a_throttle_time_is_in_every_answer_whose_version_has_the_field(key_version):
+    """And the client is muted as long, whether its version tells it so or not (KIP-219)."""
+    key, version = key_version
+    async with world() as broker:
+        ids = await populate(broker, SECRET)
+        quotas = broker.node.gate.quotas = Slow(1234)
+        loop = asyncio.get_running_loop()
+        field = has_throttle_time(wire.api(key).RESPONSE, version)
+        found = await answers(broker, key, version, [SECRET], ids)
+        assert found
+        for _, response, _ in found:
+            assert getattr(response, "throttle_time_ms", 0) == (1234 if field else 0)
+        assert broker.client.mute_until == pytest.approx(loop.time() + 1.234, abs=60)
+        assert {(asked, name) for asked, name, _ in quotas.counted} == {(key, "t")}
+
+
+def test_every_newest_version_has_a_throttle_time():
+    """Except for APIs that Kafka's schema gives none."""
+    without = {
+        APIS[key].name
+        for key in APIS
+        if not has_throttle_time(wire.api(key).RESPONSE, APIS[key].max_version)
+    }
+    assert without == set()
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_the_fast_answer_to_produce_carries_a_throttle_time(version):
+    """In the place that the general answer has it in."""
+    async with world(legacy=False) as broker:
+        ids = await populate(broker, "t")
+        broker.node.gate.quotas = Slow(0x01020304)
+        request = every_request(0, version, ["t"], ids, "g")[0]
+        response = await broker.ask(request, version)
+        assert broker.node.dispatcher._ordinary.appended == 1
+        assert response.throttle_time_ms == 0x01020304
+        assert codes(response) == [0]
+
+
+async def test_a_producer_that_wants_no_answer_is_muted_too():
+    """With acks=0 there is nothing to tell it in."""
+    async with world(legacy=False) as broker:
+        await populate(broker, "t")
+        broker.node.gate.quotas = Slow(5000)
+        request = every_request(0, 9, ["t"], {}, "g")[0]
+        request.acks = 0
+        assert await broker.ask(request, 9) is None
+        assert broker.client.mute_until > asyncio.get_running_loop().time() + 1
+
+
+async def test_a_shorter_throttle_does_not_end_a_longer_one():
+    """Of two quotas that a client exceeds, the longer wait holds."""
+    async with world(legacy=False) as broker:
+        quotas = broker.node.gate.quotas = Slow(60_000)
+        await broker.ask(wire.ApiVersionsRequest(), 1)
+        until = broker.client.mute_until
+        quotas.ms = 1
+        await broker.ask(wire.ApiVersionsRequest(), 1)
+        assert broker.client.mute_until == until
