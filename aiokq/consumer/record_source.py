@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from aiokq.consumer.batch_checks import corrupt_batch
 from aiokq.consumer.batch_progress import BatchProgress, TakenChunk
+from aiokq.consumer.chunk_queue import ChunkQueue
 from aiokq.consumer.partition_rotation import PartitionRotation
 from aiokq.consumer.pending_errors import PendingErrors
+from aiokq.consumer.reader_waiters import ReaderWaiters
+from aiokq.consumer.record_taker import RecordTaker
 from aiokq.consumer.single_reader import TWO_READERS, SingleReaderGuard
+from aiokq.consumer.unfinished_records import UnfinishedRecords
 from aiokq.core.errors import Closed, KafkaError, copy_error
-from aiokq.core.user_errors import INTERRUPTS
 from aiokq.fastpath import LoopGuard
 from aiokq.fastpath.consume import Cursor, Record, RecordStream
 
@@ -50,8 +53,6 @@ class RecordSource:
     Attributes:
         closed_error: gives what is raised after the end.
         stream: what `async for` iterates.
-        hungry: a reader waits, and nothing is there: its partitions are fetched even when the
-            buffers are full.
         reader_guard: who loops over it.
     """
 
@@ -70,24 +71,23 @@ class RecordSource:
     ) -> None:
         self.stream = RecordStream(self, guard)
         self.states: dict[TopicPartition, PartitionState] = {}
-        self.hungry = False
         self.reader_guard = SingleReaderGuard()
         self._buffers = buffers
         self._consumed = consumed
-        self._starved = starved
+        self._waiters = ReaderWaiters(partial(starved, self))
         self._counted = counted
-        self._opened = opened
-        self._finished_some = finished_some
-        self._taken_back = taken_back
         self.closed_error = closed_error
         self._asked = 0
         self._rotation = PartitionRotation()
+        self._chunks = ChunkQueue(buffers, consumed, counted, opened, self._rotation)
+        self._unfinished = UnfinishedRecords(
+            self._chunks, self._rotation, finished_some, taken_back
+        )
+        self._taker = RecordTaker(self._chunks, self._rotation, self._unfinished, self._count_turn)
         self._current: PartitionState | None = None
-        self._held: list[PartitionState] = []
         self._errors = PendingErrors()
         self._closed = False
         self._failure: KafkaError | None = None
-        self._waiters: list[asyncio.Future[None]] = []
         self._stream_waits: asyncio.Future[None] | None = None
         self._since_turn = 0
         self._busy = False
@@ -110,7 +110,7 @@ class RecordSource:
         if self.reader_guard.doubtful and self.reader_guard.check():
             self._since_turn = TURN_BYTES  # an older reader in its loop meets this one waiting
         self._finish_current()
-        self._release_held()
+        self._unfinished.finish_all()
         self._raise_if_any()
         if self._since_turn >= TURN_BYTES:
             return None
@@ -144,16 +144,16 @@ class RecordSource:
             future.set_result(None)
         else:
             self._since_turn = 0
-            self._waiters = [waiter for waiter in self._waiters if not waiter.done()]
-            self._waiters.append(future)
-            future.add_done_callback(self._fed)
-            if not self.hungry:
-                self.hungry = True
-                self._starved(self)
+            self._waiters.add(future)
         return future
 
-    def _fed(self, future: asyncio.Future[None]) -> None:
-        self.hungry = any(not waiter.done() for waiter in self._waiters)
+    @property
+    def hungry(self) -> bool:
+        """Whether a reader waits and nothing is buffered.
+
+        Its partitions are then fetched even if the buffers are full.
+        """
+        return self._waiters.hungry
 
     @property
     def turn_due(self) -> bool:
@@ -202,68 +202,7 @@ class RecordSource:
             KafkaError: as `next_cursor`, before anything is taken.
         """
         self._begin_batch()
-        taken: dict[TopicPartition, list[Record]] = {}
-        for state in list(self._rotation):
-            if limit <= 0:
-                break
-            if not state.readable or (wanted and state.tp not in wanted):
-                continue
-            before = state.position
-            records: list[Record] = []
-            start: tuple[Chunk, Cursor, int] | None = None
-            while limit > 0 and state.chunks:
-                chunk = state.chunks[0]
-                try:
-                    if deserialize is not None and (start is None or start[0] is not chunk):
-                        chunk.cursor.more()  # the fork has the open batch, too
-                        start = chunk, chunk.cursor.fork(), len(records)
-                    some = chunk.cursor.take(limit if deserialize is None else 1)
-                except KafkaError as error:
-                    if not taken and not records:
-                        raise self._park(state, error) from None
-                    # What was taken is handed over first; the error is met again by who asks next.
-                    self._counted(self._buffers.move(chunk, chunk.cursor.position))
-                    limit = 0
-                    break
-                if some:
-                    self._hold(state, before)
-                if some and deserialize is not None:
-                    (record,) = some
-                    try:
-                        some = [_deserialized(chunk, record, deserialize)]
-                    except INTERRUPTS:
-                        self._fetch_held_again()
-                        raise
-                    except BaseException as error:
-                        if not taken and not records:
-                            self._rotation.move_to_end(state)
-                            if handed is not None:
-                                handed(record)
-                            raise
-                        # Raised by the next call: until then it is not handed over.
-                        assert start is not None
-                        _, chunk.cursor, first = start
-                        chunk.cursor.take(len(records) - first)
-                        chunk.failed = record.offset, error
-                        if not records:
-                            self._let_go(state)
-                        limit = 0
-                        break
-                records += some
-                limit -= len(some)
-                if chunk.cursor.exhausted or not some:
-                    self._since_turn += chunk.size
-                    self._drop_first(state)
-            if records:
-                taken[state.tp] = records
-                self._rotation.move_to_end(state)
-            if not state.chunks:
-                self._rotation.discard(state)
-        if handed is not None:
-            for records in taken.values():
-                for record in records:
-                    handed(record)
-        return taken
+        return self._taker.take(limit, wanted, deserialize, handed)
 
     def take_chunk(self) -> TakenChunk | None:
         """The rest of the next chunk, handed over as a whole; None if nothing is there.
@@ -278,7 +217,7 @@ class RecordSource:
         if self.reader_guard.doubtful:
             self.reader_guard.check()
         self._leave_current()
-        self._release_held()
+        self._unfinished.finish_all()
         self._raise_if_any()
         if self._since_turn >= TURN_BYTES:
             return None
@@ -290,7 +229,7 @@ class RecordSource:
         position = chunk.cursor.position
         end = whole.next_offset
         if whole.error is not None and end == position:
-            raise self._park(state, whole.error)
+            raise self._chunks.give_up(state, whole.error)
         taken = TakenChunk(
             state.tp,
             whole.data,
@@ -305,12 +244,12 @@ class RecordSource:
         )
         if whole.records is not None and not chunk.cut:
             self._counted(whole.records)
-        self._hold(state, position)
+        self._unfinished.hold(state, position)
         if whole.error is None:
             self._since_turn += chunk.size
-            self._drop_first(state)
+            self._chunks.drop_first(state)
         else:
-            self._counted(self._buffers.move(chunk, end))
+            self._chunks.skip_to(state, end)
         state.batch = taken
         if state.readable:
             self._rotation.add(state)
@@ -318,7 +257,7 @@ class RecordSource:
 
     def _begin_batch(self) -> None:
         self._leave_current()
-        self._release_held()
+        self._unfinished.finish_all()
         try:
             self._raise_if_any()
         except StopAsyncIteration:
@@ -336,9 +275,7 @@ class RecordSource:
     def remove(self, state: PartitionState) -> None:
         """The partition's records leave elsewhere, or nowhere; what is buffered stays with it."""
         self.interrupt(state)
-        if state.held is not None:
-            self._let_go(state)
-            self._take_back(state)
+        self._unfinished.release(state)
         self._rotation.discard(state)
         self.states.pop(state.tp, None)
 
@@ -356,25 +293,18 @@ class RecordSource:
             return
         if self.stream.in_hand:
             cursor = state.chunks[0].cursor
-            self._hold(state, cursor.last_handed_offset)
+            self._unfinished.hold(state, cursor.last_handed_offset)
         self._leave_current()
 
     def drop(self, state: PartitionState) -> None:
         """Throw away what is buffered; the position stays, to be fetched again or to jump."""
         self.interrupt(state)
-        position = state.position
-        state.batch = None
-        while state.chunks:
-            self._drop_first(state)
-        state.fetch_offset = position
-        self._rotation.discard(state)
+        self._chunks.drop_all(state)
 
     def abandon(self, state: PartitionState) -> None:
         """Throw away what is buffered, and count nothing that was handed over as in work."""
         self.drop(state)
-        if state.held is not None:
-            self._let_go(state)
-            self._finished_some()
+        self._unfinished.abandon(state)
 
     def report(self, error: KafkaError) -> None:
         """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
@@ -410,11 +340,7 @@ class RecordSource:
 
     def wake(self) -> None:
         """Whoever waits looks again."""
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self.hungry = False
+        self._waiters.wake()
 
     def finished(self, state: PartitionState) -> int:
         """Offset up to which the partition's records are finished: handed over, and followed by
@@ -441,12 +367,12 @@ class RecordSource:
         """What was handed over is finished, though nobody asks for more."""
         if self._current is not None:
             self.interrupt(self._current)
-        self._release_held()
+        self._unfinished.finish_all()
 
     @property
     def reader_waits(self) -> bool:
         """Whether somebody asked for a record and has none yet."""
-        return any(not waiter.done() for waiter in self._waiters)
+        return self._waiters.waiting
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -455,6 +381,9 @@ class RecordSource:
         return self._asked, -1 if cursor is None else cursor.position
 
     # -- inside
+
+    def _count_turn(self, size: int) -> None:
+        self._since_turn += size
 
     def _take(self, state: PartitionState) -> Chunk:
         chunk = state.chunks[0]
@@ -476,10 +405,10 @@ class RecordSource:
         state.queued_bytes += chunk.size
         error = chunk.cursor.raised
         if error is not None:
-            self._park(state, error)  # it was raised, from the stream itself
+            self._chunks.give_up(state, error)  # the stream itself raised it
             return
         if chunk.cursor.exhausted:
-            self._drop_first(state)
+            self._chunks.drop_first(state)
         if state.readable:
             self._rotation.add(state, first=not chunk.cursor.exhausted)
 
@@ -487,80 +416,6 @@ class RecordSource:
         """Another way of reading goes on from where the stream is."""
         self.stream.detach()
         self._finish_current()
-
-    def _park(self, state: PartitionState, error: KafkaError) -> KafkaError:
-        chunk = state.chunks[0]
-        good = self._buffers.sound_prefix(chunk)
-        if good.beyond >= 0 and good.next_offset == chunk.cursor.position:
-            error = corrupt_batch(state.tp, good.next_offset, good.beyond)
-        self.drop(state)
-        self._park_and_log(state, error)
-        return copy_error(error)
-
-    def _park_and_log(self, state: PartitionState, error: KafkaError) -> None:
-        """The partition waits for a seek()."""
-        state.park(error)
-        self._consumed(state)
-        logger.error("batch cannot be read: partition=%s error=%s", state.tp, error)
-
-    def _drop_first(self, state: PartitionState) -> None:
-        chunk = state.chunks.popleft()
-        state.queued_bytes -= chunk.size
-        if not state.chunks:
-            # What the cursor passed over behind the last record counts as read.
-            state.fetch_offset = max(state.fetch_offset, chunk.cursor.position)
-        received = chunk.received
-        if received:
-            self._counted(received)
-        if self._buffers.release(chunk):
-            self._opened()
-        self._consumed(state)
-
-    def _hold(self, state: PartitionState, offset: int) -> None:
-        if state.held is None:
-            state.held = offset
-            self._held.append(state)
-
-    def _release_held(self) -> None:
-        if self._held:
-            held, self._held = self._held, []
-            for state in held:
-                state.held = None
-                self._take_back(state)
-            self._finished_some()
-
-    def _fetch_held_again(self) -> None:
-        """What this call took is not handed over after all."""
-        for state in list(self._held):
-            assert state.held is not None
-            position = state.held
-            self._let_go(state)
-            self.drop(state)
-            state.fetch_offset = position
-            self._consumed(state)
-
-    def _let_go(self, state: PartitionState) -> None:
-        self._held.remove(state)
-        state.held = None
-
-    def _take_back(self, state: PartitionState) -> None:
-        """What its reader did not get of the batch in work, as that raised, comes next."""
-        batch, state.batch = state.batch, None
-        rest = None if batch is None else batch.progress.close()
-        if batch is None or rest is None:
-            return
-        self._taken_back(state.tp, batch.position, rest.position)
-        if rest.unreadable is not None:
-            self.drop(state)
-            state.fetch_offset = rest.unreadable.offset
-            self._park_and_log(state, rest.unreadable.error)
-        if rest.pieces:
-            chunks = self._buffers.take_back(batch, rest.pieces)
-            state.chunks.extendleft(reversed(chunks))
-            state.queued_bytes += sum(chunk.size for chunk in chunks)
-        self._rotation.discard(state)
-        if state.readable:
-            self._rotation.add(state, first=True)
 
     def _raise_if_any(self) -> None:
         if self._closed:
@@ -587,17 +442,6 @@ class _ReadingBlock:
 
     def __exit__(self, *raised: object) -> None:
         self._source._end_reading()
-
-
-def _deserialized(chunk: Chunk, record: Record, deserialize: Callable[[Record], object]) -> Record:
-    """What is made of a record of the chunk, or raised for it: that may be known already."""
-    failed, chunk.failed = chunk.failed, None
-    if failed is None or failed[0] != record.offset:
-        return cast("Record", deserialize(record))
-    try:
-        raise failed[1]
-    finally:
-        del failed  # its traceback has this frame
 
 
 def _release(future: asyncio.Future[None]) -> None:

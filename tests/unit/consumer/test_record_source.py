@@ -155,7 +155,7 @@ async def test_a_partition_that_moves_takes_its_buffer_along() -> None:
     world.take()
     world.source.remove(a)
     assert world.take() is None
-    other.source._buffers = world.buffers
+    other.source._buffers = other.source._chunks._buffers = world.buffers
     other.source.add(a)
     assert [other.take() for _ in range(2)] == [(0, 1), (0, 2)]
 

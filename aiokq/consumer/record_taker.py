@@ -1,0 +1,166 @@
+"""RecordTaker: takes a number of buffered records at once, deserialized or not (`getmany`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, cast
+
+from aiokq.core.errors import KafkaError
+from aiokq.core.user_errors import INTERRUPTS
+
+if TYPE_CHECKING:
+    from aiokq.consumer.buffers import Chunk
+    from aiokq.consumer.chunk_queue import ChunkQueue
+    from aiokq.consumer.partition_rotation import PartitionRotation
+    from aiokq.consumer.positions import PartitionState
+    from aiokq.consumer.unfinished_records import UnfinishedRecords
+    from aiokq.core.types import TopicPartition
+    from aiokq.fastpath.consume import Cursor, Record
+
+__all__ = ["RecordTaker"]
+
+
+class RecordTaker:
+    """Takes records from the partitions of one record source.
+
+    Args:
+        read: called with the size of each chunk that was read to its end.
+    """
+
+    __slots__ = ("_chunks", "_read", "_rotation", "_unfinished")
+
+    def __init__(
+        self,
+        chunks: ChunkQueue,
+        rotation: PartitionRotation,
+        unfinished: UnfinishedRecords,
+        read: Callable[[int], None],
+    ) -> None:
+        self._chunks = chunks
+        self._rotation = rotation
+        self._unfinished = unfinished
+        self._read = read
+
+    def take(
+        self,
+        limit: int,
+        wanted: Collection[TopicPartition],
+        deserialize: Callable[[Record], object] | None,
+        handed: Callable[[Record], None] | None,
+    ) -> dict[TopicPartition, list[Record]]:
+        """At most `limit` buffered records by partition; see `RecordSource.take`."""
+        taken: dict[TopicPartition, list[Record]] = {}
+        for state in list(self._rotation):
+            if limit <= 0:
+                break
+            if not state.readable or (wanted and state.tp not in wanted):
+                continue
+            if deserialize is None:
+                records, complete = self._take(state, limit, first=not taken)
+            else:
+                records, complete = self._take_deserialized(
+                    state, limit, deserialize, handed, first=not taken
+                )
+            limit = limit - len(records) if complete else 0
+            if records:
+                taken[state.tp] = records
+                self._rotation.move_to_end(state)
+            if not state.chunks:
+                self._rotation.discard(state)
+        if handed is not None:
+            for records in taken.values():
+                for record in records:
+                    handed(record)
+        return taken
+
+    def _take(self, state: PartitionState, limit: int, *, first: bool) -> tuple[list[Record], bool]:
+        """At most `limit` records of a partition, and whether to continue with other partitions.
+
+        Args:
+            first: no record was taken before; an error is then raised, and otherwise left for the
+                next call.
+        """
+        before = state.position
+        records: list[Record] = []
+        while len(records) < limit and state.chunks:
+            cursor = state.chunks[0].cursor
+            try:
+                some = cursor.take(limit - len(records))
+            except KafkaError as error:
+                self._meet(state, error, raises=first and not records)
+                return records, False
+            if some:
+                self._unfinished.hold(state, before)
+                records += some
+            if cursor.exhausted or not some:
+                self._end_chunk(state)
+        return records, True
+
+    def _take_deserialized(
+        self,
+        state: PartitionState,
+        limit: int,
+        deserialize: Callable[[Record], object],
+        handed: Callable[[Record], None] | None,
+        *,
+        first: bool,
+    ) -> tuple[list[Record], bool]:
+        """As `_take`, with each record deserialized when it is taken."""
+        before = state.position
+        records: list[Record] = []
+        start: tuple[Chunk, Cursor, int] | None = None
+        while len(records) < limit and state.chunks:
+            chunk = state.chunks[0]
+            try:
+                if start is None or start[0] is not chunk:
+                    chunk.cursor.more()  # opens the batch, which the fork then shares
+                    start = chunk, chunk.cursor.fork(), len(records)
+                some = chunk.cursor.take(1)
+            except KafkaError as error:
+                self._meet(state, error, raises=first and not records)
+                return records, False
+            if some:
+                self._unfinished.hold(state, before)
+                (record,) = some
+                try:
+                    records.append(_deserialized(chunk, record, deserialize))
+                except INTERRUPTS:
+                    self._unfinished.fetch_again()
+                    raise
+                except BaseException as error:
+                    if first and not records:
+                        self._rotation.move_to_end(state)
+                        if handed is not None:
+                            handed(record)
+                        raise
+                    # The next call raises it; until then the record is not handed over.
+                    _, chunk.cursor, earlier = start
+                    chunk.cursor.take(len(records) - earlier)
+                    chunk.failed = record.offset, error
+                    if not records:
+                        self._unfinished.forget(state)
+                    return records, False
+            if chunk.cursor.exhausted or not some:
+                self._end_chunk(state)
+        return records, True
+
+    def _meet(self, state: PartitionState, error: KafkaError, *, raises: bool) -> None:
+        """Raise the error of a cursor, or leave it for the next call, which meets it again."""
+        if raises:
+            raise self._chunks.give_up(state, error) from None
+        self._chunks.skip_to(state, state.chunks[0].cursor.position)
+
+    def _end_chunk(self, state: PartitionState) -> None:
+        self._read(state.chunks[0].size)
+        self._chunks.drop_first(state)
+
+
+def _deserialized(chunk: Chunk, record: Record, deserialize: Callable[[Record], object]) -> Record:
+    """The deserialized record; an error that an earlier call met is raised without a new try."""
+    failed, chunk.failed = chunk.failed, None
+    if failed is None or failed[0] != record.offset:
+        return cast("Record", deserialize(record))
+    try:
+        raise failed[1]
+    finally:
+        del failed  # the traceback refers to this frame: a cycle

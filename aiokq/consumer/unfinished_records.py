@@ -1,0 +1,99 @@
+"""UnfinishedRecords: the partitions with records that were handed over and are still worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiokq.consumer.chunk_queue import ChunkQueue
+    from aiokq.consumer.partition_rotation import PartitionRotation
+    from aiokq.consumer.positions import PartitionState
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["UnfinishedRecords"]
+
+
+class UnfinishedRecords:
+    """Partitions with unfinished records, of one record source.
+
+    The record in the hand of a native stream is not among them: the source knows it.
+
+    Args:
+        finished: called when records are finished.
+        taken_back: called with the base offset of a batch that its reader did not read completely,
+            and the position from which its records are handed over again.
+    """
+
+    __slots__ = ("_chunks", "_finished", "_rotation", "_states", "_taken_back")
+
+    def __init__(
+        self,
+        chunks: ChunkQueue,
+        rotation: PartitionRotation,
+        finished: Callable[[], None],
+        taken_back: Callable[[TopicPartition, int, int], None],
+    ) -> None:
+        self._chunks = chunks
+        self._rotation = rotation
+        self._finished = finished
+        self._taken_back = taken_back
+        self._states: list[PartitionState] = []
+
+    def hold(self, state: PartitionState, offset: int) -> None:
+        """Records from `offset` on are handed over; the first call for a partition counts."""
+        if state.held is None:
+            state.held = offset
+            self._states.append(state)
+
+    def finish_all(self) -> None:
+        """All records are finished, since the reader asked for more."""
+        if self._states:
+            states, self._states = self._states, []
+            for state in states:
+                state.held = None
+                self._take_back(state)
+            self._finished()
+
+    def release(self, state: PartitionState) -> None:
+        """The partition leaves the source; the unread rest of its batch goes with it."""
+        if state.held is not None:
+            self.forget(state)
+            self._take_back(state)
+
+    def abandon(self, state: PartitionState) -> None:
+        """The records of the partition do not count as handed over any more."""
+        if state.held is not None:
+            self.forget(state)
+            self._finished()
+
+    def forget(self, state: PartitionState) -> None:
+        """Remove the partition without notifying anybody."""
+        self._states.remove(state)
+        state.held = None
+
+    def fetch_again(self) -> None:
+        """Take all records back that were handed over, and fetch them again."""
+        for state in list(self._states):
+            assert state.held is not None
+            position = state.held
+            self.forget(state)
+            self._chunks.drop_all(state)
+            self._chunks.refetch_from(state, position)
+
+    def _take_back(self, state: PartitionState) -> None:
+        """Queue the part of a batch that its reader did not get, because reading it raised."""
+        batch, state.batch = state.batch, None
+        rest = None if batch is None else batch.progress.close()
+        if batch is None or rest is None:
+            return
+        self._taken_back(state.tp, batch.position, rest.position)
+        if rest.unreadable is not None:
+            self._chunks.drop_all(state)
+            state.fetch_offset = rest.unreadable.offset
+            self._chunks.park(state, rest.unreadable.error)
+        if rest.pieces:
+            self._chunks.put_back(state, batch, rest.pieces)
+        self._rotation.discard(state)
+        if state.readable:
+            self._rotation.add(state, first=True)
