@@ -25,26 +25,27 @@ logger = logging.getLogger("aiokq.consumer")
 
 
 class _OpenBatch(NamedTuple):
-    """A batch that was handed over as a whole."""
+    """A batch that was delivered as a whole."""
 
     batch: RecordBatch[Record]
     open_from: int
 
 
 class _Work(NamedTuple):
-    """What of one partition is in work, in the order in which it was handed over."""
+    """The unacknowledged items of one partition, in the order of their delivery."""
 
     topic_id: UUID
     items: dict[int, int | _OpenBatch]
-    """A record by its offset, with its timestamp; a batch by its base offset."""
+    """A record's timestamp by its offset; a batch by its base offset."""
 
 
 class Acknowledgements:
-    """The records in work, by partition and offset.
+    """The unacknowledged records, by partition and offset.
 
     Args:
         changed: called when something was acknowledged.
-        topic_id: of the topic that a partition's records belong to; zeros where it is not known.
+        topic_id: returns the id of the topic to which a partition's records belong; zeros if it is
+            unknown.
     """
 
     def __init__(
@@ -54,20 +55,21 @@ class Acknowledgements:
     ) -> None:
         self._changed = changed
         self._topic_id = topic_id
-        # The first item of each is the low watermark.
+        # The offset of each partition's first item limits what may be committed.
         self._open: dict[TopicPartition, _Work] = {}
-        # What was in work when the partition was last forgotten: if another topic has its name
-        # afterwards, an acknowledgement may be meant for a record of the old one.
+        # The unacknowledged items at the time when the partition was last forgotten. If another
+        # topic has taken the name since, an acknowledgement may still mean a record of the old
+        # topic.
         self._former: dict[TopicPartition, _Work] = {}
         self._warned = False
 
     def handed(self, record: Record) -> None:
-        """The record was given to user code, or what its deserializer raised was."""
+        """Note the delivery of a record, or of the error that its deserializer raised."""
         tp = TopicPartition(record.topic, record.partition)
         self._hand(tp, record.offset, record.timestamp_ms)
 
     def handed_batch(self, batch: RecordBatch[Record]) -> None:
-        """The batch was; it is acknowledged as a whole."""
+        """Note the delivery of a batch, which is acknowledged as a whole."""
         base = batch.base_offset
         self._hand(TopicPartition(batch.topic, batch.partition), base, _OpenBatch(batch, base))
 
@@ -77,26 +79,27 @@ class Acknowledgements:
             work = self._open[tp] = _Work(self._topic_id(tp), {})
             former = self._former.get(tp)
             if former is not None and former.topic_id == work.topic_id:
-                del self._former[tp]  # what was open comes again
+                del self._former[tp]  # the unacknowledged records are delivered again
         items = work.items
         if items and offset <= next(reversed(items)):
-            items.clear()  # reading went back: what was open comes again
+            items.clear()  # the position moved back: these records are delivered again
         items[offset] = item
 
     def done(self, item: Record | RecordBatch[Record]) -> None:
-        """User code is done with it. Harmless twice, and for a partition or topic that is gone.
+        """Acknowledge a record or a batch.
 
-        A batch that was handed over up to an error is done up to there.
+        It has no effect if the item was acknowledged before, or its partition or topic is gone. A
+        batch whose reading stopped at an error is acknowledged up to that record.
 
         Raises:
-            TypeError: it is neither a record nor a batch.
+            TypeError: `item` is neither a record nor a batch.
         """
         left: int | None = None
         try:
             if is_batch := isinstance(item, RecordBatch):
                 offset, left = item.base_offset, open_from(item)
                 if item.next_offset == offset and left is None:
-                    return  # its records were all taken back: they come in other batches
+                    return  # no record of it was read: all are delivered again in other batches
             else:
                 offset = item.offset
         except AttributeError as error:
@@ -109,7 +112,7 @@ class Acknowledgements:
             return
         open_ = work.items.get(offset)
         if open_ is None or is_batch is not isinstance(open_, _OpenBatch):
-            # The first record of a batch is not the batch.
+            # A record with the base offset of a batch does not acknowledge the batch.
             if not isinstance(item, RecordBatch):
                 self._warn_of_batch(item, work)
             return
@@ -120,7 +123,7 @@ class Acknowledgements:
         self._changed()
 
     def _warn_of_batch(self, record: Record, work: _Work) -> None:
-        """Say once that a record of a batch in work was given, which has no effect."""
+        """Log, once, that acknowledging a single record of a batch has no effect."""
         if self._warned:
             return
         if any(
@@ -143,10 +146,10 @@ class Acknowledgements:
         item: Record | RecordBatch[Record],
         left: int | None,
     ) -> bool:
-        """Whether it was handed over before the partition was forgotten; then that is over.
+        """Whether an item was delivered before the partition was forgotten; if so, acknowledge it.
 
-        A deserializer makes a new object of a record, so its timestamp identifies it. If records
-        of both topics have the same one, both are acknowledged once each.
+        Deserialized records are new objects, so a record is identified by its timestamp. If records
+        of both topics have the same timestamp, either acknowledgement counts for one of them.
         """
         former = self._former.get(tp)
         open_ = None if former is None else former.items.get(offset)
@@ -157,16 +160,16 @@ class Acknowledgements:
                 return False
         elif isinstance(item, RecordBatch) or item.timestamp_ms != open_:
             return False
-        if left is None:  # else the rest of the batch may be acknowledged later
+        if left is None:  # otherwise the rest of the batch may be acknowledged later
             del former.items[offset]
         if not former.items:
             del self._former[tp]
         return True
 
     def taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
-        """The rest of the batch in work is handed over anew, from this position on.
+        """Note that the rest of an unacknowledged batch is delivered again from `position` on.
 
-        What was acknowledged of the batch, or if it was nothing, that is all of it.
+        If the part before `position` was acknowledged, or is empty, the batch is then acknowledged.
         """
         work = self._open.get(tp)
         open_ = None if work is None else work.items.get(base)
@@ -178,14 +181,14 @@ class Acknowledgements:
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
-        """The position jumped, or the partition went: what was handed over does not count."""
+        """Discard a partition's items, because its position was changed or it was revoked."""
         work = self._open.pop(tp, None)
         if work is not None and work.items:
             self._former[tp] = work
             self._changed()
 
     def first_open(self, tp: TopicPartition) -> int | None:
-        """Offset of the first record that is not acknowledged; None if all are."""
+        """The offset of the first unacknowledged record; None if there is none."""
         work = self._open.get(tp)
         if work is None or not work.items:
             return None

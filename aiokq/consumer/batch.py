@@ -1,4 +1,4 @@
-"""RecordBatch: one portion of a partition's records, handed over as a whole."""
+"""RecordBatch: records of one partition that are delivered together."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ __all__ = ["MakeDeserializer", "RecordBatch", "covers", "open_from"]
 R = TypeVar("R")
 
 MakeDeserializer: TypeAlias = "Callable[[Callable[[Record], None]], Callable[[Record], R]]"
-"""Makes what deserializes a record, and calls what it was given before it raises."""
+"""Returns a deserializer, which calls the given function with a record before it raises for it."""
 
 
 class RecordBatch(Generic[R]):
-    """Records of one partition in offset order, as one fetch brought them.
+    """Records of one partition in offset order, from one fetch.
 
-    Iterating it decodes records as they are asked for, each time anew; `records` decodes once and
-    keeps them. The fetched bytes live as long as the batch does.
+    Each iteration decodes the records again; `records` decodes them once and keeps them. The
+    fetched bytes live as long as the batch does.
 
-    What a deserializer raises is raised for its record alone: asked again, the iteration goes on
-    behind it, and so does the next iteration, once; `records` then leaves that record out. When
-    the next batch is asked for instead, the records behind the error come as a batch of their own,
-    and this one ends there.
+    An exception of a deserializer concerns one record. Iterating further, or once again, continues
+    behind that record; `records` then leaves it out. If the next batch is requested instead, this
+    batch ends before the remaining records, and these are the next batch.
 
-    The records before the error count as handed over, to the iteration: `list(batch)` and
-    comprehensions lose them, with the list that they do not finish. Append in a loop, or use
-    `records`: where that raises, none counts as handed over.
+    Records that an iteration returned before the error count as delivered. `list(batch)` and
+    comprehensions lose them, because the unfinished list is discarded. Append to a list in a loop,
+    or use `records`: when that raises, none of the records counts as delivered.
 
     Attributes:
         topic: the topic.
-        partition: its number.
-        base_offset: the position before the batch; no record is older.
-        size: bytes as they were fetched.
+        partition: the partition number.
+        base_offset: the position before the batch; no record has a smaller offset.
+        size: bytes as fetched.
     """
 
     __slots__ = (
@@ -85,7 +84,7 @@ class RecordBatch(Generic[R]):
 
     @property
     def next_offset(self) -> int:
-        """The position after it; while reading it has stopped at an error, after that record."""
+        """The position after the batch; while reading is stopped at an error, after that record."""
         return self._progress.position
 
     @property
@@ -93,9 +92,9 @@ class RecordBatch(Generic[R]):
         """All records; decoded once.
 
         Raises:
-            CorruptRecord: a batch of the log cannot be decoded. Asked again, it gives the records
-                before that.
-            whatever a deserializer raises. Asked again, it gives the others.
+            CorruptRecord: a batch of the log cannot be decoded. The next access returns the records
+                before it.
+            Exception: the one of a deserializer. The next access returns the other records.
         """
         if self._records is None:
             stop = self._progress.stop
@@ -109,7 +108,7 @@ class RecordBatch(Generic[R]):
                 )
             cursor, decoding, _ = self._decoding
             try:
-                self._decoded.extend(decoding)  # keeps what came before it raises
+                self._decoded.extend(decoding)  # keeps the records before an error
             except Exception:
                 if cursor.raised is not None:
                     self._progress.met_unreadable(cursor)
@@ -148,18 +147,18 @@ class RecordBatch(Generic[R]):
         )
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
-        """The records as Arrow columns, straight from the fetched bytes; needs pyarrow.
+        """Return the records as Arrow columns that share the fetched bytes; needs pyarrow.
 
-        Keys and values are as they were received, also where there are deserializers.
+        Keys and values are not deserialized.
 
         Args:
             columns: of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
                 timestampType, headers; in the order wanted, all by default.
 
         Raises:
-            CorruptRecord: a batch of the log cannot be decoded. Asked again, it gives the records
-                before that.
-            ValueError: no such column.
+            CorruptRecord: a batch of the log cannot be decoded. The next call returns the records
+                before it.
+            ValueError: there is no such column.
         """
         cursor = self._cursor(self.base_offset, self._progress.stop)
         try:
@@ -178,12 +177,11 @@ class RecordBatch(Generic[R]):
 
 
 def open_from(batch: RecordBatch[R]) -> int | None:
-    """From where a batch that is acknowledged is open all the same: reading it stopped at an error,
-    and what is behind that has not been handed over. None if nothing is left."""
+    """Return the first offset not delivered because reading stopped at an error, or None."""
     progress = batch._progress
     return None if progress.whole else progress.position
 
 
 def covers(batch: RecordBatch[R], offset: int) -> bool:
-    """Whether a record of a batch was or will be handed over with it, and not as an error."""
+    """Whether the batch delivers the record at `offset` as a record, and not as an error."""
     return batch._progress.covers(offset)

@@ -1,4 +1,4 @@
-"""Owns how much of a chunk can be handed over as a whole: up to what cannot be read."""
+"""Checks of fetched batches: checksums, record counts, and where readable data ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RemainingRecords", "SoundPrefix", "corrupt_batch", "count_remaining", "sound_prefix"]
 
-# base offset, length, magic, CRC, attributes, last offset delta, ..., count
+# base offset, length, magic, CRC, attributes, last offset delta, ..., record count
 _HEADER: Final = struct.Struct(">qi4xbIhi30xi")
 _OVERHEAD: Final = 12
 _ATTRIBUTES: Final = 21
@@ -22,15 +22,15 @@ _CONTROL: Final = 1 << 5
 
 
 class SoundPrefix(NamedTuple):
-    """The good part at the start of a chunk.
+    """The undamaged batches at the start of a chunk.
 
     Attributes:
-        size: its bytes; all of the chunk if nothing is wrong with it.
-        next_offset: the position behind it, where it ends early.
-        records: how many it has by its headers; None if they do not tell, or not of those wanted.
-        checked: its checksums were verified.
-        beyond: the position behind the corrupt batch that follows it, by that one's header; -1 if
-            none does.
+        size: bytes; those of the whole chunk if no batch is damaged.
+        next_offset: the position behind the last undamaged batch.
+        records: the number of records by the headers; None if the headers do not tell, or the start
+            offset lies within a batch.
+        checked: the checksums were verified.
+        beyond: the position behind the damaged batch, by that batch's header; -1 if there is none.
     """
 
     size: int
@@ -41,12 +41,12 @@ class SoundPrefix(NamedTuple):
 
 
 class RemainingRecords(NamedTuple):
-    """How many records a cursor has left.
+    """The number of records that a cursor has left.
 
     Attributes:
-        records: how many, up to what cannot be decoded.
-        next_offset: the position behind them.
-        error: what is raised behind them; None if the end is.
+        records: the number, up to the first batch that cannot be decoded.
+        next_offset: the position behind these records.
+        error: why the following batch cannot be decoded; None at the end.
     """
 
     records: int
@@ -55,9 +55,9 @@ class RemainingRecords(NamedTuple):
 
 
 def sound_prefix(data: memoryview, start_offset: int, *, check_crcs: bool) -> SoundPrefix:
-    """How much of the batches in `data` is good, and how many records from `start_offset` on.
+    """Return the undamaged batches of `data`, with the number of records from `start_offset` on.
 
-    Old formats and headers that make no sense are left for the Cursor to judge.
+    Old formats and nonsensical headers are left to the Cursor.
 
     # hot: once per batch, benchmarks/micro/consumer.py
     """
@@ -82,7 +82,7 @@ def sound_prefix(data: memoryview, start_offset: int, *, check_crcs: bool) -> So
 
 
 def corrupt_batch(tp: TopicPartition, offset: int, beyond: int) -> CorruptRecord:
-    """The error about a batch whose checksum is wrong."""
+    """Return the error for a batch with a wrong checksum."""
     return CorruptRecord(
         f"a wrong CRC-32C, in the batch at or after offset {offset} of {tp}; "
         f"seek(({tp.topic!r}, {tp.partition}), {beyond}) goes on behind it",
@@ -91,10 +91,10 @@ def corrupt_batch(tp: TopicPartition, offset: int, beyond: int) -> CorruptRecord
 
 
 def count_remaining(cursor: Cursor) -> RemainingRecords:
-    """Decodes all that is left, where the headers do not tell; the cursor is used up by that."""
+    """Count the records that are left by decoding them, which exhausts the cursor."""
     records = 0
     try:
-        while not cursor.exhausted:  # columns end before what the next call raises
+        while not cursor.exhausted:  # columns() ends before an undecodable record
             records += len(cursor.columns(()))
     except KafkaError as error:
         return RemainingRecords(records, cursor.position, error)

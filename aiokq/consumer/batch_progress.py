@@ -1,7 +1,7 @@
-"""BatchProgress: how far the reader of one batch got, which says what of the batch counts as read.
+"""BatchProgress: how far a batch was read, which decides what of the batch counts as delivered.
 
-A batch counts as a whole, unless reading it raised. Nothing here is told per record: positions are
-read from the cursors of the iterations, when somebody asks.
+A batch counts as a whole, unless reading it raised. Nothing is recorded per record: positions are
+read from the cursors of the iterations on demand.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ __all__ = ["BatchProgress", "UnreadRest", "TakenChunk", "Unreadable"]
 
 
 _MANY: Final = 16
-"""Iterations of one batch, from which on those that are over are looked for."""
+"""Iterations of one batch from which on unused ones are removed."""
 _UNUSED: Final = max([getrefcount(alone) for alone in [object()]])
-"""What a comprehension counts for an object to which only its list refers."""
+"""The reference count that the same expression gives for an object in no place but one list."""
 
 
 class Unreadable(NamedTuple):
-    """What cannot be decoded."""
+    """A part of a batch that cannot be decoded."""
 
     offset: int
-    """Where it begins."""
+    """Its first offset."""
     error: KafkaError
 
 
 class UnreadRest(NamedTuple):
-    """What of a batch was not handed over."""
+    """The part of a batch that was not delivered."""
 
     position: int
-    """Where it begins."""
+    """Its first offset."""
     pieces: list[tuple[int, int]]
-    """Offsets from, to: what lies between was handed over as an error."""
+    """First and end offsets; the records between two pieces were delivered as errors."""
     unreadable: Unreadable | None
-    """What follows the last piece, if it cannot be decoded."""
+    """What follows the last piece, if that cannot be decoded."""
 
 
 class BatchProgress:
-    """One batch in a reader's hands.
+    """The progress of the reader of one batch.
 
-    Context: a batch may be read in a thread while the consumer's loop asks: each change is one
-    assignment or append.
+    Context: a batch may be read in another thread while the consumer's loop asks for the position:
+    each change is one assignment or one append.
 
     Args:
         base: the position before the batch.
-        end: the position behind it.
-        begin: a cursor that stands before it, and that nobody moves; if there is one.
+        end: the position behind the batch.
+        begin: a cursor at `base` that nobody moves, if there is one.
 
     Attributes:
-        cut: where the batch ends since its rest was taken back; None before.
+        cut: the end of the batch after its unread rest was taken back; None before.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class BatchProgress:
         self._base = base
         self._end = end
         self._all = False
-        # Any may be the one that got furthest, or meets what cannot be decoded.
+        # Any of the iterations may be the furthest one, or meet undecodable data.
         self._iterations: list[Cursor] = []
         self._begin = begin
         self._behind_error: Cursor | None = None
@@ -89,14 +89,14 @@ class BatchProgress:
         self.cut: int | None = None
 
     def covers(self, offset: int) -> bool:
-        """Whether the batch has this offset, and its record was not raised as an error."""
+        """Whether the batch contains `offset`, and the record was not raised as an error."""
         return self._base <= offset < self._end and offset not in self._raised
 
-    # -- how far it is
+    # -- progress
 
     @property
     def position(self) -> int:
-        """Behind what counts as handed over: all, or what came until an error, and that record."""
+        """The position behind the delivered records, including the one that raised."""
         if self.cut is not None:
             return self.cut
         if self._all:
@@ -104,13 +104,13 @@ class BatchProgress:
         unreadable = self.unreadable
         if unreadable is not None:
             return min(self._reached(), unreadable.offset)
-        # An iteration that has gone on since has the whole batch in hand again.
+        # An iteration that continued behind the error will deliver the whole batch.
         stopped = self._stopped
         return self._end if stopped is None or self._reached() > stopped else stopped
 
     @property
     def unreadable(self) -> Unreadable | None:
-        """What was met and cannot be decoded."""
+        """The undecodable part, if an iteration has reached it."""
         if self._unreadable is None:
             for cursor in self._iterations:
                 if cursor.raised is not None:
@@ -119,12 +119,12 @@ class BatchProgress:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of the batch is left to be handed over by it."""
+        """Whether the batch has nothing left to deliver."""
         return self.position >= (self._end if self.cut is None else self.cut)
 
     @property
     def stop(self) -> int | None:
-        """Where the batch ends before its bytes do; None if it does not."""
+        """The offset at which cursors over the batch must stop; None for the end of the bytes."""
         if self.cut is not None:
             return self.cut
         unreadable = self.unreadable
@@ -134,17 +134,16 @@ class BatchProgress:
         return max((cursor.position for cursor in self._iterations), default=self._base)
 
     def at(self, position: int) -> Cursor | None:
-        """A cursor that stands there, with what it has decompressed: to be forked, not moved."""
+        """Return a cursor at `position` to be forked, not moved; None if there is none."""
         for cursor in (self._behind_error, self._begin):
             if cursor is not None and cursor.position == position:
                 return cursor
         return None
 
-    # -- what its reader does
+    # -- called by the reader
 
     def start(self) -> int:
-        """Where an iteration that begins now starts: behind the errors that were raised since the
-        one before began."""
+        """Return where a new iteration starts: behind errors raised since the last one started."""
         start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None
         if newest is not None and newest.raised is not None:
@@ -152,9 +151,9 @@ class BatchProgress:
         return start
 
     def iteration_started(self, iteration: Cursor) -> None:
-        """An iteration begins."""
+        """Register the cursor of a new iteration."""
         if any(cursor.exhausted for cursor in self._iterations) and self.stop is None:
-            self._all = True  # nothing that is raised from now on takes that back
+            self._all = True  # final: later errors do not change it
             self._iterations = []
         elif len(self._iterations) >= _MANY:
             self._iterations = self._relevant_iterations()
@@ -162,7 +161,11 @@ class BatchProgress:
         self._newest = iteration
 
     def _relevant_iterations(self) -> list[Cursor]:
-        """The iteration that got furthest, those that raised, and those that may still go on."""
+        """Return the furthest iteration, those that raised, and those that are still referenced.
+
+        An iteration can advance only through a reference from outside, which its reference count
+        shows. A reference that is counted in excess only keeps the cursor longer.
+        """
         kept = max(self._iterations, key=lambda cursor: cursor.position)
         return [
             cursor
@@ -171,7 +174,7 @@ class BatchProgress:
         ]
 
     def record_raised(self, iteration: Cursor, record: Record) -> None:
-        """The iteration raises instead of handing over this record."""
+        """Note that an iteration raised in place of delivering `record`."""
         self._raised.append(record.offset)
         self._behind_error = iteration.fork()
         self._resume = max(self._resume, iteration.position)
@@ -179,28 +182,27 @@ class BatchProgress:
             self._stopped = iteration.position
 
     def whole_read_raised(self, cursor: Cursor, record: Record) -> None:
-        """The batch was asked for as a whole and raises, about this record: none is handed over."""
+        """Note that `RecordBatch.records` raised for `record`, so that it delivered none."""
         self._raised.append(record.offset)
         self._behind_error = cursor.fork()
         self._stopped = self._reached()
 
     def met_unreadable(self, cursor: Cursor) -> None:
-        """The batch was asked for as a whole and raises: the cursor cannot decode what is next."""
+        """Note that reading the whole batch stopped where `cursor` cannot decode the data."""
         assert cursor.raised is not None
         self._unreadable = Unreadable(cursor.position, cursor.raised)
 
     def read_completely(self, cursor: Cursor) -> None:
-        """The cursor gave all there is."""
+        """Note that all records of `cursor` were delivered at once."""
         if self.stop is None:
             self._all = True
         else:
-            self._iterations.append(cursor)  # all of what can be decoded
+            self._iterations.append(cursor)  # all records before the undecodable part
 
-    # -- what becomes of it
+    # -- called by the record source
 
     def close(self) -> UnreadRest | None:
-        """It is not in the reader's hands any more: what was not handed over is to be taken back,
-        and the batch ends before it. None if nothing was left."""
+        """End the batch at its position, and return what was not delivered, if anything."""
         position, unreadable = self.position, self.unreadable
         if position >= self._end:
             return None
@@ -217,14 +219,14 @@ class BatchProgress:
 
 
 class TakenChunk(NamedTuple):
-    """What was handed over as a whole.
+    """A chunk that was delivered as one batch.
 
     Attributes:
-        stop: where it ends before its bytes do; None if it does not.
-        records: how many; None if they were not counted.
-        checked: its checksums were verified.
-        progress: how far its reader gets.
-        frame: the memory in which it lies.
+        stop: the offset at which cursors must stop; None for the end of the bytes.
+        records: the number of records; None if not counted.
+        checked: the checksums were verified.
+        progress: of the batch's reader.
+        frame: the memory that contains the chunk.
     """
 
     tp: TopicPartition

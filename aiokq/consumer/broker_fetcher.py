@@ -1,6 +1,6 @@
-"""BrokerFetcher: the fetch loop of one broker, on a connection of its own; one request in flight.
+"""BrokerFetcher: the fetch loop of one broker, with its own connection and one request in flight.
 
-What partitions want is asked of the Fetcher, and what comes back is handed to it.
+The Fetcher says what each partition wants, and receives the responses.
 """
 
 from __future__ import annotations
@@ -40,25 +40,27 @@ SESSION_CODES: Final = (70, 71, 106)
 """FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
 
 GLANCE: Final = 0.05
-"""Seconds between looks at idle partitions while others of the broker have enough waiting: a fetch
-that the broker holds back must not be in the way of those when they are wanted again."""
+"""Seconds between fetches of idle partitions while other partitions of the broker are full.
+
+A long poll would delay a fetch for the full partitions when they want more.
+"""
 
 CLOSE_TIMEOUT: Final = 0.5
-"""Seconds that a broker may take to close a session; it would forget it by itself as well."""
+"""Seconds to wait for the response to closing a session, which the broker would also expire."""
 
 
 class Want(NamedTuple):
-    """What a partition is to be asked for, or why not."""
+    """What to fetch of a partition now, or why nothing."""
 
     ask: Ask | None = None
     full: bool = False
-    """It has enough waiting."""
+    """Enough data of the partition is buffered."""
     at: float = 0.0
-    """Loop time when to look at it again; 0 if that is not a matter of time."""
+    """Loop time at which to look at the partition again; 0 to wait for a change."""
 
 
 class FetchOwner(Protocol):
-    """The part of the Fetcher that its loops need."""
+    """The part of the Fetcher that a BrokerFetcher needs."""
 
     @property
     def outages(self) -> Outages: ...
@@ -86,11 +88,11 @@ class FetchOwner(Protocol):
 
 
 class BrokerFetcher:
-    """Fetches all partitions that are read from one broker.
+    """The fetch loop for all partitions that are read from one broker.
 
     Attributes:
-        states: the partitions, wanted now or not.
-        last_error: why the last request failed; None after an answer.
+        states: the partitions, including those that need no fetch now.
+        last_error: why the last request failed; None after a successful response.
     """
 
     def __init__(
@@ -114,36 +116,36 @@ class BrokerFetcher:
         self._backoff = owner.new_backoff()
         self._connection: DedicatedConnection | None = None
 
-    # -- what the owner tells
+    # -- called by the owner
 
     def add(self, state: PartitionState) -> None:
-        """The partition is read from here from now on."""
+        """Read the partition from this broker from now on."""
         self.states[state.tp] = state
         self.touch(state.tp)
 
     def remove(self, tp: TopicPartition) -> None:
-        """It is read elsewhere, or nowhere."""
+        """Stop reading the partition from this broker."""
         self.states.pop(tp, None)
         self.touch(tp)
 
     def touch(self, tp: TopicPartition) -> None:
-        """Something about the partition changed: look at it before the next request."""
+        """Look at the partition before the next request, because something about it changed."""
         self._dirty[tp] = None
         self._wake.set()
 
     def wake(self) -> None:
-        """A reader waits: do not put off what is wanted."""
+        """Send what is wanted without delay, because a reader waits."""
         self._wake.set()
 
     def touch_all(self) -> None:
-        """The same for all of them."""
+        """Look at all partitions before the next request."""
         self._dirty.update(dict.fromkeys(self.states))
         self._wake.set()
 
     # -- the loop
 
     async def run(self) -> None:
-        """Fetch for ever."""
+        """Fetch until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
@@ -166,14 +168,15 @@ class BrokerFetcher:
                 await self._sleep(self._next_look(now, GLANCE))
 
     async def close(self) -> None:
-        """End the session and the connection; the loop was cancelled before."""
+        """End the session and close the connection; the loop must have been cancelled before."""
         dedicated, self._connection = self._connection, None
         if dedicated is None:
             return
         plan = self.session.close()
         connection = dedicated.current
         if connection is not None and connection.in_flight:
-            # Behind a fetch that the broker holds it would wait; a session is not the socket's.
+            # The broker may be delaying a fetch on this connection; any connection can end a
+            # session.
             connection = dedicated.node.connected(Purpose.CONTROL)
         if plan is not None and connection is not None:
             try:
@@ -189,7 +192,7 @@ class BrokerFetcher:
 
     # hot: once per fetch, benchmarks/micro/consumer.py
     def _look(self, now: float) -> None:
-        """Bring what is wanted up to date with the partitions that changed."""
+        """Update the session for the partitions that changed or are due."""
         for tp in [tp for tp, when in self._delayed.items() if when <= now]:
             self._dirty[tp] = None
         dirty, self._dirty = self._dirty, {}
@@ -212,22 +215,24 @@ class BrokerFetcher:
                 self._delayed[tp] = want.at
 
     def _enough(self) -> bool:
-        """Whether most partitions have enough waiting and no reader waits for the others: then
-        these are asked together a little later, in one request instead of several."""
+        """Whether to delay the next request a little, to fetch more partitions with one request.
+
+        True if most partitions have enough buffered, and no reader waits for the others.
+        """
         wanted = self.session.wanted
         return len(self._full) > len(wanted) and not any(
             ask.state.source.hungry for ask in wanted.values()
         )
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:
-        """Seconds until a partition is due, at most so many; None if none is."""
+        """Return the seconds until a partition is due, at most `most`; None if none is."""
         if not self._delayed:
             return most
         soonest = min(self._delayed.values()) - now
         return soonest if most is None else min(soonest, most)
 
     async def _sleep(self, seconds: float | None) -> None:
-        """Until something changes, at most so long."""
+        """Wait for a change, at most `seconds`."""
         if seconds is None:
             await self._wake.wait()
         elif seconds > 0:
@@ -238,7 +243,7 @@ class BrokerFetcher:
                 pass
 
     async def _fetch_once(self) -> bool:
-        """One request and its response. Returns whether that brought nothing."""
+        """Send one request and handle its response; return whether the response had no data."""
         connection = await self._connect()
         self._look(asyncio.get_running_loop().time())
         session = self.session
@@ -249,7 +254,7 @@ class BrokerFetcher:
         if by_ids and any(ask.topic_id == ZERO_ID for ask in session.wanted.values()):
             version, by_ids = TOPIC_IDS_SINCE - 1, False
         plan = session.next(by_ids=by_ids, sessions=version >= SESSIONS_SINCE)
-        # Where some partitions have enough waiting, the others are glanced at, not waited for.
+        # While some partitions have enough buffered, no long poll: they may want more soon.
         max_wait_ms = 0 if self._full else self._settings.fetch_max_wait_ms
         self.in_flight = True
         try:
@@ -264,7 +269,8 @@ class BrokerFetcher:
             session.reject(response.error_code)
             error = error_for(response.error_code, api="Fetch", node=self.node_id)
             if error.code in SESSION_CODES and self.last_error is None:
-                # A broker may give a session up at any time: begin another at once, but once.
+                # A broker may evict a session at any time: start another one at once, but only
+                # once.
                 logger.debug("fetch session is gone: node=%s error=%s", self.node_id, error)
                 self.last_error = error
                 return False
@@ -306,7 +312,7 @@ class BrokerFetcher:
 
     async def _failed(self, error: KafkaError) -> None:
         if isinstance(error, Closed):
-            self._connection = None  # the node was replaced by another of its id
+            self._connection = None  # another node with the same id has replaced this one
         self.session.lost()
         self.last_error = error
         pause = self._backoff.next()

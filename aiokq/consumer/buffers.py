@@ -1,7 +1,7 @@
-"""Owns what was fetched and not handed over: chunks with their cursors, and their bytes, counted.
+"""Buffers: fetched data that was not delivered yet, and the memory that it occupies.
 
-A chunk is one partition's part of one fetch response. All chunks of a response lie in one frame,
-which is freed with the last of them: that is what is counted.
+A chunk is one partition's part of a fetch response. All chunks of a response share one frame. The
+memory of a frame counts as used until its last chunk is released.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _LEAST_HEADER: Final = 17
 
 
 class Extent(NamedTuple):
-    """What the headers of fetched batches say, without a look at the records."""
+    """The end of fetched batches by their headers."""
 
     end_offset: int
-    """Where to go on fetching; -1 if there is no whole batch, or its header makes no sense."""
+    """The next offset to fetch; -1 if there is no whole batch, or its header is nonsensical."""
     leader_epoch: int
-    """Of the last batch; -1 if unknown."""
+    """The leader epoch of the last batch; -1 if unknown."""
 
 
 def from_offset(data: memoryview, offset: int) -> memoryview:
-    """Without the whole batches at the start of `data` that end before an offset."""
+    """Return `data` without the leading whole batches that end before `offset`."""
     position, end = 0, len(data)
     while end - position >= _LEAST_HEADER:
         size = _OVERHEAD + _LENGTH(data, position + 8)[0]
@@ -53,7 +53,7 @@ def from_offset(data: memoryview, offset: int) -> memoryview:
 
 
 def extent(data: memoryview) -> Extent:
-    """How far the whole batches in `data` reach.
+    """Return the end of the whole batches in `data`.
 
     # hot: once per batch, benchmarks/micro/consumer.py
     """
@@ -75,29 +75,29 @@ def extent(data: memoryview) -> Extent:
 
 
 class Whole(NamedTuple):
-    """What of a chunk can be handed over as a whole."""
+    """The part of a chunk that can be delivered as one batch."""
 
     data: memoryview
-    """Its batches, and perhaps those that were read before."""
+    """The chunk's batches; those before the position may be among them."""
     next_offset: int
-    """The position behind it; where nothing can be handed over, that of the chunk."""
+    """The position behind the part; the chunk's position if the part is empty."""
     stop: int | None
-    """The same, if it ends amid its batches."""
+    """The same offset if it lies within a batch of the log; else None."""
     records: int | None
-    """How many it has, by its headers where these tell; None if it has some, not counted."""
+    """The number of records; None if there are some, and they were not counted."""
     checked: bool
-    """Its checksums were verified."""
+    """The checksums were verified."""
     error: KafkaError | None
-    """Why it ends there, if what follows cannot be read."""
+    """Why the data behind the part cannot be read; None at the end of the chunk."""
 
 
 class Frame:
-    """The memory of one response; it lives as long as one of its chunks does.
+    """The memory of one response, which is used until its last chunk is released.
 
     Attributes:
         size: bytes of records.
-        chunks: how many still live.
-        own: it is a copy, of one chunk or what that is divided into.
+        chunks: the number of chunks that are not released.
+        own: the frame is a copy for one chunk, or for parts of one.
     """
 
     __slots__ = ("chunks", "own", "size")
@@ -109,17 +109,19 @@ class Frame:
 
 
 class Chunk:
-    """One partition's part of a response, and the cursor that hands it over.
+    """One partition's part of a response, and the cursor that reads it.
 
     Attributes:
-        data: batches, the last one perhaps cut off.
+        data: batches; the last one may be truncated.
         size: bytes of `data`.
-        end_offset: the position behind its last whole batch, or where it is to end before that.
-        cut: it was taken back: it ends there, amid its batches, and its records were counted as
-            received before.
-        checked: its checksums were verified.
-        cursor: made when the chunk is; its position is the partition's while it comes first.
-        failed: the offset of the next record, and what its deserializer raised: still to be raised.
+        end_offset: the position behind the last whole batch, or an earlier one where the chunk
+            ends.
+        cut: the chunk is the rest of a batch that its reader gave back: it ends at `end_offset`,
+            within its data, and its records were counted as received before.
+        checked: the checksums were verified.
+        cursor: its position is that of the partition while the chunk is the first one.
+        failed: the offset of the next record and the exception of its deserializer, which is still
+            to be raised.
     """
 
     __slots__ = (
@@ -158,25 +160,25 @@ class Chunk:
 
     @property
     def received(self) -> int:
-        """Records that the cursor has handed over and nobody has counted."""
+        """The number of records that the cursor has delivered and that were not counted yet."""
         return 0 if self.cut else self.cursor.handed
 
     @property
     def stop(self) -> int | None:
-        """Where its cursors have to stop; None at the end of the bytes."""
+        """The offset at which cursors must stop; None for the end of the bytes."""
         return self.end_offset if self.cut else None
 
 
 class Buffers:
-    """All chunks of a consumer, counted.
+    """All chunks of a consumer, and the memory they use.
 
     Args:
-        limit: bytes from which no partition is fetched further that has something waiting.
+        limit: bytes; when they are used, a partition is fetched only if it has nothing buffered.
 
     Attributes:
-        used: bytes of the frames that live.
-        full: the limit was reached, and not yet left well behind: without that distance every
-            chunk that is read would open and close the gate once.
+        used: bytes of the frames that are not released.
+        full: the limit was reached, and `used` has not fallen to three quarters of it since.
+            Without that distance each chunk that is read would start and stop fetching.
     """
 
     def __init__(self, limit: int, *, codecs: Codecs, check_crcs: bool) -> None:
@@ -189,11 +191,11 @@ class Buffers:
 
     @property
     def room(self) -> int:
-        """Bytes that may still come, at least 0."""
+        """Bytes that may still be fetched, at least 0."""
         return max(0, self._limit - self.used)
 
     def frame(self, size: int) -> Frame:
-        """Account for a response with so many bytes of records."""
+        """Account for a response with `size` bytes of records."""
         self._use(size)
         return Frame(size)
 
@@ -211,7 +213,7 @@ class Buffers:
         end_offset: int,
         aborted: list[tuple[int, int]] | None,
     ) -> Chunk:
-        """One partition's part of a frame."""
+        """Return the chunk for one partition's part of a frame."""
         cursor = self.cursor(topic, partition, data, start_offset, aborted)
         return Chunk(frame, data, cursor, end_offset, aborted)
 
@@ -226,11 +228,11 @@ class Buffers:
         stop_offset: int | None = None,
         checked: bool = False,
     ) -> Cursor:
-        """A cursor over fetched batches, as this consumer reads them.
+        """Return a cursor over fetched batches, with the settings of this consumer.
 
         Args:
-            stop_offset: where to end, if not at the end of the bytes.
-            checked: their checksums were verified.
+            stop_offset: the offset at which to stop, if that is before the end of the bytes.
+            checked: the checksums were verified.
         """
         return Cursor(
             topic,
@@ -244,11 +246,11 @@ class Buffers:
         )
 
     def sound_prefix(self, chunk: Chunk) -> SoundPrefix:
-        """How much of what is left of a chunk has the right checksums."""
+        """Return the undamaged part of what is left of a chunk."""
         return sound_prefix(chunk.data, chunk.cursor.position, check_crcs=self._check_crcs)
 
     def whole(self, chunk: Chunk) -> Whole:
-        """What is left of a chunk, as far as it can be handed over as a whole."""
+        """Return the part of a chunk that can be delivered as one batch."""
         if chunk.cut:
             return _left(chunk)
         good = self.sound_prefix(chunk)
@@ -277,10 +279,10 @@ class Buffers:
         *,
         checked: bool = False,
     ) -> Cursor:
-        """A new cursor over a chunk, that begins amid it.
+        """Return a new cursor over a chunk, which starts at `position`.
 
         Args:
-            data: not all of the chunk.
+            data: a part of the chunk; all of it by default.
         """
         cursor = chunk.cursor
         return self.cursor(
@@ -294,16 +296,16 @@ class Buffers:
         )
 
     def move(self, chunk: Chunk, position: int) -> int:
-        """Reading a chunk goes on there. Returns the records that it handed over before."""
+        """Continue a chunk at `position`; return how many uncounted records were delivered."""
         received = chunk.received
         chunk.cursor = self.again(chunk, position)
         return received
 
     def cursor_of(self, taken: TakenChunk, position: int, stop: int | None) -> Cursor:
-        """A new cursor over what was handed over as a whole.
+        """Return a new cursor over a chunk that was delivered as a batch.
 
         Args:
-            stop: where to end, if before its own end.
+            stop: the offset at which to stop, if that is before the chunk's own end.
         """
         known = taken.progress.at(position)
         if known is not None:
@@ -318,11 +320,11 @@ class Buffers:
         )
 
     def take_back(self, taken: TakenChunk, pieces: Sequence[tuple[int, int]]) -> list[Chunk]:
-        """Chunks of what was handed over as a whole and not read, in memory of their own.
+        """Return chunks for the unread parts of a batch, in memory of their own.
 
-        That is copied once: a reader that fails at each record takes back as many times.
+        The data is copied once only: a reader that fails at each record gives parts back as often.
         """
-        # What was aborted is known from the batches before.
+        # The batches before the unread part tell which transactions were aborted.
         data = taken.data if taken.aborted else from_offset(taken.data, pieces[0][0])
         frame = taken.frame
         if not frame.own:
@@ -342,8 +344,8 @@ class Buffers:
         return chunks
 
     def release(self, chunk: Chunk) -> bool:
-        """A chunk was read, or thrown away. Returns whether that opened the gate again."""
-        chunk.failed = None  # its traceback has frames that have the chunk
+        """Release a chunk that was read or discarded; return whether there is room again."""
+        chunk.failed = None  # the traceback refers to frames that refer to the chunk
         frame = chunk.frame
         frame.chunks -= 1
         if not frame.chunks:
@@ -354,15 +356,16 @@ class Buffers:
         return False
 
     def discard(self, frame: Frame) -> None:
-        """None of a frame's bytes were kept."""
+        """Release a frame without any chunks."""
         if not frame.chunks:
             self.used -= frame.size
             self.full = self.full and self.used > self._reopen
 
     def detach(self, chunk: Chunk) -> bool:
-        """Copy a chunk that will stay for long out of its frame; what is read of it stays read.
+        """Copy a chunk that will stay for long out of its frame; its position is kept.
 
-        Returns whether that opened the gate again.
+        Returns:
+            Whether the buffers have room again.
         """
         chunk.data = memoryview(bytes(chunk.data))
         own = self.frame(chunk.size)
@@ -375,9 +378,9 @@ class Buffers:
 
 
 def _left(chunk: Chunk) -> Whole:
-    """What is left of a chunk that was taken back: all, unless it begins with what cannot be read.
+    """Return what is left of a chunk that was given back: nothing, if its next batch is unreadable.
 
-    Its records are not counted: that would decode them each time that its reader fails.
+    The records are not counted: that would decode them each time that the reader fails.
     """
     records: int | None = None
     error: KafkaError | None = None

@@ -22,9 +22,9 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class ClusterQueries:
-    """Answers questions about a cluster for one consumer.
+    """Answers a consumer's questions about the cluster.
 
-    Topics that were asked for are kept current until it is closed.
+    Metadata of the topics that were asked for is kept current until `close`.
     """
 
     def __init__(self, settings: ConsumerValues, engine: ClusterEngine) -> None:
@@ -33,12 +33,12 @@ class ClusterQueries:
         self._watched: set[str] = set()
 
     def close(self) -> None:
-        """Nobody will ask any more."""
+        """Stop watching topics."""
         watched, self._watched = self._watched, set()
         self._engine.unwatch(watched)
 
     async def topics(self, timeout: float | None) -> frozenset[str]:
-        """Names of all topics; see `Consumer.topics`."""
+        """Return the names of all topics; see `Consumer.topics`."""
         engine = self._engine
         engine.watch_all()
         try:
@@ -49,12 +49,12 @@ class ClusterQueries:
         return frozenset(engine.metadata.topics)
 
     def partitions(self, topic: str) -> frozenset[int] | None:
-        """What is known of a topic now; see `Consumer.partitions_for_topic`."""
+        """Return the known partitions of a topic; see `Consumer.partitions_for_topic`."""
         engine = self._engine
         info = engine.metadata.topics.get(checked_topic(topic))
         engine.watched_topics.used(topic, engine.now())
         if info is None:
-            # Not watched: a name that never comes to exist would be asked for once a second.
+            # Not watched: a topic that never exists would be requested once a second.
             engine.refresher.soon([topic])
             return None
         if topic not in self._watched:
@@ -65,7 +65,7 @@ class ClusterQueries:
     async def ends(
         self, partitions: Iterable[Partition], spec: OffsetSpec, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        """One end of each partition's log."""
+        """Return the beginning or the end of each partition's log."""
         wanted = dict.fromkeys(map(checked_partition, partitions), offset_spec(spec))
         found = await self._offsets(wanted, self._settings.isolation_level, timeout)
         return {tp: -1 if offset is None else offset.offset for tp, offset in found.items()}
@@ -73,7 +73,7 @@ class ClusterQueries:
     async def times(
         self, timestamps: Mapping[P, int], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time; see `Consumer.offsets_for_times`."""
+        """Return the first record at or after a time; see `Consumer.offsets_for_times`."""
         wanted = {checked_partition(tp): _checked_time(when) for tp, when in timestamps.items()}
         return await self._offsets(wanted, "read_uncommitted", timeout)
 

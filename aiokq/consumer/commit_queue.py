@@ -1,4 +1,4 @@
-"""CommitQueue: who asked first goes first, one at a time; for commits, which must not overtake."""
+"""CommitQueue: a FIFO queue of commits, so that no commit overtakes an earlier one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CommitTurn", "CommitQueue"]
 
 
 class CommitQueue:
-    """Gives a place in the line at once, before anything is waited for."""
+    """Assigns places in the order of the calls to `join`."""
 
     __slots__ = ("_last",)
 
@@ -20,7 +20,7 @@ class CommitQueue:
         self._last: asyncio.Future[None] | None = None
 
     def join(self) -> CommitTurn:
-        """A place behind all that were given so far; it must be ended."""
+        """Return a place behind all earlier ones; the caller must end it."""
         last = self._last
         turn = CommitTurn(None if last is None or last.done() else last)
         self._last = turn.ended
@@ -28,10 +28,10 @@ class CommitQueue:
 
 
 class CommitTurn:
-    """One place in the line.
+    """One place in the queue.
 
     Attributes:
-        ended: done when this one and all before it have ended.
+        ended: done when this place and all before it have ended.
     """
 
     __slots__ = ("_before", "ended")
@@ -41,21 +41,21 @@ class CommitTurn:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, seconds: float, overdue: Callable[[float], KafkaError]) -> float:
-        """Wait for it; the seconds that are left then.
+        """Wait until all earlier places have ended; return the seconds that are left.
 
         Args:
-            overdue: gives the error to raise when it does not come in time.
+            overdue: returns the error to raise after `seconds`.
         """
         if self._before is None or self._before.done():
             return seconds
         now = asyncio.get_running_loop().time
         deadline = now() + seconds
         async with TimeLimit(seconds, overdue):
-            await asyncio.wait([self._before])  # not the future itself: a cancelled wait ends it
+            await asyncio.wait([self._before])  # awaiting it would let a cancellation cancel it
         return max(0.0, deadline - now())
 
     def end(self) -> None:
-        """The next may go, if it is not waiting for an earlier one too. Harmless twice."""
+        """End this place; the next one follows when all before it have ended. Harmless twice."""
         if self._before is None or self._before.done():
             self._end()
         else:

@@ -1,6 +1,6 @@
-"""Commits: which offsets of a consumer are to be committed, when, and one commit after the other.
+"""Commits: which offsets a consumer commits, and when; one commit after the other.
 
-How a commit is asked for, and what its errors mean, is group/offsets.py's.
+The requests, and the meaning of their errors, are in group/offsets.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class _Gone(NamedTuple):
-    """A partition that was lost amid its records: who hands over, and how far that was then."""
+    """A partition that was lost while its records were worked on, and the reader's progress."""
 
     source: RecordSource
     progress: tuple[int, int]
@@ -53,24 +53,22 @@ class _Gone(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """What a partition was when its commit was asked for: given anew, it is another one."""
+    """A partition's identity when its commit was requested; it differs after a reassignment."""
 
     owner: PartitionState | _Gone | None
     incarnation: int
     topic_id: UUID
-    """Of the topic that the offset belongs to; zeros where it is not known."""
+    """The topic to which the offset belongs; zeros if unknown."""
 
 
 class Commits:
-    """Commits for one consumer.
-
-    They go out one after the other, so that an older one never overtakes a newer one.
+    """The commits of one consumer, sent one after the other, so that none overtakes an earlier one.
 
     Args:
         stored: the group's offsets.
-        acks: what is being worked on, where records are acknowledged.
-        allowed: whether a commit has a chance now; the automatic ones wait for it.
-        topic_id: of the topic that a partition's offsets belong to.
+        acks: the unacknowledged records; None if records are not acknowledged.
+        allowed: returns whether a commit can succeed now; automatic commits wait for that.
+        topic_id: returns the id of the topic to which a partition's offsets belong.
         spawn: starts a task of the consumer.
 
     Attributes:
@@ -102,20 +100,20 @@ class Commits:
         self._gone: dict[TopicPartition, _Gone] = {}
         self.error: KafkaError | None = None
 
-    # -- what there is to commit
+    # -- offsets to commit
 
     def finished(self, state: PartitionState) -> int:
-        """Offset up to which the partition's records are finished; -1 while there is none."""
+        """Return the offset up to which a partition's records are finished; -1 if there is none."""
         if self._acks is not None:
             first = self._acks.first_open(state.tp)
             return state.position if first is None else first
         return state.source.finished(state)
 
     def in_work(self, state: PartitionState, by: asyncio.Task[Any] | None = None) -> bool:
-        """Whether a record of the partition is being worked on, and may yet be finished.
+        """Whether a record of the partition is being worked on and may still be finished.
 
         Args:
-            by: not by this task, which finishes nothing at the moment.
+            by: a task whose records do not count, because it is the one that waits for them.
         """
         if self._acks is not None:
             return self._acks.first_open(state.tp) is not None
@@ -123,7 +121,7 @@ class Commits:
 
     @property
     def pending(self) -> int:
-        """Partitions with finished records that are not committed."""
+        """The number of partitions with finished records that are not committed."""
         return sum(1 for _ in self._changed())
 
     def _changed(self) -> Iterable[tuple[PartitionState, int]]:
@@ -133,11 +131,11 @@ class Commits:
                 yield state, offset
 
     def all_finished(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is finished and not committed yet."""
+        """Return the offsets of finished records that are not committed yet."""
         return {state.tp: _behind(state, offset) for state, offset in self._changed()}
 
     def handed_over(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Behind every record that was handed over, or up to the first that is not acknowledged."""
+        """Return the offsets behind all delivered records, or of the first unacknowledged ones."""
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)
         else:
@@ -146,15 +144,15 @@ class Commits:
         return gone | {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
 
     def found(self, tp: TopicPartition, offset: int) -> None:
-        """This is committed already."""
+        """Note an offset that is committed already."""
         self._known[tp] = offset
 
     def forget(self, tp: TopicPartition) -> None:
-        """The partition is not read any more: others may commit for it."""
+        """Forget a partition that is no longer read, for which other members may commit."""
         self._known.pop(tp, None)
 
     def replaced(self, state: PartitionState) -> None:
-        """Another topic takes the partition's name: offsets of the old one are not committed."""
+        """Forget the offset of a topic that was replaced by another one of its name."""
         offset, known = self.finished(state), self._known.pop(state.tp, None)
         if self._settings.auto_commit and offset >= 0 and offset != known:
             logger.warning(
@@ -165,10 +163,11 @@ class Commits:
             )
 
     def gone(self, states: Iterable[PartitionState]) -> None:
-        """User code works on records of these, and another member has them by now.
+        """Refuse commits for partitions that were lost while user code works on their records.
 
-        Until it asks for more it may commit them, not knowing: that is refused, also where the
-        partitions have come back since, by a membership that goes on without user code.
+        User code may not know of the loss until it asks for more records. Its commits are refused
+        even if the partitions were assigned again since, because a background rejoin needs no user
+        code.
         """
         for state in states:
             behind = OffsetAndMetadata(max(0, state.position))
@@ -183,11 +182,11 @@ class Commits:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None
     ) -> None:
-        """Commit these; returns when it is done.
+        """Commit these offsets and wait for the result.
 
         Raises:
-            CommitFailed: some were refused, and whether they are lost.
-            RequestTimeout: not in time, the turn of earlier commits included.
+            CommitFailed: some offsets were refused; the error says whether they are lost.
+            RequestTimeout: not in time, including the wait for earlier commits.
         """
         await self._in_turn(self._queue.join(), offsets, self._claims(offsets), timeout)
 
@@ -200,20 +199,20 @@ class Commits:
     ) -> None:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         try:
-            # A limit around the commit itself would end it without a word about the cause.
+            # A timeout around the commit itself would hide the cause.
             left = await turn.wait(seconds, _overdue)
             await self._send(offsets, claims, left)
         finally:
             turn.end()
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> asyncio.Future[None]:
-        """The same without waiting; a failure is logged, and raised to who awaits the result."""
+        """Commit in the background. A failure is logged, and raised when the result is awaited."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Here, not in the task: a commit that is awaited next must not go first.
+        # Not in the task: a commit that is awaited next must not overtake this one.
         turn = self._queue.join()
 
         def ended(_: object) -> None:
-            turn.end()  # a task that is cancelled before its first step ends nothing itself
+            turn.end()  # a task that is cancelled before its first step does not do it
             if not done.done():
                 _fail(
                     done,
@@ -233,7 +232,7 @@ class Commits:
         return done
 
     async def settle(self, seconds: float) -> None:
-        """Until all that were begun before are done, or nobody can wait any longer."""
+        """Wait at most `seconds` for all commits that were begun before."""
         turn = self._queue.join()
         try:
             await turn.wait(seconds, _overdue)
@@ -245,17 +244,18 @@ class Commits:
             turn.end()
 
     async def commit_finished(self, timeout: float) -> bool:
-        """Commit what is finished; a failure is logged and kept, not raised.
+        """Commit the offsets of finished records. A failure is logged and kept, not raised.
 
-        What was read of a topic that was deleted and created again meanwhile is left out.
+        Records of a topic that was deleted and created again since are left out.
 
-        Returns whether all of it is committed.
+        Returns:
+            Whether all offsets are committed.
         """
         turn = self._queue.join()
         claims: dict[TopicPartition, _Claim] = {}
         try:
             left = await turn.wait(timeout, _overdue)
-            offsets = self.all_finished()  # as of now that it is its turn
+            offsets = self.all_finished()  # determined only now that earlier commits have ended
             claims = {tp: self._claim(tp, self._positions.get(tp)) for tp in offsets}
             await self._send(offsets, claims, left)
         except Closed:
@@ -273,7 +273,7 @@ class Commits:
         return True
 
     async def run(self) -> None:
-        """Commit what is finished every ``auto_commit_interval_ms``, for ever."""
+        """Commit finished records every ``auto_commit_interval_ms`` until cancelled."""
         settings = self._settings
         while True:
             await asyncio.sleep(settings.auto_commit_interval)
@@ -291,13 +291,13 @@ class Commits:
         return _Claim(owner, 0 if state is None else state.incarnation, self._topic_id(tp))
 
     def _refusal(self, tp: TopicPartition, claim: _Claim) -> KafkaError | None:
-        """Why its offset must not be committed any more, if so."""
+        """Return why the offset must not be committed any more, or None."""
         if self._positions.get(tp) is not claim.owner:
             return UnknownMemberId(topic_partition=tp)
         return topic_replaced(tp) if self._is_replaced(tp, claim) else None
 
     def _is_replaced(self, tp: TopicPartition, claim: _Claim) -> bool:
-        """Whether it is read on, and belongs to another topic since."""
+        """Whether the partition is still read, but another topic has taken its name."""
         state = self._positions.get(tp)
         return state is not None and state is claim.owner and state.incarnation != claim.incarnation
 
@@ -361,11 +361,11 @@ class Commits:
 def checked_offsets(
     offsets: Mapping[P, int | OffsetAndMetadata],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a user wants committed, as values that the protocol can carry.
+    """Return the offsets that a user gave, validated and converted.
 
     Raises:
-        TypeError: what is no partition, or no offset.
-        ConfigError: an offset that no log has.
+        TypeError: a key is no partition, or a value no offset.
+        ConfigError: an offset is out of range.
     """
     checked = {}
     for partition, offset in offsets.items():
@@ -381,7 +381,7 @@ def checked_offsets(
 
 
 def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
-    """The offset, with the leader epoch of the record before it if that is known."""
+    """Return the offset with the leader epoch of the record before it, if that is known."""
     epoch = -1
     if state.chunks:
         cursor = state.chunks[0].cursor
@@ -394,7 +394,7 @@ def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
 
 def _fail(done: asyncio.Future[None], error: KafkaError) -> None:
     done.set_exception(error)
-    done.exception()  # it was logged: asyncio need not say that nobody looked
+    done.exception()  # the error was logged: asyncio must not report it as never retrieved
 
 
 def _overdue(waited: float) -> RequestTimeout:

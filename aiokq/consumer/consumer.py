@@ -1,6 +1,6 @@
-"""Consumer: the public face; subscriptions in, records out.
+"""Consumer: the public class for reading records.
 
-What is behind it, fetch_pipeline.py ties together.
+fetch_pipeline.py connects the parts behind it.
 """
 
 from __future__ import annotations
@@ -52,54 +52,56 @@ __all__ = ["Consumer", "Partition"]
 logger = logging.getLogger("aiokq.consumer")
 
 P = TypeVar("P", bound=tuple[str, int])
-"""Keys of a Mapping are invariant: a dict of TopicPartitions is none of a union with tuples."""
+"""A type variable, because the key type of a Mapping is invariant."""
 
 CLOSE_TIMEOUT: Final = 5.0
-"""Seconds that a consumer's tasks may take to end once they are cancelled."""
+"""Seconds in which a consumer's tasks must end after their cancellation."""
 
 CLOSE_WITHIN: Final = 30.0
-"""Seconds that finishing, committing and leaving the group may take, as in Java."""
+"""Seconds for finishing records, committing and leaving the group, as in Java."""
 
 
 class Consumer:
     """Reads records from Kafka.
 
-    `async with Consumer("orders", bootstrap_servers="host:9092") as consumer:` opens a cluster of
-    its own; `cluster.consumer("orders")` shares one. Then `async for record in consumer`.
+    `async with Consumer("orders", bootstrap_servers="host:9092") as consumer:` connects to the
+    cluster; `cluster.consumer("orders")` shares an existing Cluster. Read with
+    `async for record in consumer`.
 
-    Records are fetched ahead while others are being worked on. A position moves where a record is
-    handed over: a cancelled wait loses nothing, and after `break` another loop goes on with the
-    next record. One task reads at a time, another is refused with a RuntimeError: while the first
-    waits, or the first at the end of the chunk in hand; for several use `streams(n)`. `async for`
-    ends when `close()` is called meanwhile.
+    Records are fetched ahead while others are processed. The position moves when a record is
+    delivered: a cancelled wait loses nothing, and after `break` another loop continues with the
+    next record. Only one task may read at a time; `streams(n)` is for several. If a second task
+    reads, a RuntimeError is raised: to the second while the first waits, or to the first at the end
+    of its chunk. `async for` ends when `close()` is called.
 
-    An error about one partition is raised once, and the others go on when reading is taken up
-    again: where it cannot mend itself, as with a corrupt batch, that partition waits for `seek()`
-    (`position()` tells where it stands). What a deserializer raises counts as its record, handed
-    over and in work: reading goes on behind it. The error has the record as it was received, as
-    `record`. A topic that is subscribed to and does not exist is waited
-    for, and logged; a partition that was assigned and does not exist is raised as
-    `UnknownTopicOrPartition` each `default_api_timeout_ms`.
+    An error of one partition is raised once; reading then continues with the other partitions. A
+    partition with an error that is not retriable, such as a corrupt batch, waits for `seek()`;
+    `position()` returns where it stands. A record for which a deserializer raises counts as
+    delivered, and reading continues behind it; the exception has the record as received in its
+    attribute `record`. A subscribed topic that does not exist is waited for, and logged. For an
+    assigned partition that does not exist, `UnknownTopicOrPartition` is raised each
+    `default_api_timeout_ms`.
 
-    With a `group_id` the members of the group share the partitions, and it keeps the offsets:
-    reading goes on where the group committed. A rebalance gives up only what is taken away. What is
-    being worked on is finished first, then committed, then `on_revoked` is called, and only then
-    another member gets the partition.
+    With a `group_id` the partitions are shared among the members of the group, and reading starts
+    at the group's committed offsets. In a rebalance only the revoked partitions are given up:
+    records in work are finished, offsets committed, `on_revoked` called, and only then another
+    member gets the partitions.
 
     Args:
-        topics: to subscribe to, or one TopicFilter; `subscribe` and `assign` come later otherwise.
-        settings: to start from; defaults if not given.
-        on_assigned: called with partitions that the group gave, before any record of them is handed
-            over; a seek() in it counts.
-        on_revoked: called with those that are given up; a commit() in it works.
-        on_lost: called with those that were lost, when another member may own them already;
+        topics: topics to subscribe to, or one TopicFilter; without them call `subscribe` or
+            `assign`.
+        settings: a settings object to start from; defaults if not given.
+        on_assigned: called with newly assigned partitions before any of their records is delivered;
+            it may call seek().
+        on_revoked: called with partitions that are given up; it may call commit().
+        on_lost: called with partitions that were lost, which another member may own already;
             `on_revoked` if not given. Handlers may be coroutine functions, and have a third of the
-            rebalance timeout. What they raise is raised to the reader.
+            rebalance timeout. Their exceptions are raised to the reader.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another; an address is
-            given where a topic belongs.
+            given instead of a topic.
     """
 
     def __init__(
@@ -152,18 +154,18 @@ class Consumer:
 
     @property
     def settings(self) -> ConsumerSettings:
-        """The settings in force."""
+        """The settings in effect."""
         return self._settings.settings
 
     async def start(self) -> None:
-        """Bind to the running loop and wait for the first metadata, of the cluster and the topics.
+        """Bind to the running loop, and wait for the first metadata of the cluster and the topics.
 
-        Topics that do not exist are not waited for. Harmless if started.
+        Topics that do not exist are not waited for. Harmless if already started.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
-            Closed: it was closed.
-            WrongLoop: it was started on another loop.
+            Closed: the consumer was closed.
+            WrongLoop: the consumer was started on another loop.
         """
         self._binding.bind()
         if self._closing is not None:
@@ -175,7 +177,7 @@ class Consumer:
         try:
             if self._owns_engine:
                 await self._engine.start()
-            # Closed meanwhile, the supervisor takes no start.
+            # If the consumer was closed meanwhile, the supervisor refuses to start.
             await self._supervisor.start()
             self._started = True
             if self._group is None:
@@ -191,17 +193,17 @@ class Consumer:
             raise
 
     async def close(self, timeout: float = CLOSE_WITHIN) -> None:
-        """End all reading, fetch sessions and connections. Harmless twice and concurrently.
+        """End reading, and close fetch sessions and connections. Harmless twice and concurrently.
 
-        `async for` loops end; other calls that wait raise `Closed`. In a group records that other
-        tasks work on are waited for, what is finished is committed, then the group is left; the
-        record that this task had last counts as finished, unless an exception is being handled.
-        With ``ack_mode="explicit"`` nothing is waited for: what is not acknowledged by now comes
-        again. Cancelling it does not stop it. In a forked child it does nothing.
+        `async for` loops end; other waiting calls raise `Closed`. In a group, records in work in
+        other tasks are waited for, finished records are committed, and the group is left. The last
+        record of the calling task counts as finished, unless an exception is being handled. With
+        ``ack_mode="explicit"`` nothing is waited for: unacknowledged records are delivered again.
+        Cancellation does not stop closing. No effect in a forked child.
 
         Args:
-            timeout: seconds that this may take, also if the coordinator is gone; a few more for
-                tasks and sockets to end.
+            timeout: seconds, even if the coordinator is unreachable; tasks and sockets may need a
+                few more to end.
         """
         limits.seconds(timeout)
         if self._binding.forked:
@@ -211,7 +213,7 @@ class Consumer:
             await asyncio.shield(self._closing)
             return
         self._closing = asyncio.get_running_loop().create_future()
-        # Also in a `finally`, on the way of an exception out of the work.
+        # Also set in a `finally` block through which an exception leaves.
         normal = sys.exc_info()[0] is None
         steps = self._shut_down(self._closing, timeout, normal, asyncio.current_task())
         await shielded(steps, name="close consumer")
@@ -223,7 +225,7 @@ class Consumer:
         normal: bool,
         by: asyncio.Task[Any] | None,
     ) -> None:
-        # Each part is closed though one before it failed.
+        # All parts are closed, even if closing one of them fails.
         async with AsyncExitStack() as stack:
             stack.callback(closing.set_result, None)
             if self._owns_engine:
@@ -235,7 +237,7 @@ class Consumer:
             if self._group is not None and self._started:
                 stack.push_async_callback(self._group.disconnect)
                 if self._failure is None:
-                    # on_revoked is called, which may commit.
+                    # on_revoked is called, and may commit.
                     self._leaving = True
                     stack.callback(setattr, self, "_leaving", False)
                     await self._group.close(timeout, normal=normal, by=by)
@@ -276,12 +278,12 @@ class Consumer:
         return self._reader.next()
 
     async def getone(self, *partitions: Partition) -> Record:
-        """The next record, of certain partitions if some are named.
+        """Return the next record, of these partitions if some are named.
 
         Raises:
             Closed: the consumer was closed.
             RuntimeError: another task is reading.
-            KafkaError: what went wrong with a partition; raised once, then the others go on.
+            KafkaError: a partition cannot be read; raised once, then the others are read.
         """
         self._check_readable()
         return await self._reader.one(self._assigned_of(partitions))
@@ -292,12 +294,12 @@ class Consumer:
         timeout: float = 0.0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[Record]]:
-        """What was fetched, by partition and in order; {} if there is nothing.
+        """Return buffered records by partition, in offset order; {} if there are none.
 
         Args:
-            partitions: only of these; of all if none is named.
+            partitions: the partitions to read; all by default.
             timeout: seconds to wait for the first record.
-            max_records: at most so many; default `max_poll_records`.
+            max_records: the maximum number of records; default `max_poll_records`.
 
         Raises:
             Closed: the consumer was closed.
@@ -312,13 +314,13 @@ class Consumer:
         return await self._reader.many(self._assigned_of(partitions), timeout, limit)
 
     def batches(self) -> BatchStream:
-        """Records in the portions they were fetched in, for `async for batch in`.
+        """Return an iterator over batches of records, for `async for batch in`.
 
-        A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`, and is
-        iterated for its records. It holds at most what one fetch brings of a partition
-        (`max_partition_fetch_bytes`, or one batch of the log if that is larger); the position moves
-        behind it when it is handed over. Where reading it stops at an error it counts up to there,
-        and the next batch is its rest, unless the same batch is read on.
+        A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`; iterate it
+        for its records. It contains at most what one fetch returns of a partition
+        (`max_partition_fetch_bytes`, or one batch of the log if that is larger). The position moves
+        behind a batch when it is delivered. If reading a batch stops at an error, the position is
+        there, and the next batch is the rest, unless the same batch is read further.
 
         Raises (each step): as `getone`.
         """
@@ -326,19 +328,19 @@ class Consumer:
         return BatchStream(self._reader)
 
     def streams(self, count: int) -> list[Stream]:
-        """So many streams, for a task each; every partition is in exactly one of them.
+        """Return `count` streams, for one task each; every partition is in exactly one of them.
 
-        Until all of them are closed the consumer itself cannot be read.
+        The consumer itself cannot be read until all streams are closed.
 
         Raises:
-            ConfigError: fewer than one; there are streams already.
+            ConfigError: `count` is out of range; there are streams already.
         """
         self._check_open()
         sources = self._sources.divide(count)
         close = self._pipeline.close_stream
         return [Stream(self._pipeline.reader(source), close, self._binding) for source in sources]
 
-    # -- what is read
+    # -- subscription
 
     def subscribe(
         self,
@@ -350,23 +352,23 @@ class Consumer:
         on_revoked: RebalanceHandler | None = None,
         on_lost: RebalanceHandler | None = None,
     ) -> None:
-        """Read all partitions of these topics, in place of those subscribed to before.
+        """Subscribe to all partitions of these topics; replaces an earlier subscription.
 
         Topics need not exist yet. New partitions, and new topics that match, are read from their
-        beginning when they come up (setting `new_partitions`).
+        beginning (setting `new_partitions`).
 
         Args:
             topics: names, one TopicFilter, or a compiled regular expression as `pattern`.
-            pattern: instead: a regular expression that has to match the whole name.
-            regex: instead: one in RE2's syntax, which the broker evaluates; for the consumer
-                protocol of groups (Java's SubscriptionPattern).
-            on_assigned, on_revoked, on_lost: handlers in place of those given before, see the
-                class; one that is left out stays.
+            pattern: instead: a regular expression that must match the whole name.
+            regex: instead: one in RE2's syntax, which the broker evaluates; for groups of the
+                consumer protocol (Java's SubscriptionPattern).
+            on_assigned, on_revoked, on_lost: handlers that replace earlier ones, see the class; one
+                that is left out is kept.
 
         Raises:
-            ConfigError: partitions are assigned; nothing or several kinds are subscribed to; an
-                address is given where a topic belongs.
-            InvalidTopic: a name that cannot be a topic's.
+            ConfigError: partitions are assigned; no topic, or names and patterns together; an
+                address is given instead of a topic.
+            InvalidTopic: a name is not valid for a topic.
         """
         self._check_declaring()
         if regex is not None and (
@@ -382,16 +384,16 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
-        """Read one more topic, or one more partition, beside what is read already.
+        """Read one more topic, or one more partition, in addition to what is read already.
 
-        With a group, the topic's partitions are shared by its members. A single partition is not:
-        this consumer reads it whatever the others do, no rebalance touches it, and its offsets are
-        committed with the others (of several consumers that read it, the last commit counts).
+        In a group, a topic's partitions are shared by the members. A single partition is not: this
+        consumer reads it whatever the others do, and no rebalance affects it. Its offsets are
+        committed with the others; if several consumers read the partition, the last commit counts.
 
         Raises:
-            ConfigError: a pattern is subscribed to, or partitions were given to assign().
-            InvalidTopic: a name that cannot be a topic's.
-            TypeError: what is no partition.
+            ConfigError: a pattern is subscribed to, or partitions were passed to assign().
+            InvalidTopic: the name is not valid for a topic.
+            TypeError: the partition is not valid.
         """
         self._check_declaring()
         if partition is None:
@@ -402,14 +404,14 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def unsubscribe(self) -> None:
-        """Read nothing any more."""
+        """End the subscription or assignment."""
         self._check_declaring()
         self._subscription.clear()
         if self._started:
             self._pipeline.discovery.follow()
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to: named, or found by a pattern."""
+        """Return the subscribed topics: those named, or those found by a pattern."""
         if self._subscription.mode is Mode.TOPICS:
             return self._subscription.names
         if self._subscription.topics_wanted:
@@ -417,11 +419,11 @@ class Consumer:
         return frozenset()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read exactly these partitions; positions of those read before are kept.
+        """Read exactly these partitions; those that were read before keep their positions.
 
         Raises:
             ConfigError: topics are subscribed to.
-            TypeError: what is no partition.
+            TypeError: a value is no partition.
         """
         self._check_declaring()
         self._subscription.assign([checked_partition(tp) for tp in partitions])
@@ -429,31 +431,31 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read now."""
+        """Return the partitions that are read now."""
         return self._positions.partitions
 
     def pause(self, *partitions: Partition) -> None:
-        """Hand over nothing of these until `resume`; what was fetched is kept."""
+        """Stop delivering these partitions until `resume`; fetched records are kept."""
         for state in self._states(partitions):
             self._pipeline.pause(state)
 
     def resume(self, *partitions: Partition) -> None:
-        """Hand over what comes of these again."""
+        """Deliver these partitions again."""
         for state in self._states(partitions):
             self._pipeline.resume(state)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         return frozenset(state.tp for state in list(self._positions) if state.paused)
 
     # -- positions
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on with this offset.
+        """Set the position of a partition.
 
         Raises:
-            ConfigError: the partition is not assigned; a negative offset.
-            TypeError: the offset is no number.
+            ConfigError: the partition is not assigned; the offset is negative.
+            TypeError: the offset is no int.
         """
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise TypeError(
@@ -465,11 +467,11 @@ class Consumer:
         self._pipeline.seek(state, offset)
 
     async def seek_to_beginning(self, *partitions: Partition, timeout: float | None = None) -> None:
-        """Go to the first record of these partitions, of all if none is named.
+        """Set the positions of these partitions, of all by default, to the first record.
 
         Args:
-            timeout: seconds for finding it; default `default_api_timeout_ms`. When it is over, or
-                the call is cancelled, the partitions still go there as soon as they can.
+            timeout: seconds to find it; default `default_api_timeout_ms`. After that, or after a
+                cancellation, the positions are still set as soon as possible.
 
         Raises:
             RequestTimeout, UnknownTopicOrPartition: as `position`.
@@ -478,22 +480,22 @@ class Consumer:
         await self._seek_to(Start.EARLIEST, partitions, timeout)
 
     async def seek_to_end(self, *partitions: Partition, timeout: float | None = None) -> None:
-        """Go behind the last record; with read_committed, behind the last that is decided.
+        """Set the positions to the log end offset; with read_committed, to the last stable offset.
 
         Args, Raises: as `seek_to_beginning`.
         """
         await self._seek_to(Start.LATEST, partitions, timeout)
 
     async def position(self, partition: Partition, *, timeout: float | None = None) -> int:
-        """Offset of the next record to hand over; waits until it is known.
+        """Return the offset of the next record to deliver; wait until it is known.
 
         Args:
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
-            RequestTimeout: not in time; the cause says what was in the way.
-            UnknownTopicOrPartition: the partition did not come to exist in time.
-            NoOffsetForPartition: there is none, and auto_offset_reset is "none".
+            RequestTimeout: not in time; the cause says why.
+            UnknownTopicOrPartition: the partition did not exist in time.
+            NoOffsetForPartition: there is no committed offset, and auto_offset_reset is "none".
             ConfigError: the partition is not assigned.
         """
         limits.optional_seconds(timeout)
@@ -501,7 +503,7 @@ class Consumer:
         await self._pipeline.await_positions([state], timeout)
         return state.position
 
-    # -- what a group stores
+    # -- committed offsets
 
     async def commit(
         self,
@@ -509,20 +511,20 @@ class Consumer:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Store with the group where to go on, and wait until it is done.
+        """Commit offsets, and wait for the result.
 
         Args:
-            offsets: of the next record to read, per partition. By default behind every record that
-                was handed over, the one being worked on included; with ``ack_mode="explicit"`` up
-                to the first that is not acknowledged.
+            offsets: of the next record to consume, per partition. By default behind all delivered
+                records, including the one being processed; with ``ack_mode="explicit"``, of the
+                first unacknowledged record.
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
-            CommitFailed: some were refused; `errors` says why, `lost` which partitions are another
-                member's now. A partition that the cluster has not had for 5 s is refused, where
-                Java asks until its time is over; so are offsets of a topic that was deleted and
-                created again meanwhile (`UnknownTopicId`).
-            RequestTimeout: not in time; it may have worked.
+            CommitFailed: some offsets were refused; `errors` says why, `lost` which partitions
+                another member owns now. Refused are also a partition that the cluster has lacked
+                for 5 s, where Java retries until its timeout, and offsets of a topic that was
+                deleted and created again (`UnknownTopicId`).
+            RequestTimeout: not in time; the commit may have succeeded.
             ConfigError: there is no `group_id`.
         """
         limits.optional_seconds(timeout)
@@ -531,10 +533,10 @@ class Consumer:
     def commit_nowait(
         self, offsets: Mapping[P, int | OffsetAndMetadata] | None = None
     ) -> asyncio.Future[None]:
-        """The same, begun and not waited for.
+        """Commit offsets in the background.
 
-        A failure is logged, and raised where the result is awaited. Commits go out in the order in
-        which they were begun.
+        A failure is logged, and raised when the result is awaited. Commits are sent in the order of
+        the calls.
 
         Raises:
             ConfigError: there is no `group_id`.
@@ -542,28 +544,28 @@ class Consumer:
         return self._in_group("commit_nowait()").begin_commit(offsets)
 
     def ack(self, item: Record | RecordBatch[Record]) -> None:
-        """This record is finished, or this batch; in any order. Needs ``ack_mode="explicit"``.
+        """Acknowledge a record or a batch, in any order. Needs ``ack_mode="explicit"``.
 
-        Records that were read by `batches()` are finished with their batch: `ack(batch)`; given one
-        by one they have no effect, which is logged once. A batch whose reading stopped at an error
-        is finished up to there. A record that did not deserialize is acknowledged by its error's
-        `record`.
+        Records of `batches()` are acknowledged with their batch, `ack(batch)`; a single record of a
+        batch has no effect, which is logged once. A batch whose reading stopped at an error is
+        acknowledged up to there. For a record that did not deserialize, pass the `record` of its
+        error.
 
-        What is committed is the offset of the first record of a partition that is not finished.
-        Harmless twice, for a partition that is another member's by now, and for a topic that was
-        deleted: if another one has its name, no record of that is finished by this.
+        The committed offset of a partition is that of its first unacknowledged record. There is no
+        effect on a record acknowledged before, on a partition that another member owns, and on a
+        deleted topic, even if another topic has taken its name.
 
         Raises:
-            ConfigError: there is no `group_id`, or records are finished without it.
+            ConfigError: there is no `group_id`, or `ack_mode` is "implicit".
         """
         self._in_group("ack()").ack(item)
 
     async def committed(self, partition: Partition, *, timeout: float | None = None) -> int | None:
-        """Where the group goes on in a partition; None if nothing is stored.
+        """Return the group's committed offset of a partition; None if there is none.
 
         Raises:
-            RequestTimeout: not in time; the cause says what was in the way.
-            BrokerError: refused, GroupAuthorization for one.
+            RequestTimeout: not in time; the cause says why.
+            BrokerError: refused, for example GroupAuthorization.
             ConfigError: there is no `group_id`.
         """
         limits.optional_seconds(timeout)
@@ -573,9 +575,9 @@ class Consumer:
         return None if stored is None else stored.offset
 
     async def seek_to_committed(self, *partitions: Partition, timeout: float | None = None) -> None:
-        """Go to what the group has stored for these partitions, for all if none is named.
+        """Set the positions of these partitions, of all by default, to the committed offsets.
 
-        Where it has nothing, `auto_offset_reset` says where to go.
+        Where there is none, `auto_offset_reset` applies.
 
         Args:
             timeout: seconds, as `seek_to_beginning`.
@@ -588,40 +590,42 @@ class Consumer:
         await self._seek_to(Start.COMMITTED, partitions, timeout)
 
     def group_metadata(self) -> GroupMetadata:
-        """Who commits for the group now: for offsets in a producer's transaction.
+        """Return the identity of the group member, to commit offsets in a producer's transaction.
 
         Raises:
             ConfigError: there is no `group_id`.
         """
         return self._group_of("group_metadata()").metadata
 
-    # -- how far it is
+    # -- progress
 
     def lag(self, partition: Partition) -> int | None:
-        """Records between the position and the end that this consumer sees, as of the last
-        response of a broker; None before there is one."""
+        """Return the number of records between the position and the end visible to this consumer.
+
+        As of the latest fetch response; None before the first one.
+        """
         (state,) = self._positions.named([partition])
         return state.lag(committed_only=self._settings.committed_only)
 
     def highwater(self, partition: Partition) -> int | None:
-        """End of what is replicated, as of the last response; None before there is one."""
+        """Return the high watermark as of the latest fetch response; None before the first one."""
         (state,) = self._positions.named([partition])
         return state.high_watermark if state.high_watermark >= 0 else None
 
     def last_stable_offset(self, partition: Partition) -> int | None:
-        """End of what is decided by transactions, as of the last response; None before."""
+        """Return the last stable offset as of the latest fetch response; None before the first."""
         (state,) = self._positions.named([partition])
         return state.last_stable_offset if state.last_stable_offset >= 0 else None
 
     def last_poll_timestamp(self, partition: Partition) -> int | None:
-        """When a broker last answered about it, in ms since 1970; None if none did yet."""
+        """Return the time of the latest fetch response in ms since 1970; None before the first."""
         (state,) = self._positions.named([partition])
         return state.fetched_at_ms
 
-    # -- what the cluster has
+    # -- cluster
 
     async def topics(self, *, timeout: float | None = None) -> frozenset[str]:
-        """Names of all topics that this client may see.
+        """Return the names of all topics that this client may see.
 
         Raises:
             RequestTimeout: no answer in time; the cause says why.
@@ -631,13 +635,13 @@ class Consumer:
         return await self._queries.topics(timeout)
 
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
-        """The partitions of a topic, which need not be subscribed to, as far as it is known.
+        """Return the known partitions of a topic, which need not be subscribed to.
 
-        None if it is not known: then the cluster is asked for it, and a later call may know
-        (`await cluster.refresh(topic)` waits for the answer).
+        None if the topic is unknown: it is then requested from the cluster, and a later call may
+        know it (`await cluster.refresh(topic)` waits for the answer).
 
         Raises:
-            InvalidTopic: a name that cannot be a topic's.
+            InvalidTopic: the name is not valid for a topic.
         """
         self._check_open()
         return self._queries.partitions(topic)
@@ -645,13 +649,13 @@ class Consumer:
     async def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Offset of the first record of each.
+        """Return the offset of the first record of each partition.
 
         Raises:
-            RequestTimeout: not in time; the cause says what was in the way.
-            UnknownTopicOrPartition: a topic did not come to exist in time; at once if it exists,
-                and does not have the partition.
-            KafkaError: of the first partition that has an error.
+            RequestTimeout: not in time; the cause says why.
+            UnknownTopicOrPartition: a topic did not exist in time; raised at once if the topic
+                exists without the partition.
+            KafkaError: the error of the first partition that has one.
         """
         limits.optional_seconds(timeout)
         self._check_open()
@@ -660,7 +664,7 @@ class Consumer:
     async def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Offset behind the last record of each; with read_committed, the last that is decided.
+        """Return the log end offset of each partition; with read_committed, the last stable offset.
 
         Raises: as `beginning_offsets`.
         """
@@ -671,19 +675,19 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[P, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time, for each partition; None where all are older.
+        """Return the first record at or after a time for each partition; None if all are older.
 
         Args:
             timestamps: milliseconds since 1970.
 
-        Raises: as `beginning_offsets`; ConfigError for what is no time.
+        Raises: as `beginning_offsets`; ConfigError if a time is out of range.
         """
         limits.optional_seconds(timeout)
         self._check_open()
         return await self._queries.times(timestamps, timeout)
 
     def health(self) -> ConsumerHealth:
-        """What is believed of the partitions and brokers right now."""
+        """Return the present state of partitions, brokers and group membership."""
         works = self._started and self._closing is None and self._failure is None
         group = None
         if self._group is not None and self._started:
@@ -717,7 +721,7 @@ class Consumer:
             raise copy_error(self._failure)
 
     def _check_declaring(self) -> None:
-        """As `_check_open`, but harmless before the start: it is then that this takes effect."""
+        """Check as `_check_open`, but allow calls before the start, which take effect then."""
         self._binding.check_bound()
         if self._started:
             self._check_open()
@@ -738,7 +742,7 @@ class Consumer:
 
     def _on_internal_failure(self, error: BaseException) -> None:
         if isinstance(error, Closed):
-            failure = error  # the cluster has ended under it
+            failure = error  # the cluster has ended
         else:
             failure = Closed(f"the consumer failed: {error!r}")
             failure.__cause__ = error

@@ -42,19 +42,19 @@ logger = logging.getLogger("aiokq.consumer")
 P = TypeVar("P", bound=tuple[str, int])
 
 SHARE = 1 / 3
-"""Of the time that closing may take, for records in work, and again for the commit."""
+"""The part of the close timeout for records in work, and again for the commit."""
 
 
 class ConsumerCoordinator:
-    """The group's part of one consumer.
+    """Membership, commits and acknowledgements of one consumer.
 
     Args:
         supervisor: of the consumer.
 
     Attributes:
         stored: the offsets of the group.
-        acks: records in work, with ``ack_mode="explicit"``; else None.
-        handlers: the user's, around rebalances.
+        acks: the unacknowledged records with ``ack_mode="explicit"``; else None.
+        handlers: the rebalance handlers of the user.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class ConsumerCoordinator:
             owned=lambda: frozenset() if self._member is None else self._member.driver.owned,
         )
 
-    # -- life
+    # -- lifecycle
 
     def start(self, pipeline: FetchPipeline) -> None:
-        """Begin; the pipeline then asks for records what this says."""
+        """Start the membership, which assigns partitions to `pipeline`."""
         self._pipeline = pipeline
         self._engine.watch_stalls()
         self._commits = Commits(
@@ -127,25 +127,26 @@ class ConsumerCoordinator:
 
     @property
     def member(self) -> Member:
-        """In the group; there is one from the start on."""
+        """The membership; exists after `start`."""
         assert self._member is not None
         return self._member
 
     @property
     def commits(self) -> Commits:
-        """What is committed; from the start on."""
+        """The commits; exist after `start`."""
         assert self._commits is not None
         return self._commits
 
     async def close(self, timeout: float, *, normal: bool, by: asyncio.Task[Any] | None) -> None:
-        """Finish, commit, leave: each bounded, so that all of it takes no longer than `timeout`.
+        """Wait for records in work, commit, and leave the group, within `timeout` in all.
 
-        Reading has ended already.
+        Reading must have ended.
 
         Args:
             timeout: seconds.
-            normal: no exception ended the work: what was handed over last counts as finished.
-            by: the task that closes; it does not finish anything meanwhile.
+            normal: the work was not ended by an exception: the last delivered records count as
+                finished.
+            by: the task that closes, whose records are not waited for.
         """
         pipeline = self._pipeline
         if pipeline is None:
@@ -164,11 +165,11 @@ class ConsumerCoordinator:
             left = max(0.0, deadline - self._engine.now())
             await self._bounded("leaving the group", self.member.left(deadline), left)
         except Closed as error:
-            # The cluster, or this consumer, has ended: nobody is left to say goodbye by.
+            # The cluster or this consumer has ended, so that nothing can be sent any more.
             logger.debug("group not left: group=%s error=%s", self._group_id, error)
 
     async def disconnect(self) -> None:
-        """Follow nothing any more, and close the connection to the coordinator."""
+        """Stop watching topics, and close the connection to the coordinator."""
         if self._member is not None:
             self._member.forget()
             await self._member.driver.close()
@@ -181,7 +182,7 @@ class ConsumerCoordinator:
             if normal and (reader is None or reader is by or _ended_well(reader)):
                 source.finish()
         if self.acks is not None:
-            return  # what is not acknowledged by the end comes again: nobody knows if it ever is
+            return  # unacknowledged records are delivered again; they may never be acknowledged
         while any(self.commits.in_work(state, by) for state in pipeline.positions):
             await pipeline.work_changes()
 
@@ -200,13 +201,13 @@ class ConsumerCoordinator:
                 seconds,
             )
 
-    # -- what users ask for
+    # -- calls of the user
 
     def asked(self) -> None:
-        """Somebody begins to read.
+        """Note that the consumer is read from.
 
         Raises:
-            KafkaError: what membership ended with.
+            KafkaError: the membership ended with this error.
         """
         if self._member is not None:
             self._member.asked()
@@ -237,24 +238,24 @@ class ConsumerCoordinator:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has for these."""
+        """Return the group's committed offsets of these partitions."""
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         return await self.stored.committed(partitions, timeout=seconds)
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who commits now."""
+        """The member that commits."""
         if self._member is None or not self._subscribed:
             return GroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
         return self._member.metadata
 
     def health(self) -> GroupHealth:
-        """What is believed of the membership right now."""
+        """Return the state of the membership."""
         driver = self.member.driver
         metadata = self.metadata
         beat = driver.heartbeat_at
         ago = None if beat is None else self._engine.now() - beat
-        # Joins and syncs wait for the whole group, without heartbeats.
+        # No heartbeats are sent while a join or sync waits for the rest of the group.
         waits = driver.state in (MemberState.JOINING, MemberState.SYNCING)
         silent = ago is not None and not waits and ago > self._settings.session_timeout_ms / 1000
         error = self.commits.error
@@ -275,13 +276,13 @@ class ConsumerCoordinator:
 
     @property
     def _subscribed(self) -> bool:
-        """Whether it is a member, or wants to be; what is assigned by hand needs none."""
+        """Whether this is, or wants to be, a member; manual assignment needs no membership."""
         return bool(self._subscription.topics_wanted) or (
             self._member is not None and self._member.driver.state is not MemberState.OUT
         )
 
     def _committer(self) -> GroupMetadata | None:
-        """Who commits; None if that is a member which the group does not know, as it is."""
+        """Return the member that commits; None while the group does not know it."""
         metadata = self.metadata
         if self._subscribed and not (self._member is not None and self._member.inside):
             return None
@@ -293,7 +294,7 @@ class ConsumerCoordinator:
         return self.commits.handed_over() if offsets is None else checked_offsets(offsets)
 
     def _topic_id(self, tp: TopicPartition) -> UUID:
-        """Of the topic that the partition is read from; of the present one if it is not read."""
+        """Return the id of the topic that is read, or of the present topic if none is read."""
         state = None if self._pipeline is None else self._pipeline.positions.get(tp)
         if state is not None and state.topic_id != ZERO_ID:
             return state.topic_id
@@ -320,5 +321,8 @@ class ConsumerCoordinator:
 
 
 def _ended_well(task: asyncio.Task[Any]) -> bool:
-    """Whether a task ended without an error; looking must not hide that nobody took the error."""
+    """Whether a task ended without an error.
+
+    `Task.exception()` would mark the error as retrieved, so that asyncio would not report it.
+    """
     return task.done() and not task.cancelled() and getattr(task, "_exception", None) is None

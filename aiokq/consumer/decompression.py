@@ -1,7 +1,7 @@
-"""Owns the decompression of batches too large for the loop, in the executor, before they are read.
+"""Decompression of large batches in the executor, before they are read.
 
-What it leaves alone the Cursor opens when its turn comes. An inflated batch is the same batch
-without compression, with a checksum of its own.
+Other batches are decompressed by the Cursor on the event loop. A decompressed batch is the same
+batch with codec "none" and a new checksum.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from aiokq.records.record import DEFAULT_LIMIT
 __all__ = ["MOST_BYTES", "decompress_batches", "needs_decompression"]
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Once so much has come out of a response, the rest of it waits for its turn: a row of batches that
-become a thousand times larger must not be opened all at once."""
+"""Decompressed bytes of a response after which its remaining batches stay compressed.
+
+Several batches that each grow a thousandfold must not be decompressed at once.
+"""
 
 _LENGTH: Final = struct.Struct(">i").unpack_from
 _MAGIC: Final = 16
@@ -36,9 +38,9 @@ _ATTRIBUTES: Final = 22
 
 
 def needs_decompression(data: memoryview) -> bool:
-    """Whether some batch would hold up the loop for long.
+    """Whether decompressing some batch would block the event loop for long.
 
-    The first batch speaks for the others' codec: producers rarely mix them.
+    The codec of the first batch stands for all: producers rarely mix codecs.
     """
     if len(data) < GZIP_THRESHOLD or data[_MAGIC] != 2:
         return False
@@ -58,13 +60,14 @@ def needs_decompression(data: memoryview) -> bool:
 
 
 def decompress_batches(data: memoryview, most_bytes: int, *, check_crcs: bool) -> memoryview:
-    """The batches, as many as can be, without compression; the rest as it came.
+    """Return `data` with its batches decompressed, as far as possible.
 
     Context: any thread.
 
     Args:
-        most_bytes: once there are so many, the rest stays as it came.
-        check_crcs: a batch whose checksum is wrong is left for the reader to find.
+        most_bytes: output bytes after which the remaining batches stay compressed.
+        check_crcs: leave a batch with a wrong checksum unchanged, so that the reader finds the
+            error.
     """
     out = bytearray()
     position = 0
@@ -81,7 +84,7 @@ def decompress_batches(data: memoryview, most_bytes: int, *, check_crcs: bool) -
             try:
                 section = decompress(header.codec, batch[HEADER_SIZE:], DEFAULT_LIMIT)
             except KafkaError:
-                out += batch  # the reader meets it at its place
+                out += batch  # the reader raises the error
                 continue
             plain = header._replace(
                 attributes=header.attributes & ~CODEC_MASK,
@@ -93,6 +96,6 @@ def decompress_batches(data: memoryview, most_bytes: int, *, check_crcs: bool) -
             crc = computed_crc(memoryview(out)[start:], plain, crc32c)
             out[start : start + HEADER_SIZE] = pack_header(plain._replace(crc=crc))
     except KafkaError:
-        pass  # headers that make no sense: the reader meets them at their place
+        pass  # nonsensical header: the reader raises the error
     out += data[position:]
     return memoryview(bytes(out))

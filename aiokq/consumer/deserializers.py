@@ -1,4 +1,4 @@
-"""Owns how bytes become a user's object, and the record that then stands for the native one."""
+"""Deserializers: conversion of keys and values, and the record that contains the results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-"""Record headers: names with values, in order; a name may come twice."""
+"""Record headers: names with values, in order; a name may occur several times."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,16 +40,16 @@ V = TypeVar("V")
 
 @runtime_checkable
 class Deserializer(Protocol):
-    """A deserializer that wants to know the topic and the headers, as Kafka's interface does."""
+    """A deserializer that also receives the topic and the headers, as in Kafka's interface."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> object:
-        """The object that `data` stands for. What it raises reaches whoever reads."""
+        """Return the object for `data`. Exceptions are raised to the reader."""
         ...
 
 
 @dataclass(slots=True)
 class DeserializedRecord(Generic[K, V]):
-    """A record whose key or value a deserializer has made; else as `Record`."""
+    """A record with a deserialized key or value; its other fields are those of `Record`."""
 
     topic: str
     partition: int
@@ -67,18 +67,18 @@ _GOES_ON: Final = "; reading goes on without it"
 _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
 
 Deserialize: TypeAlias = Callable[["Record"], DeserializedRecord[Any, Any]]
-"""What makes the record that a user gets."""
+"""Makes the record that the user gets."""
 
 MakeDeserializer: TypeAlias = Callable[[Callable[["Record"], None]], Deserialize]
-"""Makes one; it calls what it was given before it raises."""
+"""Makes a deserializer, which calls the given function with a record before it raises for it."""
 
 
 def record_deserializer(settings: ConsumerValues) -> MakeDeserializer | None:
-    """What is made of each record; None if there are no deserializers: it stays as it is.
+    """Return what deserializes records by these settings; None without a deserializer.
 
-    A null stays None without asking the deserializer. What a deserializer raises gets a note, and
-    the record as it was received as its attribute `record`. That holds for any exception: the call
-    is synchronous, so no cancellation of a task arrives in it.
+    A null stays None without a call of the deserializer. An exception of a deserializer gets a
+    note, and the record as received as its attribute `record`. That holds for all exceptions: the
+    call is synchronous, so it cannot raise the cancellation of a task.
     """
     key = _with_context(settings.key_deserializer)
     value = _with_context(settings.value_deserializer)
@@ -100,9 +100,9 @@ def _record_deserializer(
                 new_key = key(topic, headers, record.key)
             if value is not None and record.value is not None:
                 new_value = value(topic, headers, record.value)
-        except BaseException as error:  # noqa: BLE001  it is raised on
+        except BaseException as error:  # noqa: BLE001  raised again
             failed(record)
-            raise _described(error, record)  # noqa: B904  it has its cause
+            raise _described(error, record)  # noqa: B904  it has its own cause
         return DeserializedRecord(
             topic,
             record.partition,
@@ -119,12 +119,13 @@ def _record_deserializer(
 
 
 def _described(error: BaseException, record: Record) -> BaseException:
-    """What is raised for a record, with that and a note.
+    """Return the exception to raise for a record, with a note and the record as received.
 
-    Its caller keeps it in no variable: the traceback holds that frame, which is a cycle.
+    The caller must not keep it in a variable: its traceback refers to the caller's frame, and that
+    would be a cycle.
     """
     raised = passable(error, "a deserializer")
-    # A deserializer may raise one exception object again and again: it has the newest note only.
+    # A deserializer may raise the same exception object again: only the newest note is kept.
     notes = [note for note in getattr(raised, "__notes__", ()) if not note.endswith(_GOES_ON)]
     place = f"{record.topic}-{record.partition}"
     notes.append(f"deserializing the record at offset {record.offset} of {place}{_GOES_ON}")

@@ -1,4 +1,4 @@
-"""Owns the one table of what each error code of a Fetch, for a partition, leads to."""
+"""The table of actions for the error codes of a partition in a Fetch response."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["FETCH_ACTIONS", "FetchAction", "fetch_action"]
 
 
 class FetchAction(Enum):
-    """What becomes of a partition that could not be fetched."""
+    """The reaction to a fetch error of a partition."""
 
     RETRY = "pause, ask the same broker again: it needs time"
     REFRESH = "pause, ask for metadata: another broker leads, or the topic is another one"
@@ -74,17 +74,18 @@ FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = MappingProxyType(
         UnknownServer.code: FetchAction.RETRY,
     }
 )
-"""Error code to action.
+"""Error codes and their actions.
 
 Source: Kafka's FetchCollector.handleInitializeErrors.
 """
 
 
 def fetch_action(code: int) -> FetchAction:
-    """What to do. A code that is not in the table is raised if waiting does not mend it, as
-    INVALID_REQUEST; else, and for one that nobody knows yet: pause, and ask for metadata.
+    """Return the action for an error code.
 
-    So nothing is asked in a hot loop, nothing stops for good, and no reader waits in silence.
+    A code that is not in the table is raised if it is not retriable, such as INVALID_REQUEST.
+    Otherwise, and for unknown codes, the partition pauses and metadata is refreshed. So there is no
+    hot loop, fetching never stops for good, and the reader learns of a lasting error.
     """
     action = FETCH_ACTIONS.get(code)
     if action is not None:

@@ -44,21 +44,21 @@ _STALLS: Final = EventKey("loop", None)
 
 
 class FetchPipeline:
-    """The parts of one consumer.
+    """The parts of one consumer that read partitions.
 
     Args:
-        supervisor: of the consumer: everything that runs is its child.
-        binding: of the consumer, to its loop.
-        stored: what the group has committed; None without a group.
-        acks: told what is handed over, where user code acknowledges it.
+        supervisor: of the consumer: the parent of all tasks.
+        binding: of the consumer to its loop.
+        stored: the committed offsets of the group; None without a group.
+        acks: is notified of delivered records; None if records are not acknowledged.
 
     Attributes:
         positions: of all assigned partitions.
-        sources: where their records leave.
-        committed_at: called when it is found out what the group has committed.
-        replaced: called before all that is known of a partition is forgotten, as another topic has
+        sources: the record sources that deliver the records.
+        committed_at: called with a partition and the committed offset that was found for it.
+        replaced: called before the state of a partition is discarded because another topic has
             taken its name.
-        starved: called when a reader waits and there is nothing for it.
+        starved: called when a reader waits and nothing is buffered.
     """
 
     def __init__(
@@ -111,15 +111,16 @@ class FetchPipeline:
 
     @property
     def discovery(self) -> PartitionDiscovery:
-        """Who keeps the assignment; there is one from the start on."""
+        """Keeps the assignment; exists after `start`."""
         assert self._discovery is not None
         return self._discovery
 
     def start(self, topics: Callable[[frozenset[str] | None], None] | None = None) -> None:
-        """Begin to follow the cluster.
+        """Start to follow the cluster.
 
         Args:
-            topics: told what is subscribed to; the group then decides what is read.
+            topics: called with the subscribed topics; the group then decides which partitions are
+                read.
         """
         self._discovery = PartitionDiscovery(
             self._settings,
@@ -144,7 +145,7 @@ class FetchPipeline:
         ]
 
     async def close(self) -> None:
-        """No more records; sessions and connections are closed."""
+        """Stop reading, and close fetch sessions and connections."""
         self.sources.close()
         for forget in self._forget_gauges:
             forget()
@@ -157,7 +158,7 @@ class FetchPipeline:
         await self.fetcher.close()
 
     def fail(self, failure: Closed) -> None:
-        """A bug ended a task of the consumer: whoever waits is told, and nothing is begun anew."""
+        """Stop reading and raise `failure` to all waiters, after a bug ended a task."""
         if self._discovery is not None:
             self._discovery.close()
         self.fetcher.stop()
@@ -166,21 +167,21 @@ class FetchPipeline:
             state.refused(failure)
 
     def closed_error(self) -> Closed:
-        """What is raised to who uses the consumer after its end."""
+        """Return the error to raise when the consumer is used after its end."""
         if self._engine.ending:
             return Closed("the Cluster of this consumer is closed: make a new one of both")
         return Closed("this consumer is closed: make a new one")
 
     def reader(self, source: RecordSource) -> Reader:
-        """What reads from an source."""
+        """Return a reader of `source`."""
         return Reader(
             source, self.buffers, self._deserializer, self._acks, self._binding.check_bound
         )
 
-    # -- what a user does to a partition
+    # -- requests of the user
 
     def seek(self, state: PartitionState, offset: int) -> None:
-        """Go on there."""
+        """Set the position of a partition."""
         self._drop(state)
         self._forget_work(state)
         state.source.forget_errors(state.tp)
@@ -188,27 +189,27 @@ class FetchPipeline:
         self.fetcher.update(state)
 
     def reset(self, state: PartitionState, start: Start) -> None:
-        """Look the position up anew."""
+        """Look up the position of a partition again."""
         state.source.forget_errors(state.tp)
         self._resolver.reset(state, start)
         self._forget_work(state)
 
     def pause(self, state: PartitionState) -> None:
-        """Hand over nothing; what was fetched leaves the memory that it shares with others."""
+        """Deliver nothing more; copy buffered chunks out of memory shared with other partitions."""
         if state.paused:
             return
         state.paused = True
         state.source.interrupt(state)
         for chunk in state.chunks:
             if chunk.frame.own:
-                continue  # paused before
+                continue  # copied by an earlier pause
             self._count(chunk.received)
             if self.buffers.detach(chunk):
                 self.fetcher.opened()
         self.fetcher.update(state)
 
     def resume(self, state: PartitionState) -> None:
-        """Hand over again."""
+        """Deliver records again."""
         if state.paused:
             state.paused = False
             state.source.arrived(state)
@@ -218,7 +219,7 @@ class FetchPipeline:
         """End a stream.
 
         Args:
-            failed: its record in work was not finished; what is committed must not cover it.
+            failed: its record in work was not finished, and must not be committed.
         """
         if failed and self._stored is not None:
             for state in list(source.states.values()):
@@ -226,24 +227,24 @@ class FetchPipeline:
                     self.seek(state, source.finished(state))
         self.sources.close_one(source)
 
-    # -- what a group does to a partition
+    # -- requests of the group
 
     def withhold(self, state: PartitionState) -> None:
-        """Hand over nothing, at once; what is being worked on is not finished by this."""
+        """Stop delivering at once; this does not finish records in work."""
         if not state.withheld:
             state.withheld = True
             state.source.interrupt(state)
             self.fetcher.update(state)
 
     def release(self, state: PartitionState) -> None:
-        """Hand over what comes from now on."""
+        """Deliver records from now on."""
         if state.withheld:
             state.withheld = False
             state.source.arrived(state)
             self.fetcher.update(state)
 
     def let_go(self, state: PartitionState) -> None:
-        """The group took the partition away; who assigned it by hand goes on from the commit."""
+        """Give up a revoked partition; one that was also assigned manually is read on."""
         if state.tp in self._subscription.partitions:
             self.reset(state, Start.COMMITTED)
             self.release(state)
@@ -251,24 +252,24 @@ class FetchPipeline:
             self.discovery.leave(state.tp)
 
     async def work_changes(self) -> None:
-        """Until something that was handed over is finished."""
+        """Wait until a delivered record is finished."""
         self._work.clear()
         await self._work.wait()
 
     def work_changed(self) -> None:
-        """Something that was handed over is finished."""
+        """Wake `work_changes`: a delivered record is finished."""
         self._work.set()
 
     async def await_positions(
         self, states: Iterable[PartitionState], timeout: float | None
     ) -> None:
-        """Until all have a position.
+        """Wait until all partitions have a position.
 
         Args:
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
-            KafkaError: why one has none.
+            KafkaError: why a partition has no position.
         """
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         waiting: PartitionState
@@ -283,14 +284,14 @@ class FetchPipeline:
                     raise self.closed_error()
                 raise ConfigError(f"{waiting.tp} is not assigned to this consumer any more")
 
-    # -- what is told of them
+    # -- state
 
     def health(self, *, works: bool, group: GroupHealth | None) -> ConsumerHealth:
-        """What is believed of the partitions and brokers right now. Context: any thread.
+        """Return the present state of partitions and brokers. Context: any thread.
 
         Args:
             works: the consumer is open, and none of its tasks has failed.
-            group: what is believed of the membership.
+            group: the state of the membership.
         """
         now = self._engine.environment.clock.timestamp_ms()
         committed_only = self._settings.committed_only
@@ -330,12 +331,12 @@ class FetchPipeline:
         }
 
     def _in_hand(self) -> int:
-        """Records handed over of chunks that are not through yet; the others are counted."""
-        # `chunks` is a deque that the loop may empty meanwhile: this runs in the exporter's thread.
+        """Return the number of delivered records of unfinished chunks, which no counter has yet."""
+        # This runs in the exporter's thread, and the loop may change the deque `chunks` meanwhile.
         firsts = [list(state.chunks)[:1] for state in list(self.positions)]
         return sum(chunk.received for first in firsts for chunk in first)
 
-    # -- what happens to partitions
+    # -- changes of the assignment
 
     def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
         start = self._in_group(start)
@@ -354,7 +355,7 @@ class FetchPipeline:
         self.positions.remove(state.tp)
 
     def _in_group(self, start: Start) -> Start:
-        """Where to start if the group has committed nothing: a group's offsets come first."""
+        """Return where to start in a group: at the committed offset, else as `start` says."""
         if self._stored is None:
             return start
         return Start.COMMITTED if start is Start.POLICY else Start.COMMITTED_NEW
@@ -386,7 +387,7 @@ class FetchPipeline:
     # -- inside
 
     async def _end_with_cluster(self) -> None:
-        """Raises what a cluster ends with while this still reads: nothing would come any more."""
+        """Raise the error that the cluster ended with, since nothing more can be fetched."""
         await self._engine.changes.wait_for(lambda key, event: False)
 
     def _make_source(self) -> RecordSource:

@@ -1,6 +1,6 @@
-"""Owns a fetch session with one broker: what it was told, and what it has to be told next.
+"""FetchSession: the client's side of a fetch session with one broker.
 
-Sans-IO: the fetcher says what it wants, asks for a plan, and reports how the request went.
+Sans-IO: the fetcher says what it wants, asks for a plan, and reports the outcome of the request.
 
 Source: KIP-227, Kafka's FetchSessionHandler.
 """
@@ -27,7 +27,7 @@ SESSION_ID_NOT_FOUND: Final = 70
 
 
 class Ask(NamedTuple):
-    """What is asked of one partition, and for whom."""
+    """The fetch of one partition, and the state for which it is made."""
 
     offset: int
     leader_epoch: int
@@ -38,12 +38,12 @@ class Ask(NamedTuple):
     state: PartitionState
 
     def same(self, other: Ask) -> bool:
-        """Whether a broker need not be told of the difference."""
+        """Whether the two are the same for a broker."""
         return self[:5] == other[:5]
 
 
 class Plan(NamedTuple):
-    """One request: which session, what is new or changed, and what to forget."""
+    """One request: its session, the new and changed partitions, and those to forget."""
 
     session_id: int
     epoch: int
@@ -53,11 +53,12 @@ class Plan(NamedTuple):
 
 
 class FetchSession:
-    """The client's end of a session.
+    """The client's side of a session.
 
     Attributes:
-        wanted: what shall be fetched; what was changed last comes last, and so has its turn last.
-        sent: what the broker was told, by the request in flight or the last one.
+        wanted: the partitions to fetch; the broker serves them in this order, the last changed
+            last.
+        sent: the partitions as the broker knows them after the latest request.
     """
 
     def __init__(self) -> None:
@@ -70,29 +71,29 @@ class FetchSession:
         self._full = True
 
     def want(self, tp: TopicPartition, ask: Ask) -> None:
-        """Fetch this from now on."""
+        """Fetch this partition from now on."""
         before = self.wanted.pop(tp, None)
         self.wanted[tp] = ask
         if (
             before is None
             or not before.same(ask)
             or before.generation != ask.generation
-            # Taken away and given back meanwhile: what comes is for the new one.
+            # Revoked and assigned again: the response is for the new state.
             or before.state is not ask.state
         ):
             self._changed[tp] = None
 
     def drop(self, tp: TopicPartition) -> None:
-        """Fetch that no more."""
+        """Stop fetching this partition."""
         if self.wanted.pop(tp, None) is not None:
             self._changed[tp] = None
 
     def next(self, *, by_ids: bool, sessions: bool) -> Plan:
-        """The next request.
+        """Return the next request.
 
         Args:
-            by_ids: topics are named by their ids (version 13 on).
-            sessions: the broker has them (version 7 on).
+            by_ids: topics are named by ids (version 13 and higher).
+            sessions: the broker supports sessions (version 7 and higher).
         """
         wanted = self.wanted
         self._full = not sessions or self._epoch == INITIAL_EPOCH or by_ids != self._by_ids
@@ -102,7 +103,7 @@ class FetchSession:
             self._epoch = INITIAL_EPOCH
             self.sent = dict(wanted)
             epoch = INITIAL_EPOCH if sessions else FINAL_EPOCH
-            # With the id of an earlier session its place is taken over.
+            # With its id the new session replaces the earlier one.
             return Plan(self.session_id if sessions else 0, epoch, True, list(wanted.items()), [])
         asks: list[tuple[TopicPartition, Ask]] = []
         forgotten: list[tuple[TopicPartition, UUID]] = []
@@ -122,29 +123,29 @@ class FetchSession:
         return Plan(self.session_id, self._epoch, False, asks, forgotten)
 
     def accept(self, session_id: int) -> None:
-        """The request was answered without an error for the whole of it."""
+        """Handle a response without a top-level error."""
         if self._full:
             self.session_id = session_id
             self._epoch = INITIAL_EPOCH + 1 if session_id else INITIAL_EPOCH
         elif session_id == self.session_id:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
         else:
-            # 0: the broker gave the session up, to make room for others.
+            # 0: the broker has evicted the session to make room for others.
             self.session_id = session_id
             self._epoch = INITIAL_EPOCH
 
     def reject(self, error_code: int) -> None:
-        """The whole request was refused: begin a new session, in place of the old one if any."""
+        """Handle a top-level error: start a new session, in place of the old one if it exists."""
         self._epoch = INITIAL_EPOCH
         if error_code == SESSION_ID_NOT_FOUND:
             self.session_id = 0
 
     def lost(self) -> None:
-        """No answer: how much of the request the broker knows cannot be told."""
+        """Start a new session, because it is unknown whether the broker saw the request."""
         self._epoch = INITIAL_EPOCH
 
     def close(self) -> Plan | None:
-        """The request that ends the session; None if there is none."""
+        """Return the request that ends the session; None if there is none."""
         if not self.session_id:
             return None
         plan = Plan(self.session_id, FINAL_EPOCH, True, [], [])
@@ -154,10 +155,10 @@ class FetchSession:
 
 
 def fetch_topics(asks: Iterable[tuple[TopicPartition, Ask]], *, epochs: bool) -> list[FetchTopic]:
-    """Asks as a request has them; the order of topics is that of their first partitions.
+    """Return the topics of a request, in the order of their first partitions.
 
     Args:
-        epochs: the version has room for the last fetched epoch.
+        epochs: the version has the field LastFetchedEpoch.
     """
     topics: dict[str, FetchTopic] = {}
     for tp, ask in asks:
@@ -179,7 +180,7 @@ def fetch_topics(asks: Iterable[tuple[TopicPartition, Ask]], *, epochs: bool) ->
 
 
 def forgotten_topics(forgotten: Iterable[tuple[TopicPartition, UUID]]) -> list[ForgottenTopic]:
-    """What to forget, as a request has it."""
+    """Return the forgotten topics of a request."""
     topics: dict[tuple[str, UUID], ForgottenTopic] = {}
     for tp, topic_id in forgotten:
         topic = topics.get((tp.topic, topic_id))

@@ -1,6 +1,6 @@
-"""Fetcher: which broker each partition is read from, when it is asked for more, what came back.
+"""Fetcher: routes partitions to brokers, decides when to fetch, and handles the responses.
 
-One BrokerFetcher per broker does the asking. Nothing here hands records over: RecordSource does.
+A BrokerFetcher per broker sends the requests. Records are delivered by RecordSource.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Fetcher:
 
     Args:
         out_of_range: called when a position is not in the log any more.
-        diverged: called with the end of what a log shares with what was read from it, -1 if that
-            is unknown.
+        diverged: called with the end of the common part of the leader's log and the log that was
+            read; -1 if unknown.
         spawn: starts a task of the consumer.
 
     Attributes:
-        outages: logs the troubles of the cluster and of its clients.
+        outages: logs lasting errors of the cluster and its clients.
     """
 
     def __init__(
@@ -87,22 +87,22 @@ class Fetcher:
 
     @property
     def brokers(self) -> dict[int, BrokerFetcher]:
-        """The loops, by node id."""
+        """The fetch loops by node id."""
         return {node_id: loop for node_id, (loop, _) in self._loops.items()}
 
     def stop(self) -> None:
-        """Fetch nothing any more, at once."""
+        """Stop fetching at once."""
         self._stopped = True
         for _, task in self._loops.values():
             task.cancel()
 
     async def close(self) -> None:
-        """End all loops, their sessions and connections."""
+        """End all fetch loops, their sessions and connections."""
         self.stop()
         loops, self._loops = self._loops, {}
         if loops:
             await asyncio.wait([task for _, task in loops.values()])
-        # Tasks of the cluster: those of a consumer that failed are not to be had any more.
+        # Tasks of the cluster, because a failed consumer can start none.
         try:
             await concurrently(
                 self._engine.supervisor,
@@ -113,10 +113,10 @@ class Fetcher:
             # The cluster has ended, and with it all connections.
             logger.debug("fetches not ended: error=%s", error)
 
-    # -- what changed
+    # -- changes
 
     def update(self, state: PartitionState) -> None:
-        """Something about the partition changed: position, pause, leader, what is buffered."""
+        """Handle a change of the partition's position, pause, leader or buffered data."""
         if self._stopped:
             return
         node_id = self._route(state)
@@ -129,18 +129,18 @@ class Fetcher:
             self._touch(state)
 
     def remove(self, state: PartitionState) -> None:
-        """The partition is not assigned any more: nor does its trouble last."""
+        """Stop fetching a partition that is not assigned any more; its outage ends."""
         self._leave(state)
         state.node = -1
         self.outages.recovered(REFUSED, state.tp)
 
     def consumed(self, state: PartitionState) -> None:
-        """Less is waiting of the partition than before."""
+        """Fetch more if little of the partition is buffered."""
         if state.queued_bytes < self._partition_bytes:
             self._touch(state)
 
     def starved(self, source: RecordSource) -> None:
-        """A reader waits and there is nothing for it."""
+        """Fetch at once for a waiting reader."""
         if self._buffers.full:
             for state in source.states.values():
                 self._touch(state)
@@ -149,17 +149,17 @@ class Fetcher:
                 loop.wake()
 
     def opened(self) -> None:
-        """The buffers have room again."""
+        """Resume fetching, because the buffers have room again."""
         for loop, _ in self._loops.values():
             loop.touch_all()
 
     def leader_changed(self, state: PartitionState) -> None:
-        """Take over who leads the partition, from the snapshot."""
+        """Update the leader of the partition from the metadata."""
         metadata = self._engine.metadata
         topic = metadata.topics.get(state.tp.topic)
         info = None if topic is None else topic.partitions.get(state.tp.partition)
         if topic is None or info is None:
-            if state.node >= 0:  # it is gone: nobody is to be asked for it
+            if state.node >= 0:  # deleted: no broker can be asked
                 state.leader = state.preferred = NO_LEADER
                 self.update(state)
             return
@@ -177,13 +177,13 @@ class Fetcher:
 
     # hot: per partition and fetch, benchmarks/micro/consumer.py
     def want(self, state: PartitionState, node_id: int, now: float) -> Want:
-        """Whether the partition is to be asked for at that broker now, and what for."""
+        """Return what to fetch of the partition from this broker now, if anything."""
         if state.stage is not Stage.FETCHING or state.paused or state.node != node_id:
             return NOT_NOW
         if state.withheld:
             return NOT_NOW
         if state.preferred == node_id and now >= state.preferred_until:
-            # The leader may know a better replica by now, or serve us itself.
+            # The leader may name a better replica by now, or serve the fetch itself.
             state.preferred = -1
             self.update(state)
             return NOT_NOW
@@ -207,20 +207,20 @@ class Fetcher:
         )
 
     def max_bytes(self) -> int:
-        """Most bytes that a response may have."""
+        """Return the maximum size of a response in bytes."""
         room = max(self._buffers.room, self._partition_bytes)
         return min(self._settings.fetch_max_bytes, room)
 
     def node(self, node_id: int) -> Node:
-        """The broker to connect to."""
+        """Return the node to connect to."""
         return self._engine.node(node_id)
 
     def new_backoff(self) -> Backoff:
-        """Pauses between failed requests."""
+        """Return the backoff between failed requests."""
         return self._engine.new_backoff()
 
     async def unpack(self, response: FetchResponse) -> None:
-        """Have batches decompressed that would hold up the loop for long."""
+        """Decompress batches in the executor that would block the event loop for long."""
         size = 0
         room = MOST_BYTES
         for topic in response.responses:
@@ -242,11 +242,11 @@ class Fetcher:
     def received(
         self, node_id: int, asked: dict[TopicPartition, Ask], response: FetchResponse
     ) -> bool:
-        """Take a response in. Returns whether it brought anything.
+        """Handle a response; return whether it had data.
 
         Raises:
-            ProtocolError: all it brought is about partitions that nobody asked for; what was asked
-                would be asked again at once, for ever.
+            ProtocolError: the response has only partitions that were not requested. Without an
+                error the same request would be repeated at once, forever.
         """
         size = 0
         for topic in response.responses:
@@ -273,13 +273,13 @@ class Fetcher:
             error = ProtocolError(
                 "the broker sent only partitions that were not asked for", api="Fetch", node=node_id
             )
-            # It may know a topic of the name by another id: metadata tells, and a new session.
+            # The broker may know the topic by another id, which metadata and a new session resolve.
             error.retriable = error.refresh_metadata = True
             raise error
         return bool(response.responses)
 
     def unreachable(self, node_id: int, states: list[PartitionState], error: KafkaError) -> None:
-        """A request to the broker failed as a whole."""
+        """Handle the failure of a whole request."""
         engine = self._engine
         self._counters.retries["Fetch"] += 1
         told: set[RecordSource] = set()
@@ -307,7 +307,7 @@ class Fetcher:
     ) -> None:
         state: PartitionState = ask.state
         if state.generation != ask.generation or state.fetch_offset != ask.offset:
-            return  # sought, reset or unassigned meanwhile: this answers another question
+            return  # outdated: the position was changed, or the partition revoked
         if data.error_code:
             self._refused(node_id, state, data, response, now)
             self.update(state)
@@ -349,7 +349,7 @@ class Fetcher:
             frame, tp.topic, tp.partition, records, state.fetch_offset, end, aborted
         )
         if end <= state.fetch_offset:
-            # No whole batch, or headers that make no sense.
+            # No whole batch, or nonsensical headers.
             self._spoiled(state, chunk, end, now)
             return
         state.chunks.append(chunk)
@@ -393,14 +393,14 @@ class Fetcher:
         self._counters.errors[error.name] += 1
         state.later(now, error)
         if state.preferred == node_id:
-            # Whatever a replica has against it, the leader has the last word.
+            # Whatever the replica's error means, the leader decides.
             state.preferred = -1
             if fetch_action(error.code) is not FetchAction.REFRESH:
                 logger.info("back to the leader: partition=%s error=%s", state.tp, error)
                 return
         action = fetch_action(error.code)
         if state.chunks and action in (FetchAction.RESET, FetchAction.RAISE, FetchAction.PARK):
-            return  # what was fetched before the error is handed over before it; ask again then
+            return  # buffered records are delivered first; the fetch is then repeated
         match action:
             case FetchAction.RETRY:
                 self._tell(node_id, state, error)
@@ -439,7 +439,7 @@ class Fetcher:
             self._engine.refresher.soon([state.tp.topic])
 
     def _route(self, state: PartitionState) -> int:
-        """The broker to read the partition from; -1 if there is none."""
+        """Return the broker to fetch the partition from; -1 if there is none."""
         if state.stage is Stage.PARKED:
             return state.node
         brokers = self._engine.metadata.brokers

@@ -1,4 +1,4 @@
-"""Owns what a consumer tells of its own state: plain frozen values, made when asked for."""
+"""The values of `Consumer.health()`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = [
 
 @frozen
 class PartitionHealth:
-    """One assigned partition.
+    """The state of one assigned partition.
 
     Attributes:
-        position: offset of the next record to hand over; None while it is not known.
-        lag: records up to the end that readers see; None if not known yet.
+        position: offset of the next record to deliver; None while it is unknown.
+        lag: records between the position and the end visible to readers; None while it is unknown.
         state: "fetching", "paused", "resetting", "validating" or "parked" (an error was raised
             for it, and it waits for seek()).
-        node: broker that it is read from; None if there is none now.
-        buffered_bytes: fetched, and not handed over.
-        fetched_ago: seconds since a broker last answered about it; None if none did yet.
-        error: why it is not fetched now, if there is a reason.
+        node: the broker it is read from; None if there is none now.
+        buffered_bytes: fetched and not delivered.
+        fetched_ago: seconds since a broker last answered a fetch of it; None if none did yet.
+        error: why it cannot be fetched now; None if it can.
     """
 
     position: int | None
@@ -48,12 +48,12 @@ class PartitionHealth:
 
 @frozen
 class BrokerHealth:
-    """The fetches from one broker.
+    """The state of the fetches from one broker.
 
     Attributes:
-        partitions: how many are read from it.
-        in_flight: whether it has been asked and has not answered.
-        error: why the last request failed; None after an answer.
+        partitions: the number of partitions read from it.
+        in_flight: whether a request waits for its response.
+        error: why the last request failed; None after a success.
     """
 
     partitions: int
@@ -63,19 +63,19 @@ class BrokerHealth:
 
 @frozen
 class GroupHealth:
-    """A consumer in its group.
+    """The state of a consumer's group membership.
 
     Attributes:
-        member_id: "" before the group has given one.
-        generation: of the group, or the member's epoch; -1 outside.
+        member_id: "" until the group has assigned one.
+        generation: of the group, or the member's epoch; -1 outside a group.
         state: "stable"; "joining", "syncing", "assigning", "settling" or "preparing" in a
             rebalance; "out", "leaving" or "failed".
-        joined: the group knows this member; true as well if it needs to know none. False when no
-            heartbeat was answered for `session_timeout_ms`: others may have its partitions.
+        joined: the group knows this member, or no membership is needed. False when no heartbeat was
+            answered for `session_timeout_ms`: other members may have its partitions.
         heartbeat_ago: seconds since the coordinator last answered; None if it never did.
         pending_commits: partitions with finished records that are not committed.
         commit_error: why the last automatic commit failed; None after a success.
-        error: why this is no member, or the coordinator does not take it; None while all is well.
+        error: why this is no member, or the coordinator rejects it; None otherwise.
     """
 
     group_id: str
@@ -91,16 +91,17 @@ class GroupHealth:
 
 @frozen
 class ConsumerHealth:
-    """A consumer at one moment.
+    """The state of a consumer at one moment.
 
     Attributes:
-        ok: it is open, no partition has an error or lacks a broker, the brokers answered last time,
-            and the group knows it.
-        buffered_bytes: memory of what was fetched ahead.
-        missing_topics: subscribed to by name, and not there.
+        ok: it is open, no partition has an error or lacks a broker, the brokers answered the last
+            requests, and the group knows the member.
+        buffered_bytes: memory of fetched data.
+        missing_topics: topics subscribed to by name that do not exist.
         group: None without a group.
-        stalled: the last time that the event loop ran nothing for `loop_stall_ms` and longer, with
-            the stack that held it up: heartbeats and fetches stood still too. None if it never did.
+        stalled: the last time that the event loop was blocked for `loop_stall_ms` or longer, with
+            the stack of the blocking code; heartbeats and fetches stopped too. None if there was
+            none.
     """
 
     ok: bool
@@ -115,7 +116,7 @@ class ConsumerHealth:
 def partition_health(
     state: PartitionState, now_ms: int, *, committed_only: bool
 ) -> PartitionHealth:
-    """What there is to tell of a partition."""
+    """Return the health of a partition."""
     name = state.stage.name.lower()
     if state.paused and state.stage is Stage.FETCHING:
         name = "paused"

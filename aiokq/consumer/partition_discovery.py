@@ -1,4 +1,4 @@
-"""PartitionDiscovery: which partitions the subscription means now, as topics come, grow and go."""
+"""PartitionDiscovery: keeps the assignment as the subscription says, while topics change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_LISTED: Final = "topics cannot be listed"
 
 
 class _Left(NamedTuple):
-    """Where reading was in a partition whose topic seemed to be gone."""
+    """The last position in a partition whose topic seemed to be deleted."""
 
     topic_id: UUID
     position: int
@@ -46,19 +46,18 @@ class _Left(NamedTuple):
 
 
 class PartitionDiscovery:
-    """Follows the topics of a consumer and keeps its assignment as the subscription wants it.
+    """Follows the topics of a consumer and keeps its assignment.
 
-    Without a group a consumer takes all partitions of the topics it subscribes to. In a group it
-    reads what the group gives it, by `take` and `leave`: then this tells the group which topics the
-    subscription means.
+    Without a group, a consumer takes all partitions of the subscribed topics. In a group the group
+    assigns partitions by `take` and `leave`, and this tells the group the subscribed topics.
 
     Args:
-        assigned: called for a partition to be added, with where to start; gives its state.
-        removed: called for one that is not to be read any more.
+        assigned: called with a partition to add, and where to start; returns its state.
+        removed: called with a partition that is not read any more.
         recreated: called when another topic has taken a partition's name, with where to start.
-        moved: called when a partition's leader may be another one.
-        topics: told which topics are subscribed to, whenever that changes; None for none at all.
-            Not given where there is no group.
+        moved: called when a partition's leader may have changed.
+        topics: called with the subscribed topics when they change; with None for no subscription.
+            None if there is no group.
         report: raises an error about a topic to the reader.
         spawn: starts a task of the consumer.
     """
@@ -95,7 +94,7 @@ class PartitionDiscovery:
             engine,
             wanted=lambda topic: topic in self._watched,
             assigned=self._of,
-            # What comes up from now on did not exist when it was subscribed to.
+            # A topic that appears after that did not exist at the time of the subscription.
             asked=lambda topic: self._unseen.discard(topic),
             report=report,
             spawn=spawn,
@@ -111,22 +110,22 @@ class PartitionDiscovery:
         self._changes = engine.changes.subscribe(self._changed, replay=False)
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following topics."""
         self._changes.close()
         self._watch(frozenset(), everything=False)
 
     async def settled(self, timeout: float) -> None:
-        """Until it is known which of the topics exist, at most so many seconds."""
+        """Wait at most `timeout` seconds until it is known which of the topics exist."""
         waiting = self._search.unanswered
         if self._answered is not None:
             waiting.append(self._answered)
         if waiting:
             await asyncio.wait(waiting, timeout=timeout)
 
-    # -- what is wanted changed
+    # -- changes of the subscription
 
     def follow(self) -> None:
-        """The subscription is another one: take and leave partitions accordingly."""
+        """Add and remove partitions for a new subscription."""
         mode = self._subscription.mode
         for state in list(self._positions):
             if not self._keeps(state.tp):
@@ -134,7 +133,7 @@ class PartitionDiscovery:
         self._left.clear()
         self._new.clear()
         if self._listing is not None:
-            self._listing.cancel()  # of what was wanted before
+            self._listing.cancel()  # for the previous subscription
             self._listing = None
         if mode is Mode.TOPICS:
             self._follow_names()
@@ -150,19 +149,19 @@ class PartitionDiscovery:
         self._tell()
 
     def take(self, tp: TopicPartition) -> None:
-        """The group gave this partition: it is read from now on."""
+        """Read a partition that the group has assigned."""
         self._read(tp, self._start_of_new() if self._is_new(tp) else Start.POLICY)
 
     def _is_new(self, tp: TopicPartition) -> bool:
-        """Whether the partition came up after the subscription, as far as it can be told."""
+        """Whether the partition was created after the subscription, as far as that is known."""
         info = self._engine.metadata.topics.get(tp.topic)
         if info is None:
             return tp.topic in self._subscription.names and tp.topic not in self._unseen
-        # The coordinator may know of it before this client's metadata does.
+        # The coordinator may know a new partition before this client's metadata does.
         return tp in self._new or tp.partition not in info.partitions
 
     def leave(self, tp: TopicPartition) -> None:
-        """The group took it away."""
+        """Stop reading a partition that the group has revoked."""
         state = self._positions.get(tp)
         if state is not None:
             self._drop(state)
@@ -194,18 +193,18 @@ class PartitionDiscovery:
         return self._subscription.wants(topic, internal=internal)
 
     def _keeps(self, tp: TopicPartition) -> bool:
-        """Whether a partition that is read goes on being read, as far as it is known here."""
+        """Whether a partition is still to be read, as far as that is decided here."""
         if tp in self._subscription.partitions:
             return True
-        # What the group has given it takes away itself, in order.
+        # The group revokes the partitions that it assigned, in order.
         return self._topics is not None or self._wanted(tp.topic)
 
     def _by_hand(self, tp: TopicPartition) -> bool:
-        """Whether somebody else decides that it is read, and not the topics there are."""
+        """Whether the group or the user decides that the partition is read."""
         return self._topics is not None or tp in self._subscription.partitions
 
     def _tell(self) -> None:
-        """Tell the group what is subscribed to, as soon as that is known."""
+        """Tell the group the subscribed topics, once they are known."""
         if self._topics is None:
             return
         mode = self._subscription.mode
@@ -219,7 +218,7 @@ class PartitionDiscovery:
             self._topics(frozenset(filter(self._wanted, self._engine.metadata.topics)))
 
     def _rewatch(self) -> None:
-        """Keep those topics current that are subscribed to or read."""
+        """Watch the topics that are subscribed to or read."""
         mode = self._subscription.mode
         topics = set(self._subscription.names)
         topics.update(tp.topic for tp in self._subscription.partitions)
@@ -269,7 +268,7 @@ class PartitionDiscovery:
             if self._wanted(info.name):
                 self._take(info, Start.POLICY)
 
-    # -- what happens to topics
+    # -- changes of topics
 
     def _changed(self, key: EventKey, event: Event) -> None:
         if isinstance(event, LeaderChanged | PartitionRecovered):
@@ -296,7 +295,7 @@ class PartitionDiscovery:
         if info is None:
             return
         self._search.found(topic)
-        for state in self._of(topic):  # assigned by hand, before the topic was known, or gone
+        for state in self._of(topic):  # assigned manually, or recreated
             state.source.forget_errors(state.tp)
             self._look_at(state)
         first = topic in self._unseen or (
@@ -360,14 +359,14 @@ class PartitionDiscovery:
         return [state for state in self._positions if state.tp.topic == topic]
 
     def _look_at(self, state: PartitionState) -> None:
-        """Its leader may be another one, or its topic."""
+        """Handle a possible change of the partition's leader or topic."""
         info = self._engine.metadata.topics.get(state.tp.topic)
         if info is not None and state.is_of_another(info.topic_id):
             self._renew(state)
         self._moved(state)
 
     def _renew(self, state: PartitionState) -> None:
-        """Another topic has the name: to who subscribed to that, its partitions are new."""
+        """Handle a recreated topic: to a subscriber its partitions are new."""
         logger.warning("topic was deleted and created again: partition=%s", state.tp)
         assigned = state.tp in self._subscription.partitions
         self._recreated(state, Start.POLICY if assigned else self._start_of_new())
@@ -377,7 +376,7 @@ class PartitionDiscovery:
 
     def _take(self, info: TopicInfo, start: Start) -> None:
         if self._topics is not None:
-            return  # the group gives its partitions to one of its members
+            return  # the group assigns partitions
         for partition in info.partitions:
             tp = TopicPartition(info.name, partition)
             if tp in self._positions:
@@ -385,7 +384,7 @@ class PartitionDiscovery:
             state = self._assigned(tp, start)
             left = self._left.pop(tp, None)
             if left is not None and left.topic_id == info.topic_id:
-                # A broker did not know the topic for a while: it is the same one all the same.
+                # The same topic: a broker did not know it for a while.
                 state.jump(left.position, left.epoch)
             self._look_at(state)
 

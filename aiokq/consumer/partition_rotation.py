@@ -1,4 +1,4 @@
-"""PartitionRotation: whose turn it is among the partitions that have something to hand over."""
+"""PartitionRotation: the order in which partitions with buffered records are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PartitionRotation"]
 
 
 class PartitionRotation:
-    """Partitions in the order of their turns; each stands in it once (`state.listed`)."""
+    """A FIFO queue of partitions, each at most once (`state.listed`)."""
 
     def __init__(self) -> None:
         self._states: deque[PartitionState] = deque()
@@ -22,7 +22,7 @@ class PartitionRotation:
         return iter(self._states)
 
     def add(self, state: PartitionState, *, first: bool = False) -> None:
-        """Stand at the end, or first; who stands in line already keeps the place."""
+        """Add a partition at the end, or first; one that is queued keeps its place."""
         if state.listed:
             return
         state.listed = True
@@ -32,7 +32,7 @@ class PartitionRotation:
             self._states.append(state)
 
     def next(self) -> PartitionState | None:
-        """Whose turn it is; that one leaves the line. None if nobody has anything."""
+        """Remove and return the next readable partition; None if there is none."""
         while self._states:
             state = self._states.popleft()
             state.listed = False
@@ -41,13 +41,13 @@ class PartitionRotation:
         return None
 
     def move_to_end(self, state: PartitionState) -> None:
-        """It goes to the end, if it stands in line."""
+        """Move a partition to the end, if it is queued."""
         if state.listed:
             self._states.remove(state)
             self._states.append(state)
 
     def discard(self, state: PartitionState) -> None:
-        """It has no more turns."""
+        """Remove a partition, if it is queued."""
         if state.listed:
             state.listed = False
             self._states.remove(state)

@@ -1,4 +1,4 @@
-"""PendingErrors: what went wrong with partitions and waits to be raised to a reader, once each."""
+"""PendingErrors: errors that are still to be raised to a reader, each once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["PendingErrors", "Subject"]
 
 Subject: TypeAlias = "TopicPartition | str | None"
-"""What an error is about: a partition, a topic, or all."""
+"""The subject of an error: a partition, a topic, or None for all."""
 
 
 class PendingErrors:
-    """Errors in the order they came; bounded by one per subject and class."""
+    """Errors in the order of their arrival, at most one per subject and class."""
 
     def __init__(self) -> None:
         self._errors: deque[tuple[Subject, BaseException]] = deque()
@@ -25,10 +25,13 @@ class PendingErrors:
         return bool(self._errors)
 
     def add(self, error: KafkaError) -> bool:
-        """To be raised; the like of it that nobody saw yet it replaces. Returns whether it is new.
+        """Add an error, or replace an undelivered one of the same subject and class.
 
-        Rights that are missing are found missing again each second, while user code may work for
-        an hour.
+        Without that, an authorization error that is found each second would pile up while user code
+        works for an hour.
+
+        Returns:
+            Whether the error was added.
         """
         about = error.topic_partition
         for place, (other, waiting) in enumerate(self._errors):
@@ -39,20 +42,20 @@ class PendingErrors:
         return True
 
     def forget(self, tp: TopicPartition) -> None:
-        """What is about this partition is history."""
+        """Discard the errors about a partition."""
         self._errors = deque(entry for entry in self._errors if entry[0] != tp)
 
     def take_all(self) -> list[tuple[Subject, BaseException]]:
-        """All of them, for another reader; none are here any more."""
+        """Remove and return all errors, for another reader."""
         errors = list(self._errors)
         self._errors.clear()
         return errors
 
     def append(self, about: Subject, error: BaseException) -> None:
-        """To be raised, after those that are here."""
+        """Add an error behind all others."""
         self._errors.append((about, error))
 
     def raise_next(self) -> None:
-        """Raise the first of them, which is gone then; nothing if there is none."""
+        """Remove and raise the first error, if there is one."""
         if self._errors:
             raise self._errors.popleft()[1]

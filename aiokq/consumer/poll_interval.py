@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["PollIntervalMonitor"]
 
 LOOKS: Final = 10
-"""Times that it is looked in one interval: how late a dead reader may be noticed."""
+"""Checks per interval; they limit how late a stuck reader is detected."""
 
 
 class PollIntervalMonitor:
-    """Watches the readers of one consumer.
+    """Checks the readers of one consumer.
 
     Args:
-        sources: those that may be read now.
-        member: whether there is a membership to end.
-        exceeded: called with what is wrong.
+        sources: returns the record sources that can be read now.
+        member: returns whether there is a membership to end.
+        exceeded: called with the error when the interval is exceeded.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class PollIntervalMonitor:
         self._exceeded = exceeded
 
     async def run(self) -> None:
-        """Look after them for ever."""
+        """Check until cancelled."""
         loop = asyncio.get_running_loop()
         seen: dict[RecordSource, tuple[tuple[int, int], float]] = {}
         while True:
@@ -54,7 +54,7 @@ class PollIntervalMonitor:
             else:
                 sources = self._sources()
                 seen = {source: self._look(source, seen.get(source), now) for source in sources}
-                # One of several streams that is stuck holds its partitions up as well.
+                # One stuck stream blocks its partitions, even if the other streams are read.
                 if any(now - since >= self._interval for _, since in seen.values()):
                     seen.clear()
                     self._exceeded(

@@ -1,6 +1,6 @@
-"""Owns how positions come to be: resets by policy, and the check against a new leader (KIP-320).
+"""PositionResolver: finds positions, and validates them after a leader change (KIP-320).
 
-Lookups run per leader, each in a task of its own: one that does not answer holds up no other.
+Each leader is asked in a task of its own, so that one that does not answer delays no other.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ logger = logging.getLogger("aiokq.consumer")
 NO_OFFSET: Final = "no offset yet"
 NOT_COMMITTED: Final = "no committed offsets yet"
 NOT_CHECKED: Final = "position not checked"
-"""What lasting trouble is called in the log."""
+"""Names of lasting errors in the log."""
 
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
 _COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.EARLIEST}
-"""What is tried first is what the group committed; then this."""
+"""Where to start if the group has committed nothing."""
 
 VALIDATION_SINCE: Final = 3
-"""OffsetForLeaderEpoch before version 3 is for brokers only; consumers may not ask."""
+"""Earlier versions of OffsetForLeaderEpoch are reserved for brokers."""
 
 
 class PositionResolver:
-    """Sees to it that every partition that can have a position gets one.
+    """Finds a position for every partition without one.
 
     Args:
-        settled: called when a partition's position is good again, or when it was parked.
-        dropped: called before a position jumps, to throw away what is buffered.
-        stored: the group's offsets, if there is a group.
-        found: called with an offset that the group has.
+        settled: called when a partition has a valid position, or was parked.
+        dropped: called before a position changes, to discard what is buffered.
+        stored: the group's offsets; None without a group.
+        found: called with a partition and its committed offset.
         spawn: starts a task of the consumer.
     """
 
@@ -89,11 +89,11 @@ class PositionResolver:
         self._wake = asyncio.Event()
 
     def kick(self) -> None:
-        """Some partition needs an offset, or a check."""
+        """Look for partitions that need a lookup or a validation."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Look after them for ever."""
+        """Start lookups and validations until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
@@ -108,10 +108,10 @@ class PositionResolver:
             except TimeoutError:
                 pass
 
-    # -- what happens to positions
+    # -- changes of positions
 
     def out_of_range(self, state: PartitionState, error: KafkaError) -> None:
-        """The position is not in the log: retention overtook it, or the log was cut."""
+        """Handle a position outside of the log, after retention or a truncation."""
         if self._settings.auto_offset_reset == "none":
             self._park(
                 state,
@@ -132,10 +132,10 @@ class PositionResolver:
         self.reset(state, Start.POLICY)
 
     def diverged(self, state: PartitionState, end_offset: int) -> None:
-        """The leader's log agrees with what was read only up to an offset, -1 if unknown."""
+        """Handle a truncation: the leader's log is the same up to `end_offset` (-1 if unknown)."""
         position = state.position
         if end_offset >= position:
-            # What was read ahead is void; nothing that was handed over is.
+            # Only buffered records were truncated, no delivered ones.
             logger.info("read ahead dropped: partition=%s from=%s", state.tp, position)
             self._dropped(state)
             state.jump(position)
@@ -158,14 +158,14 @@ class PositionResolver:
             self.reset(state, Start.POLICY)
 
     def reset(self, state: PartitionState, start: Start) -> None:
-        """Look the position up anew."""
+        """Look up the position again."""
         self._dropped(state)
         state.reset(start)
         self._settled(state)
         self.kick()
 
     def overdue(self, state: PartitionState, waited: float) -> KafkaError:
-        """What to say of a partition that has no position after so many seconds."""
+        """Return the error for a partition that has no position after `waited` seconds."""
         engine, tp = self._engine, state.tp
         info = engine.metadata.topics.get(tp.topic)
         if info is None:
@@ -186,7 +186,7 @@ class PositionResolver:
     # -- lookups
 
     def _start(self, now: float) -> float | None:
-        """Begin all lookups that are due; the loop time when the next one is, None if none."""
+        """Start all lookups that are due; return the loop time of the next one, or None."""
         due: float | None = None
         resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)
@@ -204,7 +204,7 @@ class PositionResolver:
             elif state.reset_to in _COMMITTED:
                 committed.append(state)
             elif (spec := self._spec(state)) is not None:
-                # Without a leader the topic may be missing: that must hold up no other.
+                # A missing topic has no leader, and must not delay the lookups of other topics.
                 topic = "" if state.leader >= 0 else state.tp.topic
                 resets[state.leader, topic, spec].append(state)
         if committed:
@@ -223,7 +223,7 @@ class PositionResolver:
         self._spawn(coro, name)
 
     def _spec(self, state: PartitionState) -> int | None:
-        """The timestamp to ask for; None if the policy has no answer, then it was raised."""
+        """Return the timestamp to request; None after raising an error, if the policy is "none"."""
         start = state.reset_to
         if start is Start.EARLIEST:
             return EARLIEST
@@ -267,7 +267,7 @@ class PositionResolver:
             state.later(now, error)
             if isinstance(error, UnknownTopicOrPartition):
                 logger.debug("no offset yet: partition=%s error=%s", state.tp, error)
-                continue  # a search is under way, and tells who reads
+                continue  # the topic search reports the error
             self._tell(NO_OFFSET, state, error)
             if not error.retriable:
                 state.refused(error)
@@ -277,7 +277,7 @@ class PositionResolver:
     async def _look_up_committed(self, states: list[PartitionState]) -> None:
         generations = {state: state.generation for state in states}
         stored = self._stored
-        assert stored is not None  # nobody else starts at what a group committed
+        assert stored is not None  # no other start uses committed offsets
         found: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
         failure: KafkaError | None = None
         try:
@@ -321,8 +321,8 @@ class PositionResolver:
         settings = self._settings
         ends: Mapping[TopicPartition, OffsetAndTimestamp | KafkaError | None] = {}
         if spec >= 0:
-            # A time after the last record begins at the end; that is looked up first, so that no
-            # record falls between the two.
+            # For a time after the last record the position is the end. The end is looked up first,
+            # so that no record between the two lookups is skipped.
             ends = await list_offsets(
                 self._engine,
                 dict.fromkeys(wanted, LATEST),
@@ -366,7 +366,7 @@ class PositionResolver:
                 continue
             answer = answers.get(state.tp)
             if isinstance(failure, UnsupportedVersion):
-                state.validated()  # an old broker: it cannot be asked
+                state.validated()  # the broker is too old to be asked
                 self._settled(state)
             elif answer is None:
                 self._check_failed(state, failure)

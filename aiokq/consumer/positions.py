@@ -1,6 +1,6 @@
-"""Owns the state of each assigned partition: position, what is buffered, and why it is not fetched.
+"""The state of each assigned partition: position, buffered chunks, and why it is not fetched.
 
-Who fetches, resets and validates acts on these states; nothing here does I/O.
+Nothing here does I/O: the fetcher and the position resolver act on these states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["PartitionState", "Positions", "Stage", "Start"]
 
 
 class Stage(Enum):
-    """What a partition is waiting for."""
+    """What a partition waits for."""
 
     RESETTING = "no position yet: its offset is being looked up"
     VALIDATING = "a new leader was elected: it is asked whether the position exists there"
@@ -51,25 +51,25 @@ class PartitionState:
     """One assigned partition.
 
     Attributes:
-        generation: grows with every jump of the position; what was asked in an older one is void.
-        topic_id: of the topic that the position and all that was handed over belong to; zeros while
-            it is not known.
-        incarnation: grows when another topic takes the partition's name; what was read in an older
-            one must not be committed any more.
-        fetch_offset: of the next record to fetch; -1 while there is no position.
-        fetch_epoch: leader epoch of the record before it, -1 if unknown.
-        leader_epoch: the newest that metadata named; requests carry it.
-        node: whose fetch loop has this partition, -1 if none.
-        preferred: replica to read from instead of the leader, -1 if none (KIP-392).
-        chunks: fetched and not handed over, oldest first; the first may be in a reader's hand.
-        paused: by the user; nothing is handed over or fetched.
-        withheld: by the group, likewise: it is being taken or given up.
-        queued_bytes: of the chunks, without the one in hand.
-        held: offset of the first record that was handed over and is not finished; None if the
-            source knows it, or there is none.
-        batch: what was handed over as a whole, while it is not finished.
-        retry_at: loop time before which nothing is asked of a broker.
-        error: why it is parked or was last refused.
+        generation: incremented with each change of the position; responses to requests of an older
+            generation are ignored.
+        topic_id: of the topic of the position and the delivered records; zeros while unknown.
+        incarnation: incremented when another topic takes the name; offsets of an older incarnation
+            must not be committed.
+        fetch_offset: offset of the next record to fetch; -1 without a position.
+        fetch_epoch: leader epoch of the record before `fetch_offset`; -1 if unknown.
+        leader_epoch: the latest one in metadata, sent with requests.
+        node: the broker whose fetch loop has this partition; -1 if none.
+        preferred: replica to read from instead of the leader; -1 if none (KIP-392).
+        chunks: fetched and not delivered, oldest first; a reader may be reading the first.
+        paused: by the user; nothing is delivered or fetched.
+        withheld: the same by the group, while the partition is taken or given up.
+        queued_bytes: size of the chunks, without the one that is being read.
+        held: offset of the first delivered record that is not finished; None if the record source
+            knows it, or there is none.
+        batch: the chunk that was delivered as a batch and is not finished.
+        retry_at: loop time before which no request is sent for the partition.
+        error: why the partition is parked or was last refused.
     """
 
     __slots__ = (
@@ -146,31 +146,31 @@ class PartitionState:
 
     @property
     def position(self) -> int:
-        """Offset of the next record to hand over; -1 while it is not known."""
+        """Offset of the next record to deliver; -1 while unknown."""
         batch = self.batch
         if batch is not None and (position := batch.progress.position) < batch.next_offset:
-            return position  # reading it stopped at an error
+            return position  # reading the batch stopped at an error
         return self.chunks[0].cursor.position if self.chunks else self.fetch_offset
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to hand over, and it may be."""
+        """Whether a record is buffered and may be delivered."""
         return bool(self.chunks) and not self.paused and not self.withheld
 
     def is_of_another(self, topic_id: UUID) -> bool:
-        """Whether its position belongs to another topic than this one, as far as that is known."""
+        """Whether the position belongs to a topic with another id; False if either is unknown."""
         return topic_id != self.topic_id and ZERO_ID not in (topic_id, self.topic_id)
 
     def lag(self, *, committed_only: bool) -> int | None:
-        """Records between the position and the end that readers see; None if not known yet."""
+        """Return the number of records from the position to the visible end; None if unknown."""
         end = self.last_stable_offset if committed_only else self.high_watermark
         position = self.position
         return max(0, end - position) if end >= 0 and position >= 0 else None
 
-    # -- moves; who calls them drops the chunks where they are void
+    # -- changes of the position; the caller discards chunks that become invalid
 
     def jump(self, offset: int, epoch: int = -1) -> None:
-        """The position is this one now, whatever it was."""
+        """Set the position."""
         self.generation += 1
         self.fetch_offset = offset
         self.fetch_epoch = epoch
@@ -179,7 +179,7 @@ class PartitionState:
         self._settled()
 
     def reset(self, start: Start) -> None:
-        """The position is to be looked up."""
+        """Discard the position, which must be looked up."""
         self.generation += 1
         self.fetch_offset = -1
         self.fetch_epoch = -1
@@ -188,16 +188,16 @@ class PartitionState:
         self._try_now()
 
     def park(self, error: KafkaError) -> None:
-        """The error is being raised; until seek() there is nothing to do."""
+        """Stop until seek(), because `error` is raised to the reader."""
         self.generation += 1
         self.stage = Stage.PARKED
         self.error = error
         self._settled()
 
     def replace_topic(self, start: Start) -> None:
-        """Another topic has taken the name: nothing that is known of the old one holds for it.
+        """Forget all about the topic, because another one has taken its name.
 
-        What the user and the group decided about the partition stays: `paused`, `withheld`.
+        `paused` and `withheld` stay as they are.
         """
         self.incarnation += 1
         self.topic_id = ZERO_ID
@@ -206,32 +206,32 @@ class PartitionState:
         self.reset(start)
 
     def validate(self) -> None:
-        """A new leader may have a shorter log: ask it before anything else."""
+        """Ask a new leader whether its log contains the position, which may be truncated."""
         if self.stage is Stage.FETCHING and self.fetch_epoch >= 0:
             self.stage = Stage.VALIDATING
             self.retry_at = 0.0
 
     def validated(self) -> None:
-        """The new leader has what was read."""
+        """Continue fetching: the new leader's log contains the position."""
         if self.stage is Stage.VALIDATING:
             self.stage = Stage.FETCHING
             self._try_now()
 
     def later(self, now: float, error: KafkaError | None) -> float:
-        """A request about it was refused: pause. Returns the loop time when to try again."""
+        """Back off after a refused request; return the loop time of the next attempt."""
         self.error = error
         self.retry_at = now + self.backoff.next()
         return self.retry_at
 
     def refused(self, error: KafkaError) -> None:
-        """A lookup failed for good, for now: whoever waits for the position is told."""
+        """Raise `error` to those who wait for the position."""
         waiting, self._ready = self._ready, []
         for future in waiting:
             if not future.done():
                 future.set_exception(copy_error(error))
 
     def answered(self) -> None:
-        """A request about it succeeded."""
+        """End the backoff after a successful request."""
         if self.error is not None or self.retry_at:
             self._try_now()
 
@@ -243,10 +243,10 @@ class PartitionState:
     # -- waiting for a position
 
     async def has_position(self) -> None:
-        """Until there is a position, or an error in place of one; raised by who looks."""
+        """Wait for a position or an error; the caller raises the error."""
         while self.fetch_offset < 0 and self.stage is not Stage.PARKED:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            # Waits that timed out or were cancelled are in the way no longer than this.
+            # Futures of cancelled waits are removed here at the latest.
             self._ready = [waiting for waiting in self._ready if not waiting.done()]
             self._ready.append(future)
             await future
@@ -258,7 +258,7 @@ class PartitionState:
                 future.set_result(None)
 
     def gone(self) -> None:
-        """It is not assigned any more: what is in flight for it is void, nobody waits."""
+        """Handle the end of the assignment: responses in flight are ignored, waiters woken."""
         self.generation += 1
         self.stage = Stage.PARKED
         self._settled()
@@ -280,15 +280,15 @@ class Positions:
         return tp in self._states
 
     def get(self, tp: TopicPartition) -> PartitionState | None:
-        """The state, or None if the partition is not assigned."""
+        """Return the state of a partition; None if it is not assigned."""
         return self._states.get(tp)
 
     def named(self, partitions: Iterable[Partition]) -> list[PartitionState]:
-        """The states of the partitions that a user names.
+        """Return the states of partitions that a user names.
 
         Raises:
-            ConfigError: one of them is not assigned.
-            TypeError: what is no partition.
+            ConfigError: a partition is not assigned.
+            TypeError: a value is no partition.
         """
         states = []
         for partition in partitions:
@@ -304,11 +304,11 @@ class Positions:
         return states
 
     def add(self, state: PartitionState) -> None:
-        """It is assigned from now on."""
+        """Add an assigned partition."""
         self._states[state.tp] = state
 
     def remove(self, tp: TopicPartition) -> PartitionState | None:
-        """It is assigned no more."""
+        """Remove a partition; return its state, if it was assigned."""
         state = self._states.pop(tp, None)
         if state is not None:
             state.gone()
@@ -316,5 +316,5 @@ class Positions:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What is assigned."""
+        """The assigned partitions."""
         return frozenset(self._states)

@@ -1,4 +1,4 @@
-"""Owns the ways to read from an source: single records, many, and batches, deserialized or not."""
+"""Reader: reads single records, many records, or batches from one record source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["AckedStream", "BatchStream", "DeserializedStream", "Reader"]
 
 
 class DeserializedStream:
-    """Records of a native stream, each deserialized as it is handed over."""
+    """The records of a native stream, each deserialized when it is delivered."""
 
     def __init__(self, stream: AsyncIterator[Record], deserialize: Deserialize) -> None:
         self._stream = stream
@@ -34,15 +34,15 @@ class DeserializedStream:
         return self
 
     async def __anext__(self) -> Record:
-        # To a type checker it is the record it stands for: deserializers are settings, not types.
+        # Typed as Record, because deserializers are settings and unknown to a type checker.
         return cast("Record", self._deserialize(await self._stream.__anext__()))
 
 
 class AckedStream:
-    """Records of a stream, each noted as handed over; they are finished when they are acknowledged.
+    """The records of a stream, each noted as unacknowledged when it is delivered.
 
-    It comes before the deserializers: a record that they raise for is handed over, too. No wait
-    lies between the hand-over and the note: a cancelled one loses nothing.
+    It wraps the stream before the deserializers do, so that a record whose deserializer raises is
+    noted, too. Nothing is awaited between delivery and note: a cancellation loses no record.
     """
 
     def __init__(self, stream: AsyncIterator[Record], handed: Callable[[Record], None]) -> None:
@@ -59,9 +59,9 @@ class AckedStream:
 
 
 class BatchStream:
-    """Batches as they come; what `Consumer.batches()` gives.
+    """The batches of a record source; returned by `Consumer.batches()`.
 
-    A batch is handed over when `__anext__` ends, so a cancelled wait loses nothing.
+    A batch is delivered when `__anext__` ends, so a cancelled wait loses nothing.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -77,12 +77,12 @@ class BatchStream:
 
 
 class Reader:
-    """Reads from one source.
+    """Reads from one record source.
 
     Args:
-        deserializer: what is made of each record, if anything.
-        acks: told of all that is handed over, if it is finished only when acknowledged.
-        check: raises where this is not the consumer's loop.
+        deserializer: of the records; None to leave them as they are.
+        acks: is notified of delivered records; None if records are not acknowledged.
+        check: raises an error outside of the consumer's loop.
     """
 
     def __init__(
@@ -108,23 +108,23 @@ class Reader:
             self.records = DeserializedStream(self.records, self._deserialize)
 
     def stream(self) -> AsyncIterator[Record]:
-        """What `async for` iterates, one for all loops; one begins now."""
+        """Start a loop, and return the iterator, which all loops share."""
         self.check()
         self.source.reader_guard.begins()
         return self.records
 
     def next(self) -> Awaitable[Record]:
-        """The next record, for a single await."""
+        """Return the next record, for a single await."""
         self.check()
         self.source.reader_guard.reads()
         return self.records.__anext__()
 
     async def one(self, wanted: Collection[TopicPartition]) -> Record:
-        """The next record, of certain partitions if some are named.
+        """Return the next record of `wanted`, or of any partition if that is empty.
 
         Raises:
             Closed: the consumer was closed.
-            KafkaError: what went wrong with a partition.
+            KafkaError: a partition cannot be read.
         """
         if not wanted:
             try:
@@ -142,11 +142,11 @@ class Reader:
     async def many(
         self, wanted: Collection[TopicPartition], timeout: float, limit: int
     ) -> dict[TopicPartition, list[Record]]:
-        """What is there, at most so many; waits for the first of it.
+        """Return at most `limit` buffered records, waiting at most `timeout` seconds for the first.
 
         Raises:
             Closed: the consumer was closed.
-            KafkaError: what went wrong with a partition.
+            KafkaError: a partition cannot be read.
         """
         self.check()
         source = self.source
@@ -156,7 +156,7 @@ class Reader:
             take = partial(source.take, limit, wanted, self._deserialize, self._handed)
             taken = take()
             if not taken and timeout <= 0:
-                # Who polls in a loop would keep the loop from ever fetching anything.
+                # A loop that polls without a timeout would never let the event loop fetch.
                 await asyncio.sleep(0)
                 taken = take()
             elif not taken:
@@ -172,11 +172,11 @@ class Reader:
             return taken
 
     async def next_batch(self) -> RecordBatch[Record]:
-        """The next batch that is not empty.
+        """Return the next batch that has records.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
-            KafkaError: what went wrong with a partition.
+            KafkaError: a partition cannot be read.
         """
         self.check()
         source = self.source
@@ -194,7 +194,7 @@ class Reader:
                 return batch
 
     def _batch(self, taken: TakenChunk) -> RecordBatch[Record]:
-        # To a type checker a record is what it stands for: deserializers are settings, not types.
+        # Typed as Record, because deserializers are settings and unknown to a type checker.
         return RecordBatch(
             *taken.tp,
             taken.position,
@@ -207,4 +207,4 @@ class Reader:
 
 
 def _nothing(record: Record) -> None:
-    """What a record's deserializer raises needs no note where records come one by one."""
+    """Ignore a deserializer error: single records need no note of it."""

@@ -1,6 +1,6 @@
-"""RebalanceHandlers: the user's code around a rebalance: called in order, with a deadline.
+"""RebalanceHandlers: calls the user's rebalance handlers in order, with a time limit.
 
-When they are called is membership.py's.
+membership.py decides when they are called.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["RebalanceHandler", "RebalanceHandlers"]
 logger = logging.getLogger("aiokq.consumer")
 
 RebalanceHandler: TypeAlias = "Callable[[frozenset[TopicPartition]], Awaitable[object] | object]"
-"""Called with the partitions; may be a coroutine function."""
+"""A function or coroutine function that is called with partitions."""
 
 
 class RebalanceHandlers:
-    """The handlers of one consumer.
+    """The rebalance handlers of one consumer.
 
-    What one of them raises is given to `failed` and logged: it never ends the membership.
+    An exception of a handler is logged and passed to `failed`; it does not end the membership.
 
     Args:
-        failed: told what user code raised.
+        failed: called with an exception of a handler.
     """
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
@@ -47,7 +47,7 @@ class RebalanceHandlers:
         revoked: RebalanceHandler | None,
         lost: RebalanceHandler | None,
     ) -> None:
-        """Have these from now on; one that is None leaves the one there was."""
+        """Set the handlers; one that is None stays as it was."""
         for name, handler in (("assigned", assigned), ("revoked", revoked), ("lost", lost)):
             if handler is None:
                 continue
@@ -56,15 +56,15 @@ class RebalanceHandlers:
             setattr(self, f"_{name}", handler)
 
     async def assigned(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
-        """Partitions were given to this member; none of their records was handed over yet."""
+        """Call on_assigned; no record of the partitions was delivered yet."""
         await self._call("on_assigned", self._assigned, partitions, seconds)
 
     async def revoked(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
-        """Partitions are given up; they can still be committed."""
+        """Call on_revoked; offsets of the partitions can still be committed."""
         await self._call("on_revoked", self._revoked, partitions, seconds)
 
     async def lost(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
-        """Partitions were lost; without a handler of its own, on_revoked's matter, as in Java."""
+        """Call on_lost, or on_revoked if there is no on_lost, as in Java."""
         handler = self._revoked if self._lost is None else self._lost
         await self._call("on_lost", handler, partitions, seconds)
 
@@ -87,7 +87,7 @@ class RebalanceHandlers:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            self._report(name, error)  # not this task was cancelled, but what the handler awaited
+            self._report(name, error)  # cancelled is what the handler awaited, not this task
         except TimeoutError as error:
             if not limit.expired():
                 self._report(name, error)
@@ -105,7 +105,7 @@ class RebalanceHandlers:
             if closed_here(error):
                 raise
             self._report(name, error)
-        except BaseException as error:  # noqa: BLE001  the user's: raised to the reader
+        except BaseException as error:  # noqa: BLE001  an error of user code, raised to the reader
             self._report(name, error)
 
     def _report(self, name: str, error: BaseException) -> None:
@@ -116,5 +116,5 @@ class RebalanceHandlers:
 
 
 async def _awaited(result: Awaitable[object]) -> None:
-    # A future raises without a frame of its own: `closed_here` needs this one.
+    # A future has no frame when it raises; `closed_here` needs the frame of this coroutine.
     await result

@@ -1,6 +1,6 @@
-"""RecordSource: where records leave, one reader at a time; it owns who of its partitions is next.
+"""RecordSource: delivers the records of its partitions to one reader at a time.
 
-It is the source of a native RecordStream: Python runs once per chunk, none per record.
+It is the source of a native RecordStream: Python code runs once per chunk, not once per record.
 """
 
 from __future__ import annotations
@@ -34,26 +34,30 @@ __all__ = ["RecordSource"]
 logger = logging.getLogger("aiokq.consumer")
 
 TURN_BYTES: Final = 256 * 1024
-"""After so much from the buffers the loop gets a turn: a reader that never awaits anything else
-would starve the fetching behind it, and every other task."""
+"""Delivered bytes after which the event loop gets a turn.
+
+A reader that never awaits anything else would starve fetching and all other tasks.
+"""
 
 
 class RecordSource:
-    """Hands over what its partitions have buffered, chunk by chunk in turn.
+    """Delivers what its partitions have buffered, in rotation, a chunk at a time.
 
     Args:
-        buffers: the consumer's.
-        consumed: called when a partition has less waiting than before, or the source none at all.
-        counted: called with the number of records that were handed over since.
-        finished_some: called when records that were taken out of a reader's hand, or handed over
-            together, are finished.
-        taken_back: called with the base offset of a batch that was not handed over as a whole, and
-            the position from which on it comes anew.
+        buffers: of the consumer.
+        consumed: called when a partition has less buffered than before, or stops being read.
+        starved: called when a reader waits and nothing is buffered.
+        counted: called with a number of records that were delivered.
+        opened: called when the buffers have room again.
+        finished_some: called when records delivered as a batch, or taken from the stream, are
+            finished.
+        taken_back: called with the base offset of a batch that its reader did not read completely,
+            and the position from which its records are delivered again.
 
     Attributes:
-        closed_error: gives what is raised after the end.
-        stream: what `async for` iterates.
-        reader_guard: who loops over it.
+        closed_error: returns the error to raise after the end.
+        stream: iterated by `async for`.
+        reader_guard: refuses a second reading task.
     """
 
     def __init__(
@@ -92,23 +96,21 @@ class RecordSource:
         self._since_turn = 0
         self._busy = False
 
-    # -- the stream's source
+    # -- called by the stream
 
     def next_cursor(self) -> Cursor | None:
-        """The cursor of the next partition in line; None if nothing is there, or it is time to
-        give the loop a turn.
+        """Return the cursor of the next partition; None if there is none, or the loop gets a turn.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
-            RuntimeError: another task is reading, or has begun to since.
-            KafkaError: what went wrong with one of the partitions; raised once, then the others
-                go on.
+            RuntimeError: another task is reading, or has begun to read since.
+            KafkaError: a partition cannot be read; raised once, then the others are read.
         """
         if self._busy:
             raise RuntimeError(TWO_READERS)
         self._asked += 1
         if self.reader_guard.doubtful and self.reader_guard.check():
-            self._since_turn = TURN_BYTES  # an older reader in its loop meets this one waiting
+            self._since_turn = TURN_BYTES  # lets the older reader see the newer one waiting
         self._finish_current()
         self._unfinished.finish_all()
         self._raise_if_any()
@@ -121,15 +123,15 @@ class RecordSource:
         return chunk.cursor
 
     def wait(self) -> asyncio.Future[None]:
-        """Done when there may be a record, an error or the end; cancelling it loses nothing."""
+        """Return a future that is done when a record, an error or the end may have arrived."""
         self._stream_waits = self.wait_for(())
         return self._stream_waits
 
     def wait_for(self, wanted: Collection[TopicPartition]) -> asyncio.Future[None]:
-        """The same for a reader that is not the stream.
+        """Return the same future for a reader that does not use the stream.
 
         Args:
-            wanted: records of these only; of all partitions if empty.
+            wanted: the partitions to wait for; all if empty.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -157,13 +159,13 @@ class RecordSource:
 
     @property
     def turn_due(self) -> bool:
-        """Whether `wait` would give the loop a turn, whatever is there."""
+        """Whether `wait` would give the loop a turn even if records are buffered."""
         return self._since_turn >= TURN_BYTES
 
-    # -- other ways to read
+    # -- called by other readers
 
     def reading(self) -> _ReadingBlock:
-        """One reader at a time.
+        """Return a context manager that refuses a second reader.
 
         Raises:
             RuntimeError: when entered: another task is reading.
@@ -187,28 +189,27 @@ class RecordSource:
         deserialize: Callable[[Record], object] | None = None,
         handed: Callable[[Record], None] | None = None,
     ) -> dict[TopicPartition, list[Record]]:
-        """Up to so many records that are there, by partition, each partition's in order.
+        """Return at most `limit` buffered records by partition, each partition's in offset order.
 
         Args:
-            wanted: only of these; of all if empty.
-            deserialize: made of each record as it is taken. What it raises comes after the records
-                before: with the next call, unless there are none. What ends the program is raised
-                at once, and nothing counts as handed over.
-            handed: called with each record that is handed over, and with that of a deserializer's
-                error.
+            wanted: the partitions to read; all if empty.
+            deserialize: called with each record when it is taken. If it raises, the records before
+                are returned, and the next call raises; without records before, this call does. An
+                interrupt such as KeyboardInterrupt is raised at once, and no record is delivered.
+            handed: called with each delivered record, and with a record whose error is raised.
 
         Raises:
             Closed: the consumer was closed.
-            KafkaError: as `next_cursor`, before anything is taken.
+            KafkaError: as `next_cursor`; nothing was taken then.
         """
         self._begin_batch()
         return self._taker.take(limit, wanted, deserialize, handed)
 
     def take_chunk(self) -> TakenChunk | None:
-        """The rest of the next chunk, handed over as a whole; None if nothing is there.
+        """Return the rest of the next chunk to be delivered as a batch; None if there is none.
 
-        It ends before what cannot be read, which is raised when it comes first: what is good around
-        it is not lost with it.
+        The batch ends before data that cannot be read. The error is raised when that data comes
+        first, so that no readable record is lost.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
@@ -263,24 +264,24 @@ class RecordSource:
         except StopAsyncIteration:
             raise self.closed_error() from None
 
-    # -- what happens to its partitions
+    # -- changes of partitions
 
     def add(self, state: PartitionState) -> None:
-        """The partition's records leave here from now on."""
+        """Deliver the partition's records from now on."""
         self.states[state.tp] = state
         state.source = self
         state.listed = False
         self.arrived(state)
 
     def remove(self, state: PartitionState) -> None:
-        """The partition's records leave elsewhere, or nowhere; what is buffered stays with it."""
+        """Stop delivering the partition; its chunks stay with it."""
         self.interrupt(state)
         self._unfinished.release(state)
         self._rotation.discard(state)
         self.states.pop(state.tp, None)
 
     def arrived(self, state: PartitionState) -> None:
-        """Something is there for the partition, or it may be read again."""
+        """Add the partition to the rotation, because it has a new chunk or may be read again."""
         if not state.readable or state.in_hand:
             return
         self._rotation.add(state)
@@ -288,7 +289,7 @@ class RecordSource:
             self.wake()
 
     def interrupt(self, state: PartitionState) -> None:
-        """Take the partition out of the reader's hand; what was not read stays."""
+        """Detach the partition's cursor from the stream; unread records stay buffered."""
         if self._current is not state:
             return
         if self.stream.in_hand:
@@ -297,38 +298,38 @@ class RecordSource:
         self._leave_current()
 
     def drop(self, state: PartitionState) -> None:
-        """Throw away what is buffered; the position stays, to be fetched again or to jump."""
+        """Discard what is buffered; the position stays."""
         self.interrupt(state)
         self._chunks.drop_all(state)
 
     def abandon(self, state: PartitionState) -> None:
-        """Throw away what is buffered, and count nothing that was handed over as in work."""
+        """Discard what is buffered, and treat delivered records as finished."""
         self.drop(state)
         self._unfinished.abandon(state)
 
     def report(self, error: KafkaError) -> None:
-        """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
+        """Raise `error` to the reader once; it replaces an undelivered error of the same kind."""
         if self._errors.add(error):
             self.wake()
 
     def take_errors(self) -> list[tuple[Subject, BaseException]]:
-        """What nobody saw, for another source: each error, and what it is about."""
+        """Remove and return the undelivered errors with their subjects, for another source."""
         return self._errors.take_all()
 
     def add_error(self, about: Subject, error: BaseException) -> None:
-        """What another source's reader did not see."""
+        """Add an undelivered error of another source."""
         self._errors.append(about, error)
         self.wake()
 
     def forget_errors(self, tp: TopicPartition) -> None:
-        """The user has put the partition right: an error about it that nobody saw is history."""
+        """Discard undelivered errors about a partition, because the user changed its position."""
         self._errors.forget(tp)
 
     def close(self, failure: KafkaError | None = None) -> None:
-        """No more records: `async for` ends, or has this raised."""
+        """End `async for`, or raise `failure` to it."""
         if not self._closed:
             if self._current is not None:
-                self.interrupt(self._current)  # what is in hand is not finished by this
+                self.interrupt(self._current)  # does not finish the delivered record
             self._closed = True
             self._failure = failure
             self.wake()
@@ -339,14 +340,13 @@ class RecordSource:
         return self._closed
 
     def wake(self) -> None:
-        """Whoever waits looks again."""
+        """Make waiting readers look again."""
         self._waiters.wake()
 
     def finished(self, state: PartitionState) -> int:
-        """Offset up to which the partition's records are finished: handed over, and followed by
-        the request for another one; -1 while there is no position.
+        """Return the offset up to which a partition's records are finished; -1 without a position.
 
-        For groups: what automatic commit may commit.
+        A record is finished when the next one is requested. Automatic commits use this offset.
         """
         if state.held is not None:
             return state.held
@@ -355,28 +355,28 @@ class RecordSource:
         return state.position
 
     def unfinished(self, state: PartitionState) -> bool:
-        """Whether a record of the partition was handed over and is still being worked on."""
+        """Whether a delivered record of the partition is still being worked on."""
         return state.held is not None or (state is self._current and self.stream.in_hand)
 
     def worked_on_by(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether what is unfinished is that task's, or nobody's any more."""
+        """Whether unfinished records belong to `task`, or to a task that has ended."""
         reader = self.reader_guard.reader
         return reader is None or reader is task or reader.done()
 
     def finish(self) -> None:
-        """What was handed over is finished, though nobody asks for more."""
+        """Finish all delivered records, although no further one is requested."""
         if self._current is not None:
             self.interrupt(self._current)
         self._unfinished.finish_all()
 
     @property
     def reader_waits(self) -> bool:
-        """Whether somebody asked for a record and has none yet."""
+        """Whether a reader waits for a record."""
         return self._waiters.waiting
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Differs from what it was if a record was asked for since."""
+        """A value that changes whenever a record is requested."""
         cursor = self.stream.cursor
         return self._asked, -1 if cursor is None else cursor.position
 
@@ -395,7 +395,7 @@ class RecordSource:
         return chunk
 
     def _finish_current(self) -> None:
-        """Done with the cursor in hand, whether it is at its end, has raised, or goes on later."""
+        """Put the stream's cursor back: it is at its end, has raised, or continues later."""
         state = self._current
         if state is None:
             return
@@ -405,7 +405,7 @@ class RecordSource:
         state.queued_bytes += chunk.size
         error = chunk.cursor.raised
         if error is not None:
-            self._chunks.give_up(state, error)  # the stream itself raised it
+            self._chunks.give_up(state, error)  # the stream has raised it
             return
         if chunk.cursor.exhausted:
             self._chunks.drop_first(state)
@@ -413,7 +413,7 @@ class RecordSource:
             self._rotation.add(state, first=not chunk.cursor.exhausted)
 
     def _leave_current(self) -> None:
-        """Another way of reading goes on from where the stream is."""
+        """Detach the stream's cursor; other ways of reading continue at its position."""
         self.stream.detach()
         self._finish_current()
 
@@ -426,10 +426,10 @@ class RecordSource:
 
 
 class _ReadingBlock:
-    """The block of one reader.
+    """The context manager of one reader.
 
-    No `contextmanager`: that sets an attribute of what is raised in the block, and a deserializer's
-    exception may refuse it.
+    `contextlib.contextmanager` would set an attribute of an exception that leaves the block, which
+    a deserializer's exception may not allow.
     """
 
     __slots__ = ("_source",)

@@ -1,4 +1,4 @@
-"""Owns what holds between a consumer's settings, and what follows from them."""
+"""Rules that combine several consumer settings, and values derived from them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ GROUP_SETTINGS: Final = (
     "rebalance_timeout_ms",
     "session_timeout_ms",
 )
-"""Settings that mean something in a group only."""
+"""Settings that only apply in a group."""
 
 CLASSIC_ONLY: Final = (
     "heartbeat_interval_ms",
     "partition_assignment_strategy",
     "session_timeout_ms",
 )
-"""Settings that the broker decides on with the consumer protocol."""
+"""Settings for which the broker's configuration is used with the consumer protocol."""
 
 BY_DURATION: Final = "by_duration:"
 
@@ -50,10 +50,10 @@ _DURATION: Final = re.compile(
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration in days, hours, minutes and seconds, as `PT1H30M`.
+    """Return the milliseconds of an ISO 8601 duration of days to seconds, such as `PT1H30M`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `text` is no such duration.
 
     Source: java.time.Duration.parse, which Kafka uses (KIP-1106).
     """
@@ -99,7 +99,7 @@ def known_policy(value: str) -> str:
 
 
 class ConsumerRules(ClusterRules):
-    """Rules and consequences of a consumer's settings."""
+    """The rules and the derived values of a consumer's settings."""
 
     if TYPE_CHECKING:
         auto_offset_reset: str
@@ -156,7 +156,7 @@ class ConsumerRules(ClusterRules):
 
     @property
     def reset_duration_ms(self) -> int | None:
-        """Milliseconds of a by_duration policy; None for the others."""
+        """Milliseconds of a by_duration policy; None for other policies."""
         policy = self.auto_offset_reset
         return duration_ms(policy[len(BY_DURATION) :]) if policy.startswith(BY_DURATION) else None
 
@@ -172,7 +172,7 @@ class ConsumerRules(ClusterRules):
 
     @property
     def auto_commit(self) -> bool:
-        """Whether offsets are committed without being asked: there is a group, and it is wanted."""
+        """Whether offsets are committed automatically: there is a group, and it is enabled."""
         return self.group_id is not None and self.enable_auto_commit
 
     @property
@@ -187,6 +187,6 @@ class ConsumerRules(ClusterRules):
 
     @property
     def rebalance_timeout(self) -> float:
-        """``rebalance_timeout_ms`` in seconds, or what stands for it."""
+        """``rebalance_timeout_ms`` in seconds, by default ``max_poll_interval_ms``."""
         milliseconds = self.rebalance_timeout_ms
         return (self.max_poll_interval_ms if milliseconds is None else milliseconds) / 1000

@@ -1,4 +1,4 @@
-"""ConsumerSettings: where to start, how much to fetch ahead, what to make of records, the group."""
+"""ConsumerSettings: the settings of a consumer and its group membership."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
 
 class ConsumerSettings(ConsumerRules, ClusterSettings):
-    """How a consumer starts, fetches and hands over. Names, units and defaults are Kafka's.
+    """The settings of a consumer. Names, units and defaults are Kafka's.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.

@@ -1,4 +1,4 @@
-"""SingleReaderGuard: notices that a second task reads what one reads already."""
+"""SingleReaderGuard: detects that a second task reads from the same record source."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TWO_READERS: Final = "another task is reading from this consumer: use streams(n)
 
 
 class SingleReaderGuard:
-    """The tasks that loop over an source; the one that began last goes on, older loops are refused.
+    """The tasks that loop over a record source; the latest loop continues, older ones are refused.
 
-    A loop that was left cannot be told from one whose body takes long. But once another task has
-    begun a loop, a task that goes on with its own was never out of it. What a task does without a
-    loop (`anext`, `getone`) says nothing.
+    A loop that was left looks the same as one whose body takes long. But a task that continues its
+    loop after another task has begun one never left it. Single reads (`anext`, `getone`) say
+    nothing.
 
     Attributes:
-        doubtful: whether there is anything to check; else one task reads, as it should.
+        doubtful: whether `check` is necessary; False while one task reads.
     """
 
     __slots__ = ("_fresh", "_latest", "_newcomer", "_older", "_reader", "doubtful")
@@ -27,24 +27,24 @@ class SingleReaderGuard:
     def __init__(self) -> None:
         self.doubtful = False
         self._fresh = False
-        # Weak: a task that ended is no reader, and must not be kept for it.
+        # Weak references: a task that has ended is no reader, and must not be kept alive.
         self._latest: weakref.ref[asyncio.Task[Any]] | None = None
         self._reader: weakref.ref[asyncio.Task[Any]] | None = None
         self._newcomer: weakref.ref[asyncio.Task[Any]] | None = None
         self._older: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def reads(self) -> None:
-        """The running task reads."""
+        """Note that the running task reads."""
         task = asyncio.current_task()
         self._reader = None if task is None else weakref.ref(task)
 
     @property
     def reader(self) -> asyncio.Task[Any] | None:
-        """The task that began to read last; None if none did, or nobody has it any more."""
+        """The task that began to read last; None if there is none, or it was freed."""
         return None if self._reader is None else self._reader()
 
     def begins(self) -> None:
-        """The running task begins a loop; it counts from the first chunk that it gets."""
+        """Note that the running task begins a loop, which counts when it gets its first chunk."""
         self.reads()
         task = asyncio.current_task()
         if task is not None and (self._latest is None or self._latest() is not task):
@@ -52,11 +52,11 @@ class SingleReaderGuard:
             self.doubtful = self._fresh = True
 
     def check(self) -> bool:
-        """The running task wants the next chunk.
+        """Check the running task, which requests the next chunk.
 
         Returns:
-            Whether another task has begun since the last time, and this or that one may be in a
-            loop all the same.
+            Whether another task has begun a loop since the last call, so that either of the two may
+            still be in its loop.
 
         Raises:
             RuntimeError: another task has begun a loop since this one began its own.

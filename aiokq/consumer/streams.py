@@ -1,4 +1,4 @@
-"""Owns the division of a consumer's partitions among several streams, each partition in one."""
+"""Streams: the division of a consumer's partitions among several reading tasks."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ __all__ = ["RecordSources", "Stream"]
 
 
 MAX_STREAMS: Final = 10_000
-"""Each has memory of its own; no consumer has so many tasks."""
+"""A limit against mistakes: each stream uses memory, and no consumer has so many tasks."""
 
 
 class Stream:
-    """Some of a consumer's partitions, for one task; made by `Consumer.streams`.
+    """A part of a consumer's partitions, for one task; made by `Consumer.streams`.
 
-    A partition is in exactly one stream, and its records stay in order when it moves. Left or
-    closed, a stream hands its partitions to the others; the last one, back to the consumer.
-    Iterating ends when the stream or the consumer is closed. In a group the record in work of a
-    stream that is left by an exception comes again, in the stream that has its partition then.
+    Each partition is in exactly one stream, and its records stay in order when it moves. When a
+    stream is left or closed, its partitions move to the other streams; those of the last stream
+    move back to the consumer. Iterating ends when the stream or the consumer is closed. In a group,
+    the record in work of a stream that is left by an exception is delivered again by the stream
+    that has its partition then.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class Stream:
         return self._reader.stream()
 
     def batches(self) -> BatchStream:
-        """The same, a batch at a time; see `Consumer.batches`."""
+        """Return the batches of this stream; see `Consumer.batches`."""
         self._reader.check()
         return BatchStream(self._reader)
 
     async def getone(self) -> Record:
-        """The next record of this stream.
+        """Return the next record of this stream.
 
         Raises:
             Closed: the stream or the consumer was closed.
@@ -57,14 +58,14 @@ class Stream:
         return await self._reader.one(())
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are in this stream now. Context: any thread."""
+        """Return the partitions that are in this stream now. Context: any thread."""
         return frozenset(self._reader.source.states)
 
     def close(self) -> None:
-        """Hand the partitions to the other streams. Harmless twice; nothing in a forked child.
+        """Move the partitions to the other streams. Harmless twice; no effect in a forked child.
 
         Raises:
-            WrongLoop: used elsewhere than its consumer.
+            WrongLoop: called outside the event loop of the consumer.
         """
         self._close(failed=False)
 
@@ -88,10 +89,10 @@ class Stream:
 
 
 class RecordSources:
-    """The sources of a consumer: the one of its own, or those of its streams.
+    """The record sources of a consumer: its own one, or those of its streams.
 
     Args:
-        make: makes an source.
+        make: returns a new source.
     """
 
     def __init__(self, make: Callable[[], RecordSource]) -> None:
@@ -101,7 +102,7 @@ class RecordSources:
 
     @property
     def open(self) -> list[RecordSource]:
-        """Where partitions are now."""
+        """The sources that have partitions now."""
         return self._split or [self.main]
 
     @property
@@ -110,10 +111,10 @@ class RecordSources:
         return bool(self._split)
 
     def divide(self, count: int) -> list[RecordSource]:
-        """Make so many sources, and give the partitions to them in turn.
+        """Make `count` sources, and distribute the partitions to them.
 
         Raises:
-            ConfigError: there are streams already, or none are wanted.
+            ConfigError: there are streams already, or `count` is out of range.
         """
         limits.whole(count, "count", 1, MAX_STREAMS, error=ConfigError)
         if self._split:
@@ -127,12 +128,12 @@ class RecordSources:
         return list(self._split)
 
     def place(self, state: PartitionState) -> None:
-        """Give a partition to the source that has the fewest."""
+        """Add a partition to the source that has the fewest."""
         source = min(self.open, key=lambda source: len(source.states))
         source.add(state)
 
     def close_one(self, source: RecordSource) -> None:
-        """End a stream; its partitions go to the others."""
+        """Close the source of a stream; its partitions move to the others."""
         if source not in self._split:
             return
         self._split.remove(source)
@@ -143,16 +144,16 @@ class RecordSources:
         source.close()
 
     def _hand_on_errors(self, source: RecordSource) -> None:
-        """What its reader did not see is raised where the partition is now."""
+        """Move undelivered errors to the sources that have the partitions now."""
         for about, error in source.take_errors():
             heir = next((other for other in self.open if about in other.states), self.open[0])
             heir.add_error(about, error)
 
     def report(self, error: KafkaError) -> None:
-        """Raise an error that is about no partition: to the first reader."""
+        """Raise an error that concerns no single partition to the first reader."""
         self.open[0].report(error)
 
     def close(self, failure: Closed | None = None) -> None:
-        """No more records anywhere."""
+        """Close all sources."""
         for source in (self.main, *self._split):
             source.close(failure)

@@ -1,4 +1,4 @@
-"""Owns what a consumer wants to read: topics by name or pattern, or partitions; no cluster."""
+"""Subscription: the topics or partitions that a consumer is told to read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aiokq.core.types import TopicFilter, TopicPartition
 __all__ = ["Mode", "Partition", "Subscription", "checked_partition", "checked_topic"]
 
 Partition: TypeAlias = TopicPartition | tuple[str, int]
-"""A partition as arguments take it."""
+"""A partition as it is passed to methods."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ADDRESS = re.compile(r"\[?[\w.:-]+\]?:\d+")
 
 
 class Mode(Enum):
-    """How partitions come to a consumer."""
+    """How the partitions of a consumer are chosen."""
 
     NOTHING = "nothing is subscribed to"
     TOPICS = "all partitions of topics by name"
@@ -31,14 +31,14 @@ class Mode(Enum):
 
 
 class Subscription:
-    """One at a time: subscribe() and assign() exclude each other.
+    """The subscription of one consumer; subscribe() and assign() exclude each other.
 
     A pattern has to match a topic's whole name, as in Java.
 
     Attributes:
-        names: topics that are subscribed to by name.
-        regex: an expression that the broker evaluates.
-        partitions: given to assign(), or added one by one beside what is subscribed to; in order.
+        names: the topics subscribed to by name.
+        regex: an expression evaluated by the broker.
+        partitions: passed to assign(), or added one by one to a subscription; in order.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Subscription:
         Raises:
             ConfigError: partitions are assigned; names and a pattern at once; no topic at all; an
                 address instead of a topic; an expression that cannot be compiled.
-            InvalidTopic: a name that cannot be a topic's.
+            InvalidTopic: a name is not valid for a topic.
         """
         if self.mode is Mode.PARTITIONS:
             raise ConfigError(
@@ -106,12 +106,12 @@ class Subscription:
         self.regex = regex
 
     def add_topic(self, topic: str) -> None:
-        """Subscribe to one more.
+        """Subscribe to one more topic.
 
         Raises:
-            ConfigError: a pattern is subscribed to, or partitions were given to assign(); an
+            ConfigError: a pattern is subscribed to, or partitions were passed to assign(); an
                 address instead of a topic.
-            InvalidTopic: a name that cannot be a topic's.
+            InvalidTopic: the name is not valid for a topic.
         """
         if self.mode not in (Mode.NOTHING, Mode.TOPICS):
             raise ConfigError(
@@ -122,11 +122,11 @@ class Subscription:
         self.mode = Mode.TOPICS
 
     def add_partition(self, partition: Partition) -> None:
-        """Read one more partition, beside whatever else is read."""
+        """Read one more partition in addition to the subscription."""
         self.partitions = {**self.partitions, checked_partition(partition): None}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these partitions are given by hand from now on.
+        """Read exactly these partitions.
 
         Raises:
             ConfigError: topics are subscribed to.
@@ -140,7 +140,7 @@ class Subscription:
         self.partitions = dict.fromkeys(partitions)
 
     def clear(self) -> None:
-        """Nothing is wanted any more."""
+        """End the subscription."""
         self.mode = Mode.NOTHING
         self.names = frozenset()
         self.partitions = {}
@@ -148,7 +148,7 @@ class Subscription:
 
     @property
     def topics_wanted(self) -> bool:
-        """Whether topics are subscribed to: in a group, that makes a member."""
+        """Whether topics are subscribed to, which in a group requires membership."""
         return self.mode in (Mode.TOPICS, Mode.PATTERN, Mode.REGEX)
 
     @property
@@ -172,11 +172,11 @@ class Subscription:
 
 
 def checked_topic(name: str) -> str:
-    """The name, if it can be a topic's.
+    """Return `name` if it is valid for a topic.
 
     Raises:
         ConfigError: it is an address.
-        InvalidTopic: it cannot be.
+        InvalidTopic: it is not valid.
     """
     if not isinstance(name, str):
         raise TypeError(f"a topic is a str, not {name!r}")
@@ -195,11 +195,11 @@ def checked_topic(name: str) -> str:
 
 
 def checked_partition(tp: Partition) -> TopicPartition:
-    """The partition; any (topic, number) tuple is one.
+    """Return a (topic, number) tuple as a TopicPartition.
 
     Raises:
-        TypeError: it is none.
-        ValueError: the number is no partition's.
+        TypeError: it is no such tuple.
+        ValueError: the number is out of range.
     """
     if (
         not isinstance(tp, tuple)

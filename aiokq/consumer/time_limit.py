@@ -1,4 +1,4 @@
-"""Owns the time limit of a call, whose end is an error that says what was in the way."""
+"""TimeLimit: a time limit with an error that names the cause."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["TimeLimit"]
 
 
 class TimeLimit:
-    """`asyncio.timeout`, with words.
+    """An `asyncio.timeout` that raises an error of the caller's choice.
 
     Args:
         seconds: the limit.
-        overdue: gives the error to raise when it is reached, from the seconds.
+        overdue: called with the limit; returns the error to raise when it is reached.
     """
 
     def __init__(self, seconds: float, overdue: Callable[[float], KafkaError]) -> None:

@@ -1,6 +1,6 @@
-"""TopicSearch: looks for what a consumer wants to read and the cluster does not have.
+"""TopicSearch: waits for topics and partitions that are to be read and do not exist.
 
-What becomes of a topic that was found is partition_discovery.py's.
+partition_discovery.py handles topics that were found.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ UNREADABLE: Final = "topic cannot be read"
 
 
 class TopicSearch:
-    """Waits for topics to exist, and of an assignment for its partitions to.
+    """Waits until topics exist, and until assigned partitions of topics exist.
 
-    A subscriber waits for as long as it takes. Who assigned a partition by hand is told each
-    `default_api_timeout_ms` that it does not exist. Asking may create a topic, if
-    `allow_auto_create_topics` is set, but none that existed and was deleted: who deletes a topic
-    must not find an empty one of the default shape in its place.
+    A subscriber waits as long as necessary. For a partition that was assigned manually, the reader
+    gets an error each `default_api_timeout_ms`. A metadata request may create a topic, if
+    `allow_auto_create_topics` is set, but not a topic that was deleted: after deleting a topic, its
+    owner must not find an empty one with default settings.
 
     Args:
-        wanted: whether a topic is still of interest.
-        assigned: the partitions of a topic that are assigned.
+        wanted: returns whether a topic is still of interest.
+        assigned: returns the assigned partitions of a topic.
         asked: called when it is known whether a topic exists.
         report: raises an error about a topic to the reader.
         spawn: starts a task of the consumer.
 
-    Source: Java's ConsumerMetadata, but for the rule on deleted topics.
+    Source: Java's ConsumerMetadata, except for the rule about deleted topics.
     """
 
     def __init__(
@@ -69,32 +69,32 @@ class TopicSearch:
         self._report = report
         self._spawn = spawn
         self._searches: dict[str, asyncio.Future[None]] = {}
-        """Topic to what is done when it is known whether that exists."""
+        """For each topic, a future that is done when it is known whether the topic exists."""
         self._deleted: set[str] = set()
 
     def find(self, topic: str) -> None:
-        """Look for it, and for all of its partitions that are assigned."""
+        """Search for a topic and all of its assigned partitions."""
         if topic not in self._searches:
             answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._searches[topic] = answered
             self._spawn(self._search(topic, answered), f"find topic {topic}")
 
     def lost(self, topic: str) -> None:
-        """It existed, and does not any more."""
+        """Search for a topic that was deleted."""
         self._deleted.add(topic)
         self.find(topic)
 
     def found(self, topic: str) -> None:
-        """It exists."""
+        """Note that a topic exists."""
         self._deleted.discard(topic)
 
     def forget(self, kept: Collection[str]) -> None:
-        """Only these topics are of interest any more."""
+        """Forget deleted topics that are not in `kept`."""
         self._deleted.intersection_update(kept)
 
     @property
     def unanswered(self) -> list[asyncio.Future[None]]:
-        """Each done when it is known whether another one of the topics exists."""
+        """The futures of topics whose existence is still unknown."""
         return [answered for answered in self._searches.values() if not answered.done()]
 
     async def _search(self, topic: str, answered: asyncio.Future[None]) -> None:
@@ -119,7 +119,7 @@ class TopicSearch:
                 except UnknownTopicOrPartition as error:
                     self._tell(topic, error)
                 except KafkaError as error:
-                    # Rights may be granted: asked again at the pace of retries.
+                    # The error may end when rights are granted, so retry with backoff.
                     engine.outages.failed(UNREADABLE, topic, error, where={"topic": topic})
                     self._report(error)
                     answered.cancel()
@@ -129,10 +129,10 @@ class TopicSearch:
             answered.cancel()
 
     async def _appearance(self, topic: str) -> None:
-        """Until the topic exists, or its partitions do, for a limited time.
+        """Wait for a limited time until the topic, or its assigned partitions, exist.
 
         Raises:
-            UnknownTopicOrPartition: they did not come to exist.
+            UnknownTopicOrPartition: they still do not exist.
         """
         engine = self._engine
         info = engine.metadata.topics.get(topic)
@@ -149,7 +149,7 @@ class TopicSearch:
             await engine.refresh([topic])
 
     def _absent(self, topic: str) -> list[PartitionState]:
-        """The partitions that are assigned and do not exist."""
+        """Return the assigned partitions that do not exist."""
         info = self._engine.metadata.topics.get(topic)
         return [
             state
@@ -171,7 +171,7 @@ class TopicSearch:
             logger.warning("partition does not exist: partition=%s", state.tp)
 
     def _tell(self, topic: str, error: UnknownTopicOrPartition) -> None:
-        """Raise it to who reads the partitions; of a missing topic once to each reader."""
+        """Raise the error to the readers of the partitions, for a missing topic once per reader."""
         logger.warning("not there yet: topic=%s error=%s", topic, error)
         info = self._engine.metadata.topics.get(topic)
         told: set[RecordSource] = set()

@@ -1,6 +1,6 @@
-"""Group membership of a consumer, client side: both protocols, commits, and who does what when.
+"""Client side of group membership: both protocols, and the offsets of a group.
 
-Owns what a member says to its coordinator. The machines (`classic`, `modern`) are sans-IO; the
-driver gives them time and answers, and does what they ask for. Which records are read is the
-consumer's.
+A member (`classic_member`, `consumer_member`) is a sans-IO state machine. `member_driver` passes it
+the time and the responses, and carries out its actions. The consumer decides which records are
+read.
 """

@@ -1,4 +1,4 @@
-"""What a membership machine asks of its driver. Owns values only."""
+"""The actions that a group member requests from its driver."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
 
 @frozen
 class Ask:
-    """Send a request to the group's coordinator; answer with `received` or `failed`.
+    """Send a request to the coordinator; the outcome goes to `received` or `failed`.
 
     Attributes:
-        make: the request in the version that the connection speaks.
-        timeout: seconds until it counts as lost.
-        ticket: goes back with the answer; answers to abandoned requests are told by it.
+        make: returns the request for the version of the connection.
+        timeout: seconds until the request counts as lost.
+        ticket: passed back with the outcome, to recognize outcomes of abandoned requests.
     """
 
     request_class: type[Request[Response]]
@@ -43,31 +43,31 @@ class Ask:
 
 @frozen
 class Abandon:
-    """Nobody waits for the request in flight any more: give its connection up."""
+    """Close the connection with the request in flight, whose response is not needed."""
 
 
 @frozen
 class Relocate:
-    """The coordinator moved, or does not answer: look it up again before the next request."""
+    """Look up the coordinator before the next request, because it moved or does not respond."""
 
 
 @frozen
 class GiveUp:
-    """These partitions go, in order: stop them, let the user commit and tidy up; then `handled`."""
+    """Stop reading these partitions, commit, and call on_revoked; then call `handled`."""
 
     partitions: frozenset[TopicPartition]
 
 
 @frozen
 class Take:
-    """These partitions are this member's from now on: read them; then `handled`."""
+    """Read these partitions, which are assigned to this member; then call `handled`."""
 
     partitions: frozenset[TopicPartition]
 
 
 @frozen
 class Lose:
-    """These partitions were taken away, perhaps long ago: commits are refused; then `handled`."""
+    """Drop these partitions, which others may own, and refuse commits; then call `handled`."""
 
     partitions: frozenset[TopicPartition]
     error: KafkaError
@@ -75,22 +75,24 @@ class Lose:
 
 @frozen
 class NeedTopics:
-    """This member leads: tell how many partitions these topics have, by `topology`, and again
-    whenever that changes."""
+    """Call `topology` with the partitions of these topics, now and after each change.
+
+    Requested by the member that leads its group.
+    """
 
     topics: frozenset[str]
 
 
 @frozen
 class NeedNames:
-    """Tell what these topics are called, by `named`, as soon as it is known."""
+    """Call `named` with the names of these topics once they are known."""
 
     topic_ids: frozenset[UUID]
 
 
 @frozen
 class Fail:
-    """Membership ended with an error that repeating does not mend; the user must know."""
+    """Raise `error` to the user: the membership ended, and retrying is useless."""
 
     error: KafkaError
 

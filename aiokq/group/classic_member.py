@@ -1,6 +1,6 @@
-"""Membership by the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""ClassicMember: a group member by the classic protocol (JoinGroup, SyncGroup, Heartbeat).
 
-Owns what this member says next and what it owns. Sans-IO: see `group_member.GroupMember`.
+Sans-IO: see `group_member.GroupMember`.
 
 Source: Kafka's `AbstractCoordinator` and `ConsumerCoordinator`; KIP-62 (heartbeats), KIP-345
 (static members), KIP-394 (member id required), KIP-429 (cooperative), KIP-814 (skip assignment).
@@ -61,15 +61,15 @@ logger = logging.getLogger("aiokq.group")
 NO_MEMBER_ID: Final = ""
 
 EXPELLED: Final = frozenset(error.code for error in (UnknownMemberId, IllegalGeneration))
-"""This member, or its generation, is not one of the group any more."""
+"""The group does not contain this member, or has another generation."""
 
 
 class ClassicMember(GroupMember):
-    """One member of a classic group.
+    """A member of a classic group.
 
     Args:
-        assignors: those that it offers, most preferred first; all of them go into one join.
-        backoff: between attempts that failed.
+        assignors: the supported assignors, most preferred first.
+        backoff: between failed attempts.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class ClassicMember(GroupMember):
         config = self._config
         return GroupMetadata(config.group_id, self._generation, self._member_id, config.instance_id)
 
-    # -- what is wanted
+    # -- requests of the driver
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
-        """Read these topics; joins if this is no member yet."""
+        """Subscribe to these topics; join the group if this is no member yet."""
         self._wants_out = False
         self._topics = topics
         if self.state is MemberState.OUT:
@@ -107,7 +107,7 @@ class ClassicMember(GroupMember):
             self._want_rejoin("the subscription changed")
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Give everything up and go. `lost` says why it is not given up in order."""
+        """Give up all partitions and leave; with `lost` they are lost for that reason."""
         self._reason = "consumer closes" if lost is None else str(lost)
         super().leave(now, lost=lost)
 
@@ -119,10 +119,11 @@ class ClassicMember(GroupMember):
 
     @property
     def _owes_assignments(self) -> bool:
-        """It leads, and has partitions to commit and give up before it goes.
+        """Whether this member leads, and has partitions to commit and give up before it leaves.
 
-        Nobody else can assign, and until it has the coordinator takes no commit. Who has none goes
-        at once: the others then join again, as from a Java leader that closes.
+        No other member can assign, and the coordinator accepts no commits before the assignment. A
+        leader without partitions leaves at once. The others then rejoin, as when a Java leader
+        closes.
         """
         return (
             self._group_leader is not None
@@ -131,10 +132,10 @@ class ClassicMember(GroupMember):
             and self._lost is None
         )
 
-    # -- what comes back
+    # -- responses
 
     def received(self, ticket: int, response: Response, now: float) -> None:
-        """The answer to the `Ask` of that ticket."""
+        """Handle the response to the `Ask` with this ticket."""
         if not self._answers(ticket):
             return
         match response:
@@ -155,7 +156,7 @@ class ClassicMember(GroupMember):
         self._pause(now, error)
 
     def topology(self, topology: Topology, now: float) -> None:
-        """How many partitions the topics of the group have; asked for by `NeedTopics`."""
+        """Handle the partitions of the group's topics, which `NeedTopics` requested."""
         if (group_leader := self._group_leader) is None:
             return
         changed = group_leader.sees(topology)
@@ -165,7 +166,7 @@ class ClassicMember(GroupMember):
             self._want_rejoin("topics changed")
 
     def unknown(self, error: KafkaError, now: float) -> None:
-        """What was asked for by `NeedTopics` will not come."""
+        """Handle the failure of `NeedTopics`."""
         if self._group_leader is None:
             return
         if not self._wants_out:
@@ -173,10 +174,10 @@ class ClassicMember(GroupMember):
         elif self.state is MemberState.ASSIGNING:
             self._go_on(now)
 
-    # -- what to do
+    # -- actions
 
     def wake_at(self) -> float | None:
-        """When to poll again without an input; None if only an input can change anything."""
+        """Return the time of the next `poll` without an input; None to wait for an input."""
         if self._asking:
             return None
         if self.state in (MemberState.JOINING, MemberState.SYNCING, MemberState.LEAVING):
@@ -209,7 +210,7 @@ class ClassicMember(GroupMember):
             self._ask(HeartbeatRequest, self._heartbeat_request, self._config.request_timeout)
 
     def _ask_assignors(self) -> bool:
-        """What they have to say in a join. Returns whether they said it."""
+        """Get the assignors' user data for a join; return whether all of them succeeded."""
         wanted = tuple(sorted(self._joined_with))
         for name, assignor in self._assignors.items():
             try:
@@ -247,16 +248,16 @@ class ClassicMember(GroupMember):
     def _leave_request(self, version: int) -> LeaveGroupRequest:
         return leave_request(self.group_metadata, version, self._reason)
 
-    # -- answers
+    # -- handling of responses
 
     def _joined(self, response: JoinGroupResponse, now: float) -> None:
         if response.error_code:
             if response.error_code == MemberIdRequired.code:
-                self._member_id = response.member_id  # ask again at once, as this member
+                self._member_id = response.member_id  # join again at once with the new id
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return
-        # A sync that fails leads here again: the pauses grow until one has worked.
+        # The backoff is not reset before a sync has succeeded: a failed sync leads to a join again.
         self.heartbeat_at = now
         self.error = None
         self._next_heartbeat = now + self._config.heartbeat_interval
@@ -294,8 +295,8 @@ class ClassicMember(GroupMember):
         except ProtocolError as error:
             self._refuse(error)
             return
-        # A static leader that was restarted finds the assignment as it was (KIP-814). It still
-        # has to know the topics: it is who notices that they change.
+        # A restarted static leader keeps the existing assignment (KIP-814). It still needs the
+        # topics, because the leader is the member that notices their changes.
         self.state = MemberState.SYNCING if skip else MemberState.ASSIGNING
         self._actions.append(NeedTopics(group_leader.topics))
 
@@ -332,12 +333,12 @@ class ClassicMember(GroupMember):
         if self._wants_out:
             self._go_on(now)
             return
-        # A topic that is not subscribed to any more: the next join, which is due, will say so.
+        # Topics that are not subscribed to any more are left out; the next join reports that.
         assigned = frozenset(tp for tp in assignment.partitions if tp.topic in self._topics)
         revoked = self.owned - assigned
         self.state = MemberState.SETTLING
         if revoked:
-            self._rejoin = True  # so that those who wait for them get them
+            self._rejoin = True  # the next generation assigns the revoked partitions to others
             self._after_take = assigned - self.owned
             self._handle(GiveUp(revoked))
         else:
@@ -372,10 +373,10 @@ class ClassicMember(GroupMember):
         else:
             self._refuse(error)
 
-    # -- its ways
+    # -- transitions
 
     def _begin_join(self, reason: str) -> None:
-        """Join, or join again; first what has to be given up is given up."""
+        """Join or rejoin, after giving up partitions as the protocol requires."""
         self._reason = reason
         self._rejoin = False
         self._group_leader = None
@@ -389,7 +390,7 @@ class ClassicMember(GroupMember):
             self.state = MemberState.JOINING
 
     def _join_anew(self, reason: str, now: float) -> None:
-        """A join or sync did not work; who wants to go need not try again."""
+        """Rejoin after a failed join or sync, unless the member is to leave."""
         if self._wants_out:
             self._go_on(now)
         else:
@@ -425,7 +426,7 @@ class ClassicMember(GroupMember):
 
     def _say_goodbye(self, now: float) -> None:
         if self._member_id == NO_MEMBER_ID or self._config.instance_id is not None:
-            self._left(now)  # a static member keeps its place until its session ends (KIP-345)
+            self._left(now)  # a static member stays until its session expires (KIP-345)
         else:
             self.state = MemberState.LEAVING
 
@@ -442,4 +443,4 @@ class ClassicMember(GroupMember):
             return
         self._disregard()
         if self.state in (MemberState.JOINING, MemberState.SYNCING):
-            self._actions.append(Abandon())  # it would be answered when the rebalance ends
+            self._actions.append(Abandon())  # its response would only come after the rebalance

@@ -1,4 +1,4 @@
-"""What a member of the classic protocol sends, field by field. Owns no state, and not when.
+"""The requests of a member of the classic protocol, field by field.
 
 Source: Kafka's `AbstractCoordinator`; the messages' own schemas.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["heartbeat_request", "join_request", "leave_request", "sync_request"]
 
 SEVERAL_LEAVE_SINCE: Final = 3
-"""LeaveGroup version that takes a list of members."""
+"""The first LeaveGroup version with a list of members."""
 
 
 def join_request(
@@ -35,10 +35,10 @@ def join_request(
     owned: frozenset[TopicPartition],
     reason: str,
 ) -> JoinGroupRequest:
-    """Into the group's next generation.
+    """Return the request to join the group's next generation.
 
     Args:
-        user_data: of each assignor that may be chosen, by its name.
+        user_data: of each supported assignor, by its name.
     """
 
     def subscription(data: bytes | None) -> bytes:
@@ -72,7 +72,7 @@ def sync_request(
     assignor: Assignor | None,
     assignments: list[SyncGroupRequestAssignment],
 ) -> SyncGroupRequest:
-    """For its assignment; the leader gives everybody's."""
+    """Return the request for the member's assignment; the leader's contains all assignments."""
     return SyncGroupRequest(
         group_id=member.group_id,
         generation_id=member.generation,
@@ -85,7 +85,7 @@ def sync_request(
 
 
 def heartbeat_request(member: GroupMetadata) -> HeartbeatRequest:
-    """It is alive."""
+    """Return a heartbeat."""
     return HeartbeatRequest(
         group_id=member.group_id,
         generation_id=member.generation,
@@ -95,7 +95,7 @@ def heartbeat_request(member: GroupMetadata) -> HeartbeatRequest:
 
 
 def leave_request(member: GroupMetadata, version: int, reason: str) -> LeaveGroupRequest:
-    """Goodbye; not of a static member, which keeps its place."""
+    """Return the request to leave; not for static members, which stay in the group."""
     if version < SEVERAL_LEAVE_SINCE:
         return LeaveGroupRequest(group_id=member.group_id, member_id=member.member_id)
     return LeaveGroupRequest(

@@ -1,7 +1,7 @@
-"""The connection of one member to its group's coordinator. Owns finding it and letting it go.
+"""CoordinatorConnection: a member's own connection to the coordinator of its group.
 
-It is the member's own: a broker answers a connection in order, and a join is answered when the
-whole group has joined.
+It is not shared, because a broker answers the requests of a connection in order, and a join is
+answered only when the whole group has joined.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CoordinatorConnection"]
 
 
 class CoordinatorConnection:
-    """Sends what a membership asks for to whoever coordinates the group now."""
+    """Finds the group's coordinator, and sends it the requests of a member."""
 
     def __init__(self, engine: ClusterEngine, group_id: str) -> None:
         self._engine = engine
@@ -32,14 +32,14 @@ class CoordinatorConnection:
         self._closed = False
 
     async def ask(self, ask: Ask) -> Response:
-        """Send the request and wait for its response; the time limit covers finding the node.
+        """Send a request and wait for its response; the timeout includes finding the coordinator.
 
         Raises:
-            RequestTimeout: no coordinator, or no answer, in time.
-            ConnectionLost: the connection could not be made, or ended before the answer.
-            FieldNotSupported, UnsupportedVersion: the broker is too old for it.
+            RequestTimeout: no coordinator, or no response, in time.
+            ConnectionLost: connecting failed, or the connection ended before the response.
+            FieldNotSupported, UnsupportedVersion: the broker is too old for the request.
             BrokerError: the broker refuses to name a coordinator.
-            Closed: this was closed.
+            Closed: this connection was closed.
         """
         limit = asyncio.timeout(ask.timeout)
         try:
@@ -61,18 +61,18 @@ class CoordinatorConnection:
             ) from error
 
     async def drop(self) -> None:
-        """Give the connection up, and whatever is in flight on it."""
+        """Close the connection, and discard requests in flight."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
     async def close(self) -> None:
-        """`drop`, and connect no more: also not for who is still looking for the coordinator."""
+        """Close for good; a lookup of the coordinator that is under way will not connect."""
         self._closed = True
         await self.drop()
 
     def relocate(self) -> None:
-        """The coordinator is looked up again before the next request."""
+        """Look up the coordinator before the next request."""
         self._engine.coordinator_failed(CoordinatorKind.GROUP, self._group_id)
 
     async def _dedicated(self, timeout: float) -> DedicatedConnection:
@@ -82,7 +82,7 @@ class CoordinatorConnection:
             raise Closed(f"the member of group {self._group_id!r} is closed")
         connection = self._connection
         if connection is None or node_id != self._node_id:
-            # In place before the old one is closed: whoever comes meanwhile finds this one.
+            # Set before the old one is closed, so that concurrent calls find the new one.
             old, self._node_id = connection, node_id
             connection = engine.node(node_id).dedicated(f"group {self._group_id}")
             self._connection = connection

@@ -1,4 +1,4 @@
-"""What a user can do when a group does not take a member. Owns words, and no decision."""
+"""Advice for the user in errors that end a group membership."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["with_advice"]
 
 
 def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool) -> KafkaError:
-    """The error, with what to do about it where the setting `group_protocol` is the matter.
+    """Return `error`, with advice if the setting `group_protocol` can resolve it.
 
     Args:
-        auto: `group_protocol` is "auto": it was tried both ways already.
-        by_regex: a pattern is subscribed to that the broker evaluates.
+        auto: `group_protocol` is "auto", so that both protocols were tried.
+        by_regex: the subscription is a pattern that the broker evaluates.
     """
     if not isinstance(error, BrokerError):
         return error

@@ -1,7 +1,6 @@
-"""What the leader of a classic group's generation knows of it, and assigns by.
+"""GroupLeader: what the leader of a classic group's generation needs to assign partitions.
 
-Owns the members' subscriptions and the topics as they were last seen. When it assigns, and when it
-asks for a rebalance, is `classic`'s.
+`classic_member` decides when to assign, and when to request a rebalance.
 
 Source: Kafka's `ConsumerCoordinator.onLeaderElected`.
 """
@@ -26,10 +25,10 @@ __all__ = ["GroupLeader", "assignor_failed"]
 
 
 class GroupLeader:
-    """Of one generation.
+    """The members' subscriptions, and the latest topics, of one generation.
 
     Raises:
-        ProtocolError: a member's subscription cannot be read.
+        ProtocolError: a member's subscription cannot be decoded.
     """
 
     def __init__(self, members: Iterable[JoinGroupResponseMember]) -> None:
@@ -41,16 +40,16 @@ class GroupLeader:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that any member subscribes to."""
+        """The topics that at least one member subscribes to."""
         return frozenset(topic for member in self._members.values() for topic in member.topics)
 
     def sees(self, topology: Topology) -> bool:
-        """Take note of the topics as they are; whether they were others at the last look."""
+        """Note the present topics; return whether they differ from those noted before."""
         before, self._topology = self._topology, topology
         return before is not None and topology != before
 
     def assign(self, assignor: Assignor, topology: Topology) -> list[SyncGroupRequestAssignment]:
-        """What each member shall have; nothing, where the assignor leaves one out.
+        """Return an assignment for each member, empty if the assignor leaves the member out.
 
         Raises:
             KafkaError: the assignor failed; the cause says how.
@@ -71,9 +70,10 @@ class GroupLeader:
 
 
 def assignor_failed(assignor: Assignor, error: BaseException) -> KafkaError:
-    """What ends the membership: the group cannot go on with it, and its author must know.
+    """Return the error that ends the membership, because the group cannot continue.
 
-    It is called synchronously: anything but `INTERRUPTS` is its own error, a CancelledError too.
+    Assignors are called synchronously, so that any exception except `INTERRUPTS` is the assignor's
+    own error, CancelledError included.
     """
     failure = KafkaError(f"the assignor {assignor.name!r} failed: {error!r}")
     failure.__cause__ = error

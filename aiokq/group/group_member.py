@@ -1,7 +1,7 @@
-"""What both membership machines have in common: one question and one handing-over at a time.
+"""GroupMember: what members of both group protocols have in common.
 
-Owns the way of partitions (given up, taken, lost), of leaving, and of what goes wrong. What is said
-to the coordinator is the protocol's: `classic` and `modern`.
+It covers taking, giving up and losing partitions, leaving, and errors. The requests are specific to
+the protocol: `classic_member` and `consumer_member`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ __all__ = ["GroupMember"]
 logger = logging.getLogger("aiokq.group")
 
 MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
-"""Another node coordinates this group, or will."""
+"""The coordinator moved, or may have moved."""
 
 
 class GroupMember(ABC):
-    """A sans-IO membership machine. Nothing in it waits, and nothing but its inputs moves it.
+    """A group member as a sans-IO state machine: nothing waits, and only inputs change it.
 
-    The driver calls `poll` after each input and when `wake_at` has come, and does what it returns.
-    At most one `Ask` and one of `GiveUp`, `Take` and `Lose` are open at a time; while user code
-    runs in the latter, heartbeats go on.
+    The driver calls `poll` after each input and at `wake_at`, and carries out the returned actions.
+    At most one `Ask`, and one of `GiveUp`, `Take` and `Lose`, are open at a time. Heartbeats
+    continue while user code runs in the latter.
 
     Args:
-        backoff: between attempts that failed.
+        backoff: between failed attempts.
 
     Attributes:
-        owned: the partitions that are this member's, until it has given them up.
+        owned: the partitions of this member, until it has given them up.
         heartbeat_at: when the coordinator last answered, monotonic seconds; None if it never did.
-        error: why the coordinator does not take this member; None since it last did.
+        error: why the coordinator rejects this member; None after a success.
     """
 
     def __init__(self, config: MemberConfig, backoff: Backoff) -> None:
@@ -71,17 +71,17 @@ class GroupMember(ABC):
     @property
     @abstractmethod
     def group_metadata(self) -> GroupMetadata:
-        """Who commits: generation or epoch, and member id."""
+        """The identity for commits: generation or epoch, and member id."""
 
     @property
     def busy(self) -> bool:
-        """Whether a `GiveUp`, `Take` or `Lose` is under way, or about to be."""
+        """Whether a `GiveUp`, `Take` or `Lose` is not handled yet."""
         return self._handling is not None
 
     # -- inputs
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Give everything up and go. `lost` says why it is not given up in order."""
+        """Give up all partitions and leave; with `lost` they are lost for that reason."""
         if self.state in (MemberState.OUT, MemberState.LEAVING):
             return
         if self.state is MemberState.FAILED and not self._left_behind:
@@ -93,21 +93,21 @@ class GroupMember(ABC):
 
     @abstractmethod
     def received(self, ticket: int, response: Response, now: float) -> None:
-        """The answer to the `Ask` of that ticket."""
+        """Handle the response to the `Ask` with this ticket."""
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> None:
-        """No answer, and none will come."""
+        """Handle the failure of the `Ask` with this ticket."""
         if not self._answers(ticket):
             return
         if self.state is MemberState.LEAVING:
-            self._left(now)  # the session timeout will do it
+            self._left(now)  # the session will expire
         elif error.retriable:
             self._unanswered(error, now)
         else:
             self._refuse(error)
 
     def handled(self, now: float) -> None:
-        """The last `GiveUp`, `Take` or `Lose` is done."""
+        """Handle the end of the last `GiveUp`, `Take` or `Lose`."""
         done, self._handling = self._handling, None
         if done is None:
             return
@@ -118,7 +118,7 @@ class GroupMember(ABC):
         self._go_on(now)
 
     def poll(self, now: float) -> list[Action]:
-        """What is to be done now; each action is returned once."""
+        """Return the actions to carry out now; each action is returned once."""
         if not self._asking and now >= self._not_before:
             self._ask_next(now)
         actions, self._actions = self._actions, []
@@ -126,48 +126,48 @@ class GroupMember(ABC):
 
     @abstractmethod
     def wake_at(self) -> float | None:
-        """When to poll again without an input; None if only an input can change anything."""
+        """Return the time of the next `poll` without an input; None to wait for an input."""
 
-    # -- what the protocols differ in
+    # -- implemented by the protocols
 
     @abstractmethod
     def _ask_next(self, now: float) -> None:
-        """Nothing is in flight: ask what is due, if anything is."""
+        """Send the request that is due, if any; none is in flight."""
 
     @abstractmethod
     def _unanswered(self, error: KafkaError, now: float) -> None:
-        """The answer was lost; another attempt may work."""
+        """Handle the loss of a response; a retry may succeed."""
 
     @abstractmethod
     def _stay(self, now: float) -> None:
-        """Nobody is busy with partitions, and it wants to be a member: what is next?"""
+        """Continue as a member; no `GiveUp`, `Take` or `Lose` is open."""
 
     @abstractmethod
     def _say_goodbye(self, now: float) -> None:
-        """It has nothing any more, and wants out."""
+        """Leave the group; all partitions were given up."""
 
     @abstractmethod
     def _left(self, now: float) -> None:
-        """It is out."""
+        """Reset the member, which is out of the group."""
 
     @abstractmethod
     def _forget(self, error: KafkaError) -> None:
-        """The coordinator does not have this member, as it was, any more."""
+        """Forget the member's identity, which the coordinator does not accept any more."""
 
     def _begin_to_leave(self, now: float) -> None:
         if self._handling is None:
             self._go_on(now)
 
-    # -- the ways of partitions
+    # -- partitions
 
     def _go_on(self, now: float) -> None:
-        """Nobody is busy with partitions."""
+        """Decide what to do next; no `GiveUp`, `Take` or `Lose` is open."""
         if self.state is MemberState.FAILED:
             if not self._lose() and self._wants_out and self._left_behind:
                 self._left_behind = False
                 self._say_goodbye(now)
         elif self._lose():
-            self.state = MemberState.PREPARING  # to join anew, if it does not go after all
+            self.state = MemberState.PREPARING  # rejoins afterwards, unless it is to leave
         elif not self._wants_out:
             self._stay(now)
         elif self.owned:
@@ -177,7 +177,7 @@ class GroupMember(ABC):
             self._say_goodbye(now)
 
     def _lose(self) -> bool:
-        """Report what was lost, if there is something to report; true if so."""
+        """Report lost partitions; return whether there are any."""
         error, self._lost = self._lost, None
         if error is None or not self.owned:
             return False
@@ -188,7 +188,7 @@ class GroupMember(ABC):
         self._handling = action
         self._actions.append(action)
 
-    # -- asking
+    # -- requests
 
     def _ask(
         self,
@@ -201,21 +201,21 @@ class GroupMember(ABC):
         self._actions.append(Ask(request_class, make, timeout, self._ticket))
 
     def _answers(self, ticket: int) -> bool:
-        """Whether this is about the request in flight, which it is no more then."""
+        """Whether `ticket` is that of the request in flight, which then is answered."""
         if not self._asking or ticket != self._ticket:
             return False
         self._asking = False
         return True
 
     def _disregard(self) -> None:
-        """Whatever the request in flight brings does not count."""
+        """Ignore the response to the request in flight."""
         self._asking = False
         self._ticket += 1
 
-    # -- what goes wrong
+    # -- errors
 
     def _expelled(self, error: KafkaError, now: float) -> None:
-        """The group goes on without this member: what it had may be another's already."""
+        """Handle the end of the membership: other members may have its partitions already."""
         member = self.group_metadata
         logger.warning(
             "expelled: group=%s member=%s generation=%d error=%s",
@@ -232,9 +232,9 @@ class GroupMember(ABC):
             self._go_on(now)
 
     def _refuse(self, error: KafkaError) -> None:
-        """It does not become a member, or is none any more, and another attempt is in vain."""
-        self._disregard()  # a heartbeat that is answered yet would bring it back
-        # The coordinator takes it for a member, and a group whose leader failed waits for it.
+        """End the membership with an error that a retry does not resolve."""
+        self._disregard()  # the response to a heartbeat would revive it
+        # To the coordinator it is still a member; the group would wait for a leader that failed.
         self._left_behind = self.group_metadata.generation != OUTSIDE
         self._forget(error)
         self.error = self._lost = error

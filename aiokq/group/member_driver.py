@@ -1,7 +1,7 @@
-"""The driver of one membership: gives the machine time and answers, and does what it asks for.
+"""MemberDriver: passes time and responses to a group member, and carries out its actions.
 
-Owns the tasks; what is said to the coordinator is the machine's, what happens to partitions is the
-owner's. Heartbeats do not depend on user code: while a rebalance handler runs, they go on.
+The member decides what to send to the coordinator, the owner what happens to partitions. Heartbeats
+do not depend on user code: they continue while a rebalance handler runs.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ logger = logging.getLogger("aiokq.group")
 TROUBLE: Final = "group request failed"
 
 Protocols = Literal["classic", "consumer", "auto"]
-"""The setting `group_protocol`; "auto" is the consumer protocol where the broker has it."""
+"""The values of `group_protocol`; "auto" is the consumer protocol if the broker supports it."""
 
 
 class Owner(Protocol):
-    """Who reads the partitions; the consumer.
+    """The consumer, which reads the partitions.
 
-    The three coroutines may run user code. They raise nothing: what goes wrong in user code is
-    the owner's to report.
+    The three coroutines may run user code. They raise nothing: the owner reports errors of user
+    code.
     """
 
     async def take(self, partitions: frozenset[TopicPartition]) -> None:
-        """Read these from their committed offsets; the user is told first."""
+        """Read these partitions from their committed offsets, after on_assigned."""
         ...
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        """Stop reading these; commits still work until this returns."""
+        """Stop reading these partitions; commits are accepted until this returns."""
         ...
 
     async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
-        """Stop reading these at once: another member may be reading them."""
+        """Stop reading these partitions at once, because another member may read them."""
         ...
 
     def refused(self, error: KafkaError) -> None:
-        """Membership ended with an error that repeating does not mend."""
+        """Handle the end of the membership by an error that a retry does not resolve."""
         ...
 
 
@@ -80,8 +80,8 @@ class MemberDriver:
     """Keeps one consumer a member of its group.
 
     Args:
-        protocol: which machines to use.
-        make_classic, make_consumer: make the machines; called when one is needed.
+        protocol: the setting `group_protocol`.
+        make_classic, make_consumer: return a new member of that protocol.
         spawn: starts a task of the consumer.
     """
 
@@ -108,7 +108,7 @@ class MemberDriver:
         )
         self._auto = protocol == "auto"
         self._may_change = self._auto
-        """Once, until it is a member: both may be refused."""
+        """Whether to try the other protocol, once until it is a member: both may be refused."""
         self._member: ClassicMember | ConsumerMember
         self._member = make_classic() if protocol == "classic" else make_consumer()
         self._topics: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ class MemberDriver:
         self._out = asyncio.Event()
         self._out.set()
 
-    # -- what the consumer sees
+    # -- called by the consumer
 
     @property
     def state(self) -> MemberState:
@@ -143,11 +143,11 @@ class MemberDriver:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why this is no member, or not heard as one; None while all is well."""
+        """Why this is no member, or the coordinator does not answer; None otherwise."""
         return self._member.error
 
     def subscribe(self, topics: frozenset[str], *, regex: str | None = None) -> None:
-        """Be a member that reads these topics.
+        """Be a member with these topics.
 
         Args:
             regex: evaluated by the broker; with the consumer protocol only.
@@ -163,19 +163,19 @@ class MemberDriver:
         self._wake.set()
 
     def leave(self, *, lost: KafkaError | None = None) -> None:
-        """Stop being a member; `left` waits for the end of it."""
+        """Begin to leave the group; `left` waits for the end of that."""
         self._wanted = self._again = False
         self._member.leave(self._engine.now(), lost=lost)
         self._wake.set()
 
     async def left(self) -> None:
-        """Until this is no member any more."""
+        """Wait until this is no member any more."""
         await self._out.wait()
 
-    # -- its life
+    # -- lifecycle
 
     async def run(self) -> None:
-        """Drive the machine until `close`."""
+        """Drive the member until `close`."""
         while not self._closed:
             self._wake.clear()
             for action in self._member.poll(self._engine.now()):
@@ -191,14 +191,14 @@ class MemberDriver:
         return gone and not member.busy and not self._again
 
     async def close(self) -> None:
-        """Follow nothing, and close the connection. The member is not said goodbye for."""
+        """Stop watching topics and close the connection, without leaving the group."""
         self._closed = True
         self._wake.set()
         self._topic_watch.close()
         await self._coordinator.close()
 
     async def _sleep(self) -> None:
-        """Until there is something to do: an input came, or the machine's time has come."""
+        """Wait for an input, or for the time at which the member is due."""
         when = self._member.wake_at()
         if when is None:
             await self._wake.wait()
@@ -209,14 +209,14 @@ class MemberDriver:
         except TimeoutError:
             pass
 
-    # -- what the machine asks for
+    # -- actions of the member
 
     def _do(self, action: Action) -> None:
         match action:
             case Ask():
                 if self._asking is not None:
-                    # Disregarded, and perhaps not sent yet: a join that comes behind the goodbye
-                    # would leave a member that nobody is.
+                    # Its response is ignored, but it may not be sent yet: a join after the leave
+                    # request would add a member that no longer exists.
                     self._asking.cancel()
                 self._asking = self._spawn(self._ask(action), action.request_class.NAME)
             case Abandon():
@@ -251,7 +251,7 @@ class MemberDriver:
         self._wake.set()
 
     def _tell(self, member: ClassicMember | ConsumerMember, error: KafkaError | None) -> None:
-        """Whether the coordinator takes what it is asked; how membership ends is told elsewhere."""
+        """Log lasting refusals of requests; the end of a membership is logged elsewhere."""
         outages, group_id = self._engine.outages, self._group_id
         if error is None:
             outages.ended(TROUBLE, group_id)
@@ -286,10 +286,10 @@ class MemberDriver:
         self._topics_changed(topology)
 
     def _failed(self, error: KafkaError) -> None:
-        """A group of the other protocol, or a broker that lacks it, is no failure yet."""
+        """Handle the end of a membership, or try the other protocol if the error allows that."""
         if self._may_change and self._speaks_the_other(error):
             if not self._wanted:
-                return  # it left before this was heard: who comes back tries both ways again
+                return  # it left before this error; a new subscription tries both protocols again
             self._may_change = False
             classic = isinstance(self._member, ClassicMember)
             logger.info(
@@ -317,9 +317,9 @@ class MemberDriver:
         return isinstance(error, GroupIdNotFound | UnsupportedVersion)
 
     def _begin_again(self) -> None:
-        """What a member was refused for may have been put right: another attempt, as a new one.
+        """Try again as a new member, because the reason of a refusal may have gone.
 
-        First the one before has to be rid of its partitions; until then it stays.
+        The old member has to lose its partitions first, and is kept until then.
         """
         if self._member.busy:
             return
@@ -335,7 +335,7 @@ class MemberDriver:
         else:
             self._member.subscribe(self._topics, now)
 
-    # -- what topics do
+    # -- changes of topics
 
     def _topics_changed(self, topology: Topology) -> None:
         if isinstance(self._member, ClassicMember):

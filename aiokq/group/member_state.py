@@ -1,4 +1,4 @@
-"""What a member is set to and where it stands, the same words for both protocols. Owns values."""
+"""MemberConfig and MemberState: values that both protocols use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from aiokq.core.frozen import frozen
 __all__ = ["JOIN_SLACK", "OUTSIDE", "MemberConfig", "MemberState"]
 
 JOIN_SLACK: Final = 5.0
-"""Seconds that a join may take beyond the rebalance timeout, as in Java: the coordinator answers
-when the rebalance ends, and an answer that comes a little late is still the answer."""
+"""Seconds that a join may take beyond the rebalance timeout, as in Java.
+
+The coordinator answers at the end of the rebalance, and a slightly late response is still valid.
+"""
 
 OUTSIDE: Final = -1
-"""Generation of who is in no group."""
+"""The generation outside of a group."""
 
 
 @frozen
@@ -22,10 +24,10 @@ class MemberConfig:
     """The settings of a member; times in seconds.
 
     Attributes:
-        instance_id: set for static members (KIP-345).
-        rack: of the client, for assignment by rack (KIP-881).
-        request_timeout: for every request but joins and syncs.
-        remote_assignor: of the consumer protocol; None leaves it to the broker.
+        instance_id: of static members (KIP-345).
+        rack: of the client, for rack-aware assignment (KIP-881).
+        request_timeout: of all requests except joins and syncs.
+        remote_assignor: of the consumer protocol; None for the broker's default.
     """
 
     group_id: str
@@ -39,7 +41,7 @@ class MemberConfig:
 
 
 class MemberState(Enum):
-    """Where a member stands."""
+    """The state of a member."""
 
     OUT = "in no group"
     PREPARING = "partitions are being given up, then it joins"

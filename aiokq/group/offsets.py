@@ -1,8 +1,7 @@
-"""Committing and finding a group's offsets: OffsetCommit and OffsetFetch, asked until they work.
+"""GroupOffsets: OffsetCommit and OffsetFetch of a group, with retries.
 
-Owns the two requests, what their errors mean, and how often they are repeated. What is to be
-committed is the consumer's to know. They go over the cluster's shared connection: the member's own
-may be busy with a join.
+The consumer decides what to commit. The requests use the cluster's shared connection, because the
+member's own one may be waiting for a join.
 """
 
 from __future__ import annotations
@@ -56,26 +55,26 @@ FENCED: Final = frozenset(
     error.code
     for error in (UnknownMemberId, IllegalGeneration, FencedInstanceId, FencedMemberEpoch)
 )
-"""Whoever commits is not, or not in this generation, a member."""
+"""The committer is no member, or has another generation."""
 
 UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
 NEW_FOR: Final = 5.0
-"""Seconds after which every broker knows a new topic."""
+"""Seconds after which all brokers know a new topic."""
 
 _NO_IDS: Final[Mapping[TopicPartition, UUID]] = {}
 
 LATER: Final = frozenset((RebalanceInProgress.code, StaleMemberEpoch.code))
-"""The member is a step behind its group: the same commit works once it has caught up."""
+"""The group is ahead of the member: the commit works once the member has caught up."""
 
 
 class GroupOffsets:
-    """The offsets of one group.
+    """The committed offsets of one group.
 
     Args:
-        member: who commits, asked anew for every attempt, as a rebalance may come between two;
-            None while a member of the group has been expelled from it.
-        owned: the partitions that this member owns now.
+        member: returns the committer, before every attempt, since a rebalance may happen between
+            attempts; None while a member of the group is expelled.
+        owned: returns the partitions that this member owns now.
     """
 
     def __init__(
@@ -100,20 +99,20 @@ class GroupOffsets:
         topic_ids: Mapping[TopicPartition, UUID] = _NO_IDS,
         refusal: Callable[[TopicPartition], KafkaError | None] = lambda tp: None,
     ) -> None:
-        """Commit, and repeat what may work later, until it did or the time is over.
+        """Commit, and retry until all offsets are committed or refused, or the time is over.
 
         Args:
             timeout: seconds, all included.
-            topic_ids: of the topics that the offsets belong to. Another topic of the name does not
-                get them. Where it is left out, or zeros, the topic that is found first is meant.
-            refusal: why a partition must not be committed any more, if so; asked before every
-                attempt. One that went and came back is read anew: what was read of it before must
-                not be committed in the new membership's name.
+            topic_ids: of the topics to which the offsets belong; no other topic of the same name
+                gets them. Without an id, or with zeros, the topic that is found first is meant.
+            refusal: returns why a partition must not be committed any more, if so; called before
+                every attempt. A partition that was revoked and assigned again is read again, so
+                offsets of the earlier assignment must not be committed for the new one.
 
         Raises:
-            CommitFailed: some were refused; says which, why, and which partitions are lost. It is
-                UnknownTopicId for a topic that was deleted and created again.
-            RequestTimeout: not answered in time; the cause says why. It may have worked.
+            CommitFailed: some offsets were refused; the error says which, why, and which partitions
+                are lost. For a topic that was deleted and created again, it is UnknownTopicId.
+            RequestTimeout: not answered in time; the cause says why. The commit may have succeeded.
         """
         left = dict(offsets)
         ids = {tp: topic_id for tp, topic_id in topic_ids.items() if topic_id != ZERO_ID}
@@ -135,8 +134,8 @@ class GroupOffsets:
             if not left:
                 return None
             if member is None:
-                # Without a generation it would count as a commit from outside, and a group whose
-                # members are all gone takes those.
+                # A commit without a generation counts as one from outside the group, which a group
+                # without members accepts.
                 refused.update((tp, UnknownMemberId(topic_partition=tp)) for tp in left)
                 return None
             again: KafkaError | None = None
@@ -160,7 +159,7 @@ class GroupOffsets:
 
         await self._repeat(attempt, "OffsetCommit", timeout)
         if refused:
-            # Who asked for the commit is told, and says what came of it.
+            # Only debug: the caller gets the error and reports it.
             logger.debug(
                 "commit refused: group=%s partitions=%d error=%s",
                 self._group_id,
@@ -176,14 +175,14 @@ class GroupOffsets:
         since: dict[TopicPartition, float],
         seconds: float,
     ) -> list[TopicPartition]:
-        """Of those that the coordinator does not know, the ones that do not exist.
+        """Return the partitions in `unknown` that do not exist.
 
-        A new topic is not known to all brokers at once, so that Kafka's own consumer asks again
-        until its time is over, also for a topic that was deleted. Here the cluster's metadata
-        decides, once it has been without the partition for `NEW_FOR`.
+        A new topic is not known to all brokers at once. Kafka's own consumer therefore retries
+        until its timeout, even for a topic that was deleted. Here the cluster's metadata decides,
+        once it has lacked the partition for `NEW_FOR`.
 
         Args:
-            since: when each was found missing first.
+            since: when each partition was first found missing.
         """
         await self._refresh(frozenset(tp.topic for tp in unknown), seconds)
         now = self._engine.now()
@@ -198,20 +197,20 @@ class GroupOffsets:
     def _replaced(
         self, tp: TopicPartition, ids: Mapping[TopicPartition, UUID]
     ) -> KafkaError | None:
-        """The error, if its offset belongs to another topic than the one of its name.
+        """Return an error if another topic has taken the name of the offset's topic.
 
-        A coordinator that takes ids refuses such an offset itself, an older one does not.
+        A coordinator that supports topic ids refuses such an offset itself; older ones do not.
         """
         present = self._engine.metadata.topic_id(tp.topic)
         same = present in (ZERO_ID, ids.get(tp, present))
         return None if same else topic_replaced(tp)
 
     def _later(self, error: KafkaError, tp: TopicPartition) -> bool:
-        """Whether the same commit may work later."""
+        """Whether a retry of the same commit may succeed."""
         code = _code(error)
-        # The group went on to its next generation, and this member with it: it has not lost what
-        # it still owns. If it was expelled, it will know before the next attempt or soon after.
-        # Not if another has its instance id: that never mends.
+        # After FENCED errors the group may have moved to its next generation together with this
+        # member, which has not lost what it still owns. If it was expelled, it will learn that
+        # soon. Another member with the same instance id fences this one for good.
         behind = code in FENCED and code != FencedInstanceId.code
         return error.retriable or code in LATER or (behind and tp in self._owned())
 
@@ -222,15 +221,16 @@ class GroupOffsets:
         timeout: float,
         require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group last committed; None where it never did.
+        """Return the committed offsets; None for partitions without one.
 
         Args:
             timeout: seconds, all included.
-            require_stable: wait for open transactions that commit offsets here (KIP-447).
+            require_stable: wait for open transactions that commit offsets of these partitions
+                (KIP-447).
 
         Raises:
             RequestTimeout: not answered in time; the cause says why.
-            BrokerError: refused, GroupAuthorization for one.
+            BrokerError: refused, for example GroupAuthorization.
         """
         wanted = dict.fromkeys(partitions)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -243,7 +243,7 @@ class GroupOffsets:
             await self._repeat(attempt, "OffsetFetch", timeout)
         return {tp: found.get(tp) for tp in wanted}
 
-    # -- asking
+    # -- requests
 
     async def _repeat(
         self,
@@ -251,10 +251,10 @@ class GroupOffsets:
         api: str,
         timeout: float,
     ) -> None:
-        """Until an attempt returns None, with pauses; errors that no repeating mends are raised.
+        """Call `attempt` with backoff until it returns None; raise errors that are not retriable.
 
         Args:
-            attempt: called with the seconds that are left; takes no longer.
+            attempt: called with the seconds that are left, in which it must end.
         """
         engine = self._engine
         deadline = engine.now() + timeout
@@ -295,10 +295,10 @@ class GroupOffsets:
         member: GroupMetadata,
         seconds: float,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """An outcome per partition.
+        """Return the outcome of each partition.
 
         Args:
-            ids: of the topics that are meant; those that were missing are added.
+            ids: of the topics that are meant; missing ones are added.
         """
         deadline = self._engine.now() + seconds
         nameless = frozenset(tp.topic for tp in offsets if tp not in ids)
@@ -306,7 +306,7 @@ class GroupOffsets:
         for tp in offsets:
             if tp not in ids and found[tp.topic] != ZERO_ID:
                 ids[tp] = found[tp.topic]
-        # Those without an id must not take the protection of theirs from the others.
+        # By name goes only what has no id, so that the others keep the protection of theirs.
         by_id = {tp: offset for tp, offset in offsets.items() if tp in ids}
         by_name = {tp: offset for tp, offset in offsets.items() if tp not in ids}
         errors: dict[TopicPartition, KafkaError | None] = {}
@@ -342,10 +342,10 @@ class GroupOffsets:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         ids: Mapping[TopicPartition, UUID],
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Those that may go by name: a topic that is missing may be replaced at any moment.
+        """Return the offsets that may be committed by topic name.
 
-        What is left out is asked about again when the cluster has the topic, as what a coordinator
-        does not know.
+        A topic that metadata lacks may be replaced at any moment. Its offsets are left out, and
+        retried when the cluster has the topic, as those that a coordinator does not know.
         """
         topics = self._engine.metadata.topics
         return {
@@ -362,10 +362,10 @@ class GroupOffsets:
         found: dict[TopicPartition, OffsetAndMetadata | None],
         seconds: float,
     ) -> KafkaError | None:
-        """Note what is answered; an error after which the rest is to be asked for again.
+        """Add the answered offsets to `found`; return an error if the rest must be requested again.
 
         Raises:
-            BrokerError: of a kind that asking again does not mend.
+            BrokerError: one that is not retriable.
         """
         wanted = list(partitions)
         ids = await self._topic_ids(frozenset(tp.topic for tp in wanted), seconds)
@@ -397,7 +397,7 @@ class GroupOffsets:
         return again
 
     async def _topic_ids(self, topics: frozenset[str], seconds: float) -> dict[str, UUID]:
-        """From the newest versions on, topics go by id: another one of that name is not meant."""
+        """Return the ids of topics, by which the latest versions exclude other topics of a name."""
         engine = self._engine
         missing = topics - engine.metadata.topics.keys()
         if missing:
@@ -418,7 +418,7 @@ class GroupOffsets:
 
 
 def topic_replaced(tp: TopicPartition) -> KafkaError:
-    """An offset cannot be committed any more."""
+    """Return the error for an offset of a topic that was replaced."""
     return UnknownTopicId(
         f"{tp.topic} was deleted and created again: the offset belongs to the old topic",
         topic_partition=tp,
@@ -427,7 +427,7 @@ def topic_replaced(tp: TopicPartition) -> KafkaError:
 
 
 def _newest(ids: Mapping[str, UUID]) -> int | None:
-    """A topic that the metadata does not have can be asked about by its name only."""
+    """Return the highest version to use: a topic without a known id can only be named."""
     return NEWEST_WITH_NAMES if ZERO_ID in ids.values() else None
 
 
@@ -436,8 +436,8 @@ def _names(ids: Mapping[str, UUID]) -> dict[UUID, str]:
 
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:
-    # Who was expelled learns it by a heartbeat, and then asks for what it has been given since, or
-    # for nothing: only members of the consumer protocol are told here.
+    # FENCED is no reason to raise: only members of the consumer protocol get it here. A heartbeat
+    # tells an expelled member, which then asks for its new assignment or for nothing.
     if not error.retriable and _code(error) not in LATER | FENCED:
         raise error
     return error

@@ -1,7 +1,4 @@
-"""What a membership must know of topics: their partitions, where these are, and their names.
-
-Owns the watching of them in the cluster's metadata.
-"""
+"""TopicWatch: the partitions, racks and names of topics that a group member needs."""
 
 from __future__ import annotations
 
@@ -30,11 +27,11 @@ __all__ = ["TopicWatch"]
 
 
 class TopicWatch:
-    """Follows topics for one member.
+    """Follows topics in the cluster's metadata for one member.
 
     Args:
-        changed: called when partitions of a watched topic came or went.
-        named: called with names of topics that were asked for by id.
+        changed: called when partitions of a watched topic were added or removed.
+        named: called with the names of topics that were requested by id.
     """
 
     def __init__(
@@ -53,15 +50,15 @@ class TopicWatch:
         self._changes = engine.changes.subscribe(self._on_change, replay=False)
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop watching topics."""
         self._changes.close()
         self._engine.unwatch(self._watched)
         self._watched = frozenset()
 
     async def learn(self, topics: frozenset[str]) -> Topology:
-        """The partitions of these topics as the cluster has them now; followed from then on.
+        """Return the present partitions of these topics, and watch the topics from now on.
 
-        A topic that does not exist has none. Repeated until the cluster answers.
+        A topic that does not exist has no partitions. Retried until the cluster answers.
         """
         self._known = False
         engine = self._engine
@@ -82,11 +79,11 @@ class TopicWatch:
         return self._topology()
 
     def name(self, topic_ids: frozenset[UUID]) -> None:
-        """Tell the names of these as soon as they are known."""
+        """Call `named` with the names of these topics as soon as they are known."""
         self._nameless = topic_ids
         self._tell_names()
         if self._nameless:
-            # A new topic that matches a pattern of the broker's: metadata of all topics has it.
+            # Refresh all topics: a topic that matches the broker's pattern may be new.
             self._engine.refresher.refresh()
 
     def _topology(self) -> Topology:
