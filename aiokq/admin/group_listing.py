@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Self
 
 from aiokq.admin.group_types import GroupListing, GroupState, GroupType
@@ -102,33 +102,7 @@ async def list_groups(
     answered = False
 
     def make(version: int) -> ListGroupsRequest:
-        asked_types = wanted_types
-        if version < STATES_SINCE and wanted_states:
-            raise UnsupportedVersion(
-                "the broker is older than 2.6: it cannot list by state", api="ListGroups"
-            )
-        if version < TYPES_SINCE and wanted_types:
-            if wanted_types != [GroupType.CLASSIC]:
-                raise UnsupportedVersion(
-                    "the broker is older than 3.8: all its groups are classic", api="ListGroups"
-                )
-            asked_types = []
-        return ListGroupsRequest(states_filter=list(wanted_states), types_filter=list(asked_types))
-
-    async def ask(node: int, remaining: float) -> list[GroupListing]:
-        response = await engine.router.request(make, ListGroupsRequest, node, timeout=remaining)
-        if response.error_code:
-            raise error_for(response.error_code, api="ListGroups", node=node)
-        return [
-            GroupListing(
-                group.group_id,
-                group.protocol_type,
-                GroupState.of(group.group_state) if group.group_state else None,
-                GroupType.of(group.group_type) if group.group_type else None,
-                node,
-            )
-            for group in response.groups
-        ]
+        return _request(version, wanted_states, wanted_types)
 
     async def attempt(
         left: Mapping[int, bool], remaining: float
@@ -137,7 +111,7 @@ async def list_groups(
         # One that hangs holds up the listing of the others for one request's time.
         each = min(remaining, engine.settings.request_timeout)
         answers = await concurrently(
-            engine.supervisor, (ask(node, each) for node in left), name="list groups"
+            engine.supervisor, (_ask(engine, node, make, each) for node in left), name="list groups"
         )
         outcomes = dict(zip(left, answers, strict=True))
         answered |= any(not isinstance(answer, KafkaError) for answer in answers)
@@ -157,6 +131,55 @@ async def list_groups(
         timeout=max(0.0, deadline - engine.now()),
         final=(),
     )
+    return _merged(outcomes)
+
+
+def _request(
+    version: int, states: Sequence[GroupState], types: Sequence[GroupType]
+) -> ListGroupsRequest:
+    """Return the request in a version.
+
+    Raises:
+        UnsupportedVersion: the version cannot filter like that.
+    """
+    if version < STATES_SINCE and states:
+        raise UnsupportedVersion(
+            "the broker is older than 2.6: it cannot list by state", api="ListGroups"
+        )
+    if version < TYPES_SINCE and types:
+        if list(types) != [GroupType.CLASSIC]:
+            raise UnsupportedVersion(
+                "the broker is older than 3.8: all its groups are classic", api="ListGroups"
+            )
+        types = ()
+    return ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+
+async def _ask(
+    engine: ClusterEngine, node: int, make: Callable[[int], ListGroupsRequest], timeout: float
+) -> list[GroupListing]:
+    """Return the groups that one broker coordinates."""
+    response = await engine.router.request(make, ListGroupsRequest, node, timeout=timeout)
+    if response.error_code:
+        raise error_for(response.error_code, api="ListGroups", node=node)
+    return [
+        GroupListing(
+            group.group_id,
+            group.protocol_type,
+            GroupState.of(group.group_state) if group.group_state else None,
+            GroupType.of(group.group_type) if group.group_type else None,
+            node,
+        )
+        for group in response.groups
+    ]
+
+
+def _merged(outcomes: Mapping[int, list[GroupListing] | KafkaError]) -> GroupListings:
+    """Return the groups of all brokers and the brokers that failed.
+
+    Raises:
+        KafkaError: all brokers failed.
+    """
     found: dict[str, GroupListing] = {}
     errors: dict[int, KafkaError] = {}
     for node, outcome in outcomes.items():
@@ -164,7 +187,7 @@ async def list_groups(
             errors[node] = outcome
         else:
             found |= {group.group_id: group for group in outcome}
-    if not found and len(errors) == len(nodes):
+    if not found and len(errors) == len(outcomes):
         raise _of_all(errors)
     return GroupListings((found[group_id] for group_id in sorted(found)), errors)
 
