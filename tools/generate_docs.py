@@ -19,8 +19,8 @@ from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.broker.settings import PROFILES, SETTINGS
 from aiokq.broker.settings import broker_settings as settings_of
-from aiokq.cli.group_targets import MoveOptions
 from aiokq.cli.record_options import PrintOptions, ProduceOptions, ReadOptions
+from aiokq.cli.reset_options import ResetOptions
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.codes import ERROR_CODES
@@ -225,7 +225,7 @@ COMMANDS: tuple[tuple[str, str, tuple[type[Any], ...]], ...] = (
     ("spark export", "`aiokq.spark.ExportColumns` takes the keywords.", (ExportColumns,)),
     ("produce", "", (ProduceOptions,)),
     ("consume", "", (ReadOptions, PrintOptions)),
-    ("groups reset", "`aiokq groups rewind` has the same options.", (MoveOptions,)),
+    ("groups reset", "`aiokq groups rewind` has the same options.", (ResetOptions,)),
 )
 """Commands whose options are the fields of models, and which classes of the API the models are."""
 

@@ -1,4 +1,4 @@
-"""Administering: what all commands on the admin client have, declared and done once.
+"""AdminCall: what all commands on the admin client have, declared and done once.
 
 Owns the options --json, --bootstrap-servers and --config of such commands, opening and closing the
 client, and the exit code. What a command asks and prints is its own.
@@ -22,7 +22,7 @@ from aiokq.cli.session import Session
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
 
-__all__ = ["Administering", "administering"]
+__all__ = ["AdminCall", "admin_command"]
 
 KEYWORD: Final = inspect.Parameter.KEYWORD_ONLY
 SHARED: Final = (
@@ -34,7 +34,7 @@ SHARED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Administering:
+class AdminCall:
     """One run of a command.
 
     Attributes:
@@ -55,10 +55,10 @@ class Administering:
         self.session.run(opened())
 
 
-def administering(command: Callable[..., None]) -> Callable[..., None]:
+def admin_command(command: Callable[..., None]) -> Callable[..., None]:
     """A command of typer's, with the function's options and the shared ones.
 
-    The function gets an `Administering` and its own options; the exit code is that of the output.
+    The function gets an `AdminCall` and its own options; the exit code is that of the output.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
@@ -71,7 +71,7 @@ def administering(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         session: Session = ctx.obj
         out = Output(as_json=as_json)
-        call = Administering(session, out, session.admin(bootstrap_servers, config))
+        call = AdminCall(session, out, session.admin(bootstrap_servers, config))
         command(call, **options)
         raise typer.Exit(out.exit_code)
 

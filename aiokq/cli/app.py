@@ -22,11 +22,11 @@ from aiokq._version import __version__
 from aiokq.cli.cluster import cluster
 from aiokq.cli.consume import consume
 from aiokq.cli.doctor import doctor
-from aiokq.cli.examples import examples, flowing
-from aiokq.cli.failures import FAILED, explain, one_line
+from aiokq.cli.error_text import FAILED, explain, one_line
 from aiokq.cli.forget_missing import forget_missing
 from aiokq.cli.groups import groups
 from aiokq.cli.hand_over import hand_over
+from aiokq.cli.help_text import examples, flowing
 from aiokq.cli.kafka_options import instead_of
 from aiokq.cli.log import log
 from aiokq.cli.log_dirs import log_dirs

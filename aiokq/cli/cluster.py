@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
+from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.output import Output
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["cluster"]
 
 
-@administering
+@admin_command
 def cluster(
-    call: Administering,
+    call: AdminCall,
     fenced: Annotated[
         bool,
         typer.Option(

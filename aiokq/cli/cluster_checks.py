@@ -7,8 +7,8 @@ import statistics
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
-from aiokq.cli.checks import Check, Status
-from aiokq.cli.failures import reason
+from aiokq.cli.error_text import reason
+from aiokq.cli.installation_checks import Check, Status
 from aiokq.cluster.addresses import BootstrapAddress
 from aiokq.cluster.connection_settings import connection_options
 from aiokq.cluster.values import ClusterValues
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aiokq.connection.connection import Connection
     from aiokq.core.environment import Address, Environment
 
-__all__ = ["Reach"]
+__all__ = ["ClusterChecks"]
 
 PINGS: Final = 5
 NEEDED: Final[tuple[type[Request[Response]], ...]] = (
@@ -47,7 +47,7 @@ NEEDED: Final[tuple[type[Request[Response]], ...]] = (
 """What a client cannot do without; their versions are shown."""
 
 
-class Reach:
+class ClusterChecks:
     """The checks of one cluster.
 
     Args:

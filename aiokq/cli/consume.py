@@ -1,4 +1,4 @@
-"""`aiokq consume`: print the records of topics. Its options; the reading itself is reading.py's."""
+"""`aiokq consume`: print the records of topics; `record_reader` reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiokq.cli.output import Output
 from aiokq.cli.record_options import PrintOptions, ReadOptions
 from aiokq.cli.records import Format, formatter, unescaped
 from aiokq.cli.session import Session
-from aiokq.cli.starts import parse_start
+from aiokq.cli.start_positions import parse_start
 
 if TYPE_CHECKING:
     from aiokq.cluster.settings import ClusterSettings
@@ -62,7 +62,7 @@ def consume(
     2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or PT1H for an
     hour ago. With --group, where the group has committed nothing: beginning or end.
     """
-    from aiokq.cli.reading import Reading
+    from aiokq.cli.record_reader import RecordReader
 
     session: Session = ctx.obj
     if given["partitions"] and len(given["topics"]) > 1:
@@ -73,7 +73,9 @@ def consume(
     if wanted.group is not None:
         _check_member(wanted)
     shared, own = _settings(bootstrap_servers, config, wanted.group, committed=committed)
-    session.run(Reading(session.cluster(shared), own, wanted, Output(), formatter(kind, parts))())
+    session.run(
+        RecordReader(session.cluster(shared), own, wanted, Output(), formatter(kind, parts))()
+    )
 
 
 def _format(given: Format | None, parts: PrintOptions, *, as_json: bool) -> Format:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from aiokq.cli.failures import FAILED, one_line
+from aiokq.cli.error_text import FAILED, one_line
 from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
 from aiokq.cli.output import Output
 from aiokq.cli.session import Session
@@ -15,7 +15,7 @@ from aiokq.cli.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiokq.cli.checks import Check
+    from aiokq.cli.installation_checks import Check
     from aiokq.cluster.settings import ClusterSettings
 
 __all__ = ["doctor"]
@@ -34,7 +34,7 @@ def doctor(
     Each check is a line: ok, warn (it works, but not as well as it could) or fail (exit code 1),
     and what to do.
     """
-    from aiokq.cli.checks import Status, installation
+    from aiokq.cli.installation_checks import Status, installation
 
     session: Session = ctx.obj
     out = Output(as_json=as_json)
@@ -67,9 +67,9 @@ def doctor(
 async def _cluster(
     session: Session, settings: ClusterSettings, report: Callable[[Check], None]
 ) -> None:
-    from aiokq.cli.reach import Reach
+    from aiokq.cli.cluster_checks import ClusterChecks
 
-    reach = Reach(session, settings)
+    reach = ClusterChecks(session, settings)
     try:
         async for check in reach.checks():
             report(check)

@@ -1,4 +1,4 @@
-"""Exporting: one run of `aiokq spark export`, as it is shown; aiokq.spark does the export."""
+"""ExportRun: one run of `aiokq spark export`, as it is shown; aiokq.spark does the export."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from aiokq.spark.exporting.columns import ExportColumns
     from aiokq.spark.exporting.run import Exported, ExportProgress
 
-__all__ = ["Exporting"]
+__all__ = ["ExportRun"]
 
 
-class Exporting:
+class ExportRun:
     """Runs an export, with a bar on a terminal, and says what it has done.
 
     Args:
@@ -62,8 +62,8 @@ class Exporting:
 
         started = perf_counter()
         try:
-            with self._shown() as told:
-                done = session.run(self._export(told, create, resume, verify))
+            with self._shown() as report:
+                done = session.run(self._export(report, create, resume, verify))
         except (KeyboardInterrupt, Terminated):
             self._interrupted(resume)
             raise
@@ -80,7 +80,7 @@ class Exporting:
 
     async def _export(
         self,
-        told: Callable[[ExportProgress], None],
+        report: Callable[[ExportProgress], None],
         create: NewTopic | None,
         resume: Path | None,
         verify: bool,
@@ -104,7 +104,7 @@ class Exporting:
                 create=create,
                 resume=resume,
                 verify=verify,
-                told=told,
+                told=report,
             )
 
     @contextmanager
@@ -128,14 +128,14 @@ class Exporting:
         )
         task = bar.add_task(self._topic, total=None)
 
-        def told(progress: ExportProgress) -> None:
+        def report(progress: ExportProgress) -> None:
             if self._progress is None:
                 console.print(progress.columns)
             self._note(progress)
             bar.update(task, total=progress.total, completed=progress.done)
 
         with bar:
-            yield told
+            yield report
 
     def _note(self, progress: ExportProgress) -> None:
         self._progress = progress

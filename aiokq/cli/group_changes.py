@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
-from aiokq.cli.group_moves import print_resets
-from aiokq.cli.group_targets import (
-    MoveOptions,
+from aiokq.cli.admin_command import AdminCall, admin_command
+from aiokq.cli.model_options import Given, with_models
+from aiokq.cli.options import GroupIds, IfExists, Yes, executing, once
+from aiokq.cli.output import Json, Output, error_json
+from aiokq.cli.reset_options import (
+    ResetOptions,
     check_given,
     named_partitions,
     offsets_file,
     target,
 )
-from aiokq.cli.model_options import Given, with_models
-from aiokq.cli.options import GroupIds, IfExists, Yes, executing, once
-from aiokq.cli.output import Json, Output, error_json
+from aiokq.cli.reset_output import print_resets
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -45,9 +45,9 @@ Topics = Annotated[
 # -- reset, rewind
 
 
-@administering
+@admin_command
 @with_models
-def reset(call: Administering, given: Given[MoveOptions]) -> None:
+def reset(call: AdminCall, given: Given[ResetOptions]) -> None:
     """Set where a group that has no members goes on.
 
     Say to where, and for what: --topic or --all-topics; a file says both. An offset outside the
@@ -58,9 +58,9 @@ def reset(call: Administering, given: Given[MoveOptions]) -> None:
     _move(call, given.build(), live=False)
 
 
-@administering
+@admin_command
 @with_models
-def rewind(call: Administering, given: Given[MoveOptions]) -> None:
+def rewind(call: AdminCall, given: Given[ResetOptions]) -> None:
     """Set where a group goes on, also while its members are at work.
 
     They are taken out, the offsets are committed, and they join again, within about a heartbeat
@@ -74,7 +74,7 @@ def rewind(call: Administering, given: Given[MoveOptions]) -> None:
     _move(call, given.build(), live=True)
 
 
-def _move(call: Administering, options: MoveOptions, *, live: bool) -> None:
+def _move(call: AdminCall, options: ResetOptions, *, live: bool) -> None:
     """Set the offsets of groups without members, or if `live` also of groups with members."""
     if bool(options.group_ids) == options.all_groups:
         raise typer.BadParameter("which groups? give either their ids or --all-groups")
@@ -146,9 +146,9 @@ async def _each(
 # -- delete
 
 
-@administering
+@admin_command
 def delete(
-    call: Administering,
+    call: AdminCall,
     group_ids: GroupIds,
     topics: Topics = None,
     yes: Yes = False,

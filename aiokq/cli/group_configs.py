@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
+from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.options import Assignments, Deletions, GroupIds, config_changes, once
 from aiokq.cli.output import Json, Output, error_json
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["alter", "configs"]
 
 
-@administering
-def configs(call: Administering, group_ids: GroupIds) -> None:
+@admin_command
+def configs(call: AdminCall, group_ids: GroupIds) -> None:
     """Show the settings that brokers have for groups, and which were set for a group itself."""
     wanted = once(group_ids)
     call.run(lambda admin: _describe(admin, call.out, wanted))
@@ -56,9 +56,9 @@ async def _describe(admin: Admin, out: Output, group_ids: list[str]) -> None:
         out.table(("group", "config", "value", "set for"), rows)
 
 
-@administering
+@admin_command
 def alter(
-    call: Administering,
+    call: AdminCall,
     group_ids: GroupIds,
     assignments: Assignments = None,
     deletions: Deletions = None,

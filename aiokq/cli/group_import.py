@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
+from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.options import NOT_DONE, DryRun, Execute, executing
 from aiokq.cli.output import Json, Output, error_json
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["import_zookeeper"]
 
 
-@administering
+@admin_command
 def import_zookeeper(
-    call: Administering,
+    call: AdminCall,
     dump: Annotated[
         Path | None,
         typer.Argument(

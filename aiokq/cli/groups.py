@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
-from aiokq.cli.examples import examples
+from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.group_changes import delete, reset, rewind
 from aiokq.cli.group_configs import alter, configs
 from aiokq.cli.group_import import import_zookeeper
+from aiokq.cli.help_text import examples
 from aiokq.cli.options import GroupIds, ReadCommitted, once
 from aiokq.cli.output import Json, Output, error_json
 
@@ -33,9 +33,9 @@ groups = typer.Typer(
     "list",
     epilog=examples("aiokq groups list", "aiokq groups list --state stable --type consumer --json"),
 )
-@administering
+@admin_command
 def list_groups(
-    call: Administering,
+    call: AdminCall,
     states: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,9 +88,9 @@ async def _list(admin: Admin, out: Output, states: list[str], types: list[str]) 
         "aiokq groups describe billing --json | jq '.[0].lag'",
     )
 )
-@administering
+@admin_command
 def describe(
-    call: Administering,
+    call: AdminCall,
     group_ids: GroupIds,
     members: Annotated[
         bool, typer.Option("--members", help="Show a line for each member, not each partition.")

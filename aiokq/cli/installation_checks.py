@@ -1,4 +1,4 @@
-"""Owns what `aiokq doctor` checks of this installation; what of a cluster is reach.py's."""
+"""Checks of this installation, for `aiokq doctor`; those of a cluster are in `cluster_checks`."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Tally: what became of each line of `aiokq produce`, and how that is told. It sends nothing."""
+"""LineResults: the outcome of each line of `aiokq produce`, counted and printed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aiokq.cli.failures import explain
+from aiokq.cli.error_text import explain
 from aiokq.core.errors import KafkaError
 
 if TYPE_CHECKING:
     from aiokq.cli.output import Output
     from aiokq.fastpath.produce import RecordMetadata
 
-__all__ = ["Tally"]
+__all__ = ["LineResults"]
 
 COMPLAINTS: Final = 10
 """Lines on stderr about what failed; further failures are counted."""
@@ -37,7 +37,7 @@ class _Failures:
         return f"{where}: {self.reason}"
 
 
-class Tally:
+class LineResults:
     """Counts lines, prints offsets, and complains: one line for all that failed alike.
 
     Attributes:

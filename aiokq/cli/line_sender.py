@@ -1,4 +1,4 @@
-"""Sending: one run of `aiokq produce`, from the first line to the last acknowledgement."""
+"""LineSender: one run of `aiokq produce`, from the first line to the last acknowledgement."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aiokq.cli.lines import LineFormat, read_lines
+from aiokq.cli.input_lines import LineFormat, read_lines
+from aiokq.cli.line_results import LineResults
 from aiokq.cli.output import OutputClosed
 from aiokq.cli.record_options import ProduceOptions
-from aiokq.cli.tally import Tally
 
 if TYPE_CHECKING:
     from aiokq.client.cluster import Cluster
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aiokq.producer.producer import Producer
     from aiokq.producer.settings import ProducerSettings
 
-__all__ = ["Sending"]
+__all__ = ["LineSender"]
 
 DRAIN: Final = 10.0
 """Seconds that accepted records have after Ctrl-C."""
@@ -36,8 +36,8 @@ class _Sent:
     delivery: Delivery
 
 
-class Sending:
-    """Sends lines, and gives the tally what becomes of each, in their order.
+class LineSender:
+    """Sends lines, and gives the results what becomes of each, in their order.
 
     Args:
         cluster: not entered yet; closed at the end.
@@ -50,13 +50,13 @@ class Sending:
         settings: ProducerSettings,
         options: ProduceOptions,
         lines: LineFormat,
-        tally: Tally,
+        results: LineResults,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._options = options
         self._lines = lines
-        self._tally = tally
+        self._results = results
         self._pending: deque[_Sent] = deque()
         self._broken: OutputClosed | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -81,7 +81,7 @@ class Sending:
                     if self._watch is not None:
                         self._watch.cancel()
                     if started is not None:
-                        self._tally.seconds = loop.time() - started
+                        self._results.seconds = loop.time() - started
                     self._settle()
 
     async def _check_partition(self, producer: Producer) -> None:
@@ -105,11 +105,11 @@ class Sending:
                 # Nothing may be typed for a while: tell of these when they are through.
                 self._pending[-1].delivery.add_done_callback(self._answered)
             else:
-                self._tally.complain()
+                self._results.complain()
             if self._broken is not None:
                 raise self._broken
         await self._finish(producer)
-        self._tally.interrupted = False
+        self._results.interrupted = False
 
     async def _accept(self, producer: Producer, number: int, line: bytes) -> None:
         from aiokq.core.errors import RecordTooLarge
@@ -121,7 +121,7 @@ class Sending:
                 to.topic, value, key, to.partition, None, to.headers or None
             )
         except (ValueError, RecordTooLarge) as error:
-            self._tally.fail(number, error)
+            self._results.fail(number, error)
         else:
             size = len(key or b"") + len(value or b"")
             self._pending.append(_Sent(number, size, delivery))
@@ -130,8 +130,8 @@ class Sending:
         """The last record of a portion has its answer. Context: a callback of the loop."""
         try:
             self._settle()
-            self._tally.complain()
-            self._tally.out.flush()
+            self._results.complain()
+            self._results.out.flush()
         except OutputClosed as error:
             self._broken = error  # raised with the next portion, where somebody catches it
 
@@ -152,9 +152,9 @@ class Sending:
             sent = pending.popleft()
             error = sent.delivery.exception()
             if error is not None:
-                self._tally.fail(sent.number, error)
+                self._results.fail(sent.number, error)
             else:
-                self._tally.deliver(sent.delivery.result(), sent.size)
+                self._results.deliver(sent.delivery.result(), sent.size)
 
     def _look(self, oldest: int) -> None:
         """Whether the line that was the oldest without an answer still is.
@@ -167,7 +167,7 @@ class Sending:
                 waiting = sent.number
                 break
         if waiting and waiting == oldest:
-            self._tally.out.note(self._trouble(waiting))
+            self._results.out.note(self._trouble(waiting))
         else:
             loop = asyncio.get_running_loop()
             self._watch = loop.call_later(PATIENCE, self._look, waiting)

@@ -1,4 +1,4 @@
-"""Loading: one run of `aiokq spark load`: signals, a progress bar, a summary. It loads nothing."""
+"""LoadRun: one run of `aiokq spark load`: signals, a progress bar, a summary. It loads nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import typer
 
-from aiokq.cli.failures import one_line
+from aiokq.cli.error_text import one_line
 from aiokq.cli.output import Json, Output
 from aiokq.cli.session import Terminated
 from aiokq.cli.settings import client_settings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiokq.spark.loading.options import LoadOptions
     from aiokq.spark.loading.summary import LoadProgress, LoadSummary
 
-__all__ = ["Loading", "document", "kafka_options", "refused"]
+__all__ = ["LoadRun", "document", "kafka_options", "refused"]
 
 FLAGS: Final[Mapping[str, str]] = {
     "starting_timestamp_ms": "--from",
@@ -98,7 +98,7 @@ def _text(value: object) -> str:
     return str(value) if secret is None else secret()
 
 
-class Loading:
+class LoadRun:
     """Loads, tells how far it is, and ends on Ctrl-C or SIGTERM when the batch at work is done.
 
     Args:
@@ -143,7 +143,7 @@ class Loading:
                     self._bar = bar
                     return load(
                         self._options,
-                        progress=self._told,
+                        progress=self._report_progress,
                         stop=self._stop,
                         master=self._master,
                         conf=self._conf,
@@ -198,7 +198,7 @@ class Loading:
     def _say(self, line: str) -> None:
         print(f"aiokq: {line}", file=self._stderr, flush=True)
 
-    def _told(self, progress: LoadProgress) -> None:
+    def _report_progress(self, progress: LoadProgress) -> None:
         self._begun = True
         if self._bar is not None:
             self._bar(progress)

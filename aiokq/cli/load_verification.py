@@ -1,20 +1,20 @@
-"""Verifying: what `aiokq spark load --verify` prints. It counts nothing itself."""
+"""LoadVerification: what `aiokq spark load --verify` prints. It counts nothing itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aiokq.cli.loading import refused
+from aiokq.cli.load_run import refused
 from aiokq.cli.output import Json, Output
 
 if TYPE_CHECKING:
     from aiokq.spark.loading.verify import Verification
 
-__all__ = ["Verifying"]
+__all__ = ["LoadVerification"]
 
 
-class Verifying:
+class LoadVerification:
     """Recounts a target, and complains of each thing that is wrong: exit code 1."""
 
     def __init__(

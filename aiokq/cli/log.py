@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from aiokq.cli.examples import examples
-from aiokq.cli.failures import one_line
+from aiokq.cli.error_text import one_line
+from aiokq.cli.help_text import examples
 from aiokq.cli.options import AsJson
 from aiokq.cli.output import Json, Output
 from aiokq.cli.records import json_bytes

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
+from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.options import ReadCommitted, TopicNames, once
 from aiokq.cli.output import Json, Output, error_json
-from aiokq.cli.times import parse_time, time_text
+from aiokq.cli.time_format import parse_time, time_text
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["offsets"]
 
 
-@administering
+@admin_command
 def offsets(
-    call: Administering,
+    call: AdminCall,
     topics: TopicNames,
     at: Annotated[
         list[str] | None,

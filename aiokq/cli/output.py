@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from aiokq.cli.failures import FAILED, explain, one_line
+from aiokq.cli.error_text import FAILED, explain, one_line
 
 if TYPE_CHECKING:
     from aiokq.core.errors import KafkaError

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
-from aiokq.cli.examples import examples
-from aiokq.cli.group_targets import named_partitions
+from aiokq.cli.admin_command import AdminCall, admin_command
+from aiokq.cli.help_text import examples
 from aiokq.cli.output import Json, Output, error_json
+from aiokq.cli.reset_options import named_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,9 +40,9 @@ Named = Annotated[
 @partitions.command(
     epilog=examples("aiokq partitions elect", "aiokq partitions elect orders:0 --unclean --json")
 )
-@administering
+@admin_command
 def elect(
-    call: Administering,
+    call: AdminCall,
     named: Named = None,
     unclean: Annotated[
         bool,
@@ -95,9 +95,9 @@ def _show(out: Output, elected: Mapping[TopicPartition, LeaderElected]) -> None:
         "aiokq partitions reassign --cancel orders:0",
     )
 )
-@administering
+@admin_command
 def reassign(
-    call: Administering,
+    call: AdminCall,
     assignments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -138,8 +138,8 @@ def _document(tp: TopicPartition, error: KafkaError | None) -> Json:
 @partitions.command(
     epilog=examples("aiokq partitions reassignments", "aiokq partitions reassignments orders")
 )
-@administering
-def reassignments(call: Administering, named: Named = None) -> None:
+@admin_command
+def reassignments(call: AdminCall, named: Named = None) -> None:
     """List partitions that are on their way to other brokers."""
 
     async def run(admin: Admin) -> None:

@@ -1,13 +1,13 @@
 """`aiokq produce`: each line of standard input becomes a record, and each is acknowledged.
 
-Its options; the sending itself is sending.py's.
+Its options; the sending itself is line_sender.py's.
 """
 
 from __future__ import annotations
 
 import typer
 
-from aiokq.cli.failures import FAILED
+from aiokq.cli.error_text import FAILED
 from aiokq.cli.model_options import Given, with_models
 from aiokq.cli.options import BootstrapServers, ConfigFile, named_values
 from aiokq.cli.output import Output
@@ -30,10 +30,10 @@ def produce(
     Ends at the end of the input, or by Ctrl-C; what was read until then is delivered first. Lines
     that could not be delivered are named with the cause and what to do, and make the exit code 1.
     """
-    from aiokq.cli.lines import LineFormat
-    from aiokq.cli.sending import Sending
+    from aiokq.cli.input_lines import LineFormat
+    from aiokq.cli.line_results import LineResults
+    from aiokq.cli.line_sender import LineSender
     from aiokq.cli.settings import client_settings, own_settings
-    from aiokq.cli.tally import Tally
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.producer.settings import ProducerSettings
 
@@ -55,9 +55,11 @@ def produce(
         ProducerSettings, bootstrap_servers, config, compression_type=options.compression_type
     )
     cluster = session.cluster(client_settings(ClusterSettings, bootstrap_servers, config))
-    tally = Tally(options.topic, Output(as_json=options.as_json), show_offsets=options.offsets)
+    results = LineResults(
+        options.topic, Output(as_json=options.as_json), show_offsets=options.offsets
+    )
     try:
-        session.run(Sending(cluster, own_settings(settings), options, lines, tally)())
+        session.run(LineSender(cluster, own_settings(settings), options, lines, results)())
     finally:
-        tally.print_summary()
-    raise typer.Exit(FAILED if tally.failed else 0)
+        results.print_summary()
+    raise typer.Exit(FAILED if results.failed else 0)

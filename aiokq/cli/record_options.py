@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aiokq.cli.starts import Start
+from aiokq.cli.start_positions import Start
 from aiokq.core.options import argument, option
 
 __all__ = ["PrintOptions", "ProduceOptions", "ReadOptions"]

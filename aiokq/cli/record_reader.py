@@ -1,4 +1,4 @@
-"""Reading: one run of `aiokq consume`, from its partitions to the last record that is printed."""
+"""RecordReader: one run of `aiokq consume`, from the partitions to the last printed record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.output import Output
 from aiokq.cli.record_options import ReadOptions
-from aiokq.cli.starts import start_offsets
+from aiokq.cli.start_positions import start_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
     from aiokq.fastpath.consume import Record
 
-__all__ = ["Reading"]
+__all__ = ["RecordReader"]
 
 PORTION: Final = 500
 """Records that are printed before the position is looked at again."""
@@ -30,7 +30,7 @@ GLANCE: Final = 0.2
 nothing to hand over (transaction markers, compacted records) move the position silently."""
 
 
-class Reading:
+class RecordReader:
     """Reads what is wanted, and prints it.
 
     Args:

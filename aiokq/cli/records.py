@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.output import Json
 from aiokq.cli.record_options import PrintOptions
-from aiokq.cli.times import time_text
+from aiokq.cli.time_format import time_text
 
 if TYPE_CHECKING:
     from aiokq.fastpath.consume import Record

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from aiokq.cli.times import TIME_SYNTAX, parse_time
+from aiokq.cli.time_format import TIME_SYNTAX, parse_time
 from aiokq.core.options import argument, option
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from aiokq.admin.group_reset import ResetTo
     from aiokq.core.types import TopicPartition
 
-__all__ = ["MoveOptions", "check_given", "named_partitions", "offsets_file", "target"]
+__all__ = ["ResetOptions", "check_given", "named_partitions", "offsets_file", "target"]
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class MoveOptions:
+class ResetOptions:
     """Which groups continue where, and for which partitions: of `groups reset` and `rewind`."""
 
     group_ids: tuple[str, ...] = field(
@@ -102,7 +102,7 @@ class MoveOptions:
     execute: bool = field(default=False, metadata=option("--execute", help="Do it."))
 
 
-def target(options: MoveOptions, now_ms: int) -> ResetTo | None:
+def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
     """Return the place that the options name; None if they name none.
 
     Raises:
@@ -138,7 +138,7 @@ _WHERE_TO: Final = (
 )
 
 
-def check_given(options: MoveOptions, where: ResetTo | None) -> None:
+def check_given(options: ResetOptions, where: ResetTo | None) -> None:
     """Check that the options name one place, and the partitions that it is for.
 
     Args:

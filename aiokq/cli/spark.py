@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from aiokq.cli.examples import examples
+from aiokq.cli.help_text import examples
 from aiokq.cli.spark_export import export
 from aiokq.cli.spark_load import load
 

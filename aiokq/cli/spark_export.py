@@ -1,4 +1,4 @@
-"""`aiokq spark export`: Parquet to a topic. Its options; the run is exporting.py's."""
+"""`aiokq spark export`: Parquet to a topic. Its options; the run is export_run.py's."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def export(
     are if the producer is not idempotent (acks=1), or got another id after an error, or if the run
     that goes on is killed as early. Needs no Java and no Spark.
     """
-    from aiokq.cli.exporting import Exporting
+    from aiokq.cli.export_run import ExportRun
     from aiokq.cli.settings import client_settings
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.producer.settings import ProducerSettings
@@ -145,7 +145,7 @@ def export(
         raise typer.BadParameter(f"--compression-type: {problem}") from None
     cluster = session.cluster(client_settings(ClusterSettings, bootstrap_servers, config))
     out = Output(as_json=as_json)
-    exporting = Exporting(cluster, settings, sources, to, columns, out)
+    exporting = ExportRun(cluster, settings, sources, to, columns, out)
     exporting.run(session, create=new, resume=resume, verify=verify)
     raise typer.Exit(out.exit_code)
 

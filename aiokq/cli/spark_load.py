@@ -1,4 +1,4 @@
-"""`aiokq spark load`: topics to Parquet, Delta, Iceberg. Its options; the run is loading.py's."""
+"""`aiokq spark load`: topics to Parquet, Delta, Iceberg. Its options; the run is load_run.py's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokq.cli.model_options import Given, with_models
 from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile, named_values
 from aiokq.cli.output import Output
 from aiokq.cli.session import Session
-from aiokq.cli.starts import AtTime, parse_start
+from aiokq.cli.start_positions import AtTime, parse_start
 from aiokq.spark.loading.options import LoadOptions, PartitionColumn
 
 __all__ = ["load"]
@@ -64,14 +64,14 @@ def load(
     Each batch is a directory DIR/batch_id=N, which appears at once when it is whole, with a
     manifest of offsets, counts and files in DIR/_aiokq_manifest.
     """
-    from aiokq.cli.loading import Loading, document, kafka_options, refused
-    from aiokq.cli.verifying import Verifying
+    from aiokq.cli.load_run import LoadRun, document, kafka_options, refused
+    from aiokq.cli.load_verification import LoadVerification
 
     session: Session = ctx.obj
     out = Output(as_json=as_json)
     kafka = kafka_options(bootstrap_servers, config)
     catalog = dict(named_values(given["catalog"], "--catalog"))
-    verifying = Verifying(
+    verifying = LoadVerification(
         out,
         given["to"],
         kafka,
@@ -97,7 +97,7 @@ def load(
             partition_by=_columns(given["partition_by"]),
         )
     quiet = logging.getLogger("aiokq").level >= logging.CRITICAL
-    loading = Loading(options, out, master, dict(named_values(conf, "--conf")), quiet=quiet)
+    loading = LoadRun(options, out, master, dict(named_values(conf, "--conf")), quiet=quiet)
     summary = loading()
     recounted = verifying() if verify else None
     if as_json:

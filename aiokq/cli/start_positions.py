@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import typer
 
-from aiokq.cli.times import TIME_SYNTAX, parse_time
+from aiokq.cli.time_format import TIME_SYNTAX, parse_time
 
 if TYPE_CHECKING:
     from aiokq.consumer.consumer import Consumer

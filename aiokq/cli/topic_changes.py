@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
+from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.options import (
     Assignments,
     Deletions,
@@ -72,9 +72,9 @@ class _Outcomes:
                 self._out.line(f"{name}: {self._said[name]}")
 
 
-@administering
+@admin_command
 def create(
-    call: Administering,
+    call: AdminCall,
     names: TopicNames,
     partitions: Annotated[int | None, _partitions("How many. Default: the broker decides.")] = None,
     replication_factor: Annotated[
@@ -131,9 +131,9 @@ def create(
     call.run(run)
 
 
-@administering
+@admin_command
 def delete(
-    call: Administering,
+    call: AdminCall,
     names: TopicNames,
     yes: Yes = False,
     if_exists: IfExists = False,
@@ -161,9 +161,9 @@ def delete(
     call.run(run)
 
 
-@administering
+@admin_command
 def alter(
-    call: Administering,
+    call: AdminCall,
     names: TopicNames,
     partitions: Annotated[
         int | None,

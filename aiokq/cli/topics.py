@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.administering import Administering, administering
-from aiokq.cli.examples import examples
+from aiokq.cli.admin_command import AdminCall, admin_command
+from aiokq.cli.help_text import examples
 from aiokq.cli.options import TopicNames, once
 from aiokq.cli.output import Json, Output, error_json
 from aiokq.cli.topic_changes import alter, create, delete
@@ -29,9 +29,9 @@ topics = typer.Typer(no_args_is_help=True, help="List, describe, create, delete 
 @topics.command(
     "list", epilog=examples("aiokq topics list -b 127.0.0.1:9092", "aiokq topics list --json")
 )
-@administering
+@admin_command
 def list_topics(
-    call: Administering,
+    call: AdminCall,
     internal: Annotated[
         bool, typer.Option("--internal", help="List Kafka's own as well (__consumer_offsets).")
     ] = False,
@@ -64,9 +64,9 @@ async def _list(admin: Admin, out: Output, *, internal: bool) -> None:
 @topics.command(
     epilog=examples("aiokq topics describe orders", "aiokq topics describe orders --all-configs")
 )
-@administering
+@admin_command
 def describe(
-    call: Administering,
+    call: AdminCall,
     names: TopicNames,
     all_configs: Annotated[
         bool, typer.Option("--all-configs", help="Show the configs that have their defaults too.")

@@ -7,8 +7,7 @@ import importlib.metadata
 import pytest
 
 from aiokq import fastpath
-from aiokq.cli import checks
-from aiokq.cli.checks import Status, installation
+from aiokq.cli.installation_checks import Check, Status, installation
 from aiokq.wire import FetchRequest
 from tests.unit.cli.harness import CommandLine
 
@@ -19,7 +18,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastpath, "stale", lambda: False)
 
 
-def found(name: str) -> checks.Check:
+def found(name: str) -> Check:
     (check,) = [check for check in installation() if check.name == name]
     return check
 

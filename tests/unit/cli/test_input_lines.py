@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiokq.cli.lines import read_lines
+from aiokq.cli.input_lines import read_lines
 from aiokq.core.errors import RecordTooLarge
 
 

@@ -6,19 +6,19 @@ import json
 
 import pytest
 
+from aiokq.cli.line_results import LineResults
 from aiokq.cli.output import Output
-from aiokq.cli.tally import Tally
 from aiokq.core.errors import ConnectionLost, KafkaStorage
 from aiokq.fastpath.produce import RecordMetadata
 
 
-def tally(*, as_json: bool = False, show_offsets: bool = False) -> Tally:
-    return Tally("t", Output(as_json=as_json), show_offsets=show_offsets)
+def line_results(*, as_json: bool = False, show_offsets: bool = False) -> LineResults:
+    return LineResults("t", Output(as_json=as_json), show_offsets=show_offsets)
 
 
 def test_complaints_come_when_the_reason_changes(capsys: pytest.CaptureFixture[str]) -> None:
     """The order of the input is how a reader finds the lines."""
-    told = tally()
+    told = line_results()
     for number in (1, 2, 3):
         told.fail(number, ValueError("no separator"))
     assert capsys.readouterr().err == ""
@@ -36,7 +36,7 @@ def test_lines_between_that_did_not_fail_are_not_claimed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The words `lines 1 to 9` would send somebody to look at nine."""
-    told = tally()
+    told = line_results()
     told.fail(1, KafkaStorage())
     told.deliver(RecordMetadata("t", 0, 0, 0), 5)
     told.fail(9, KafkaStorage())
@@ -48,13 +48,13 @@ def test_nothing_is_summed_up_before_the_topic_was_reached(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A `0 records delivered` after a wrong name hides the error above it."""
-    tally().print_summary()
+    line_results().print_summary()
     assert capsys.readouterr().out == ""
 
 
 def test_json_has_offsets_and_a_summary_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     """For programs."""
-    told = tally(as_json=True, show_offsets=True)
+    told = line_results(as_json=True, show_offsets=True)
     told.deliver(RecordMetadata("t", 2, 7, 1000), 5)
     told.seconds, told.interrupted = 0.25, False
     told.print_summary()

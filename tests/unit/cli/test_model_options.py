@@ -12,14 +12,14 @@ import typer
 from typer.testing import CliRunner
 
 from aiokq.cli.app import app
-from aiokq.cli.group_targets import MoveOptions
 from aiokq.cli.model_options import Given, with_models
 from aiokq.cli.record_options import PrintOptions, ProduceOptions, ReadOptions
+from aiokq.cli.reset_options import ResetOptions
 from aiokq.core.options import argument, flag, option, options
 from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.loading.options import LoadOptions
 
-MODELS = [ExportColumns, LoadOptions, MoveOptions, PrintOptions, ProduceOptions, ReadOptions]
+MODELS = [ExportColumns, LoadOptions, ResetOptions, PrintOptions, ProduceOptions, ReadOptions]
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def test_the_options_of_models_are_those_of_the_commands() -> None:
         ("spark", "export"): (ExportColumns,),
         ("produce",): (ProduceOptions,),
         ("consume",): (ReadOptions, PrintOptions),
-        ("groups", "reset"): (MoveOptions,),
-        ("groups", "rewind"): (MoveOptions,),
+        ("groups", "reset"): (ResetOptions,),
+        ("groups", "rewind"): (ResetOptions,),
     }
     for words, models in commands.items():
         command = root

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from aiokq.cli.failures import explain, one_line
+from aiokq.cli.error_text import explain, one_line
 from aiokq.cli.output import Output, OutputClosed, error_json
 from aiokq.core.errors import (
     ConnectionLost,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-from aiokq.cli.loading import refused
+from aiokq.cli.load_run import refused
 from aiokq.errors import KafkaError
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.options import OptionError

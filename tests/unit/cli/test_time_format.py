@@ -7,7 +7,7 @@ import datetime
 import pytest
 import typer
 
-from aiokq.cli.times import parse_time, time_text
+from aiokq.cli.time_format import parse_time, time_text
 
 NOW = 1_700_000_000_000
 
