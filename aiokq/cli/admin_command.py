@@ -1,7 +1,6 @@
-"""AdminCall: what all commands on the admin client have, declared and done once.
+"""Commands on the admin client: their shared options, the client's life and the exit code.
 
-Owns the options --json, --bootstrap-servers and --config of such commands, opening and closing the
-client, and the exit code. What a command asks and prints is its own.
+The shared options are --json, --bootstrap-servers and --config.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SHARED: Final = (
     inspect.Parameter("bootstrap_servers", KEYWORD, default=None, annotation=BootstrapServers),
     inspect.Parameter("config", KEYWORD, default=None, annotation=ConfigFile),
 )
-"""They come after a command's own ones, so the help lists them last."""
+"""Options that follow a command's own options, so that the help lists them last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class AdminCall:
     """One run of a command.
 
     Attributes:
-        out: where its output goes, and what says whether anything failed.
+        out: prints the results, and records whether anything failed.
     """
 
     session: Session
@@ -46,7 +45,7 @@ class AdminCall:
     _admin: Admin
 
     def run(self, main: Callable[[Admin], Coroutine[object, object, None]]) -> None:
-        """Run the asynchronous part, with the admin client open."""
+        """Run the asynchronous part of the command with the admin client open."""
 
         async def opened() -> None:
             async with self._admin as admin:
@@ -56,9 +55,9 @@ class AdminCall:
 
 
 def admin_command(command: Callable[..., None]) -> Callable[..., None]:
-    """A command of typer's, with the function's options and the shared ones.
+    """Return a Typer command with the function's options and the shared options.
 
-    The function gets an `AdminCall` and its own options; the exit code is that of the output.
+    The function is called with an `AdminCall` and its own options; the output has the exit code.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 

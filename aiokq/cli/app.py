@@ -1,10 +1,10 @@
-"""The root of the command line: its commands, its errors in one line, and its exit codes.
+"""The root of the command line: its commands, their errors in one line, and the exit codes.
 
-What a command does is in the module of its group. Commands import the client where they run:
-`aiokq --help` loads Typer and nothing else.
+The commands of a group are in the group's module. Commands import the client when they run, so that
+`aiokq --help` imports little more than Typer.
 
-Exit codes: 0 done; 1 it failed, or some of several things did; 2 wrong usage; 130 and 143 ended by
-Ctrl-C and SIGTERM; 141 the reader of the output went away.
+Exit codes: 0 success; 1 failure of the command or of a part of it; 2 wrong usage; 130 ended by
+Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output closed the pipe.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 
-# Typer exports one of Click's exceptions only, and which Click they are of differs between its
-# versions (newer ones have it inside): the base of all of them is found from that one.
+# Typer exports one of Click's exceptions, and newer versions of Typer contain a Click of their own:
+# the base classes of all of Click's exceptions are found from that one.
 _UsageError, _ClickException = cast(
     "list[type[typer.BadParameter]]", typer.BadParameter.__mro__[1:3]
 )
@@ -109,7 +109,7 @@ def root(
     Exit codes: 0 done; 1 it failed, or some of several things did (stderr says what and why); 2
     wrong usage; 130 and 143 ended by Ctrl-C and SIGTERM; 141 the reader of the output went away.
     """
-    if ctx.invoked_subcommand != "broker":  # it sets up its own
+    if ctx.invoked_subcommand != "broker":  # the broker sets up its own logs
         ctx.with_resource(_logs(verbose))
 
 
@@ -123,7 +123,7 @@ def root(
 )
 def broker(ctx: typer.Context) -> None:
     """Run an embedded Kafka broker as a process."""
-    # aiokq/__main__.py comes before this, unless an option precedes the word.
+    # Usually aiokq/__main__.py runs the broker; here an option preceded the word `broker`.
     from aiokq.broker.process import main as run_broker
 
     raise typer.Exit(run_broker(ctx.args))
@@ -174,7 +174,7 @@ app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(d
 
 @contextlib.contextmanager
 def _logs(verbose: int) -> Iterator[None]:
-    """Logs of aiokq go to stderr, but only with --verbose: what fails is told by the command."""
+    """Write aiokq's logs to stderr if --verbose is given; commands print their own errors."""
     levels = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
     logger = logging.getLogger("aiokq")
     before = logger.level
@@ -195,7 +195,7 @@ def main() -> NoReturn:
 
 
 def execute(arguments: Sequence[str], session: Session | None = None) -> int:
-    """Run one command; its exit code. Errors are on stderr by then, one line each."""
+    """Run one command and return its exit code; errors are printed to stderr, one line each."""
     command = cast("TyperGroup", typer.main.get_command(app))
     flowing(command)
     with warnings.catch_warnings():
@@ -226,7 +226,7 @@ def execute(arguments: Sequence[str], session: Session | None = None) -> int:
 
 def _usage(error: typer.BadParameter) -> int:
     message = str(getattr(error, "message", error))
-    if getattr(error, "param", None) is not None:  # Click's own: it names the option
+    if getattr(error, "param", None) is not None:  # Click's message names the option
         message = error.format_message()
     if not isinstance(error, _UsageError):
         complain(message)
@@ -238,13 +238,13 @@ def _usage(error: typer.BadParameter) -> int:
         message = f"No such option: {option}{_meant(context, option)}"
     if message:
         complain(f"{message.rstrip('.')} (see {command} --help)", command=command)
-    elif context is not None:  # a group without a command: its help is what was asked for
+    elif context is not None:  # a group without a command shows its help
         typer.echo(context.get_help(), err=True)
     return WRONG_USAGE
 
 
 def _meant(context: Context, option: str) -> str:
-    """What to write in place of an option that the command does not have, if that is known."""
+    """Return what to write instead of an unknown option; "" if nothing is known."""
     instead = instead_of(context.command_path.removeprefix("aiokq "), option)
     if instead is not None:
         return f": {instead}"
@@ -262,5 +262,5 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A setting that is ignored is a line for the user; where it was found is not."""
+    """Print a warning of an ignored setting without the place in the code that raised it."""
     print(f"aiokq: warning: {one_line(str(message))}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Owns what `aiokq doctor` checks of a cluster: each address, who answers there, how quickly."""
+"""Checks of a cluster, for `aiokq doctor`: each address, the broker there, and its latency."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NEEDED: Final[tuple[type[Request[Response]], ...]] = (
     MetadataRequest,
     InitProducerIdRequest,
 )
-"""What a client cannot do without; their versions are shown."""
+"""Requests that every client needs; the check of a broker shows their versions."""
 
 
 class ClusterChecks:
@@ -52,7 +52,7 @@ class ClusterChecks:
 
     Args:
         session: makes the clients.
-        settings: how to connect.
+        settings: of the cluster.
     """
 
     def __init__(self, session: Session, settings: ClusterSettings) -> None:
@@ -63,12 +63,12 @@ class ClusterChecks:
         self._reached: set[BootstrapAddress] = set()
 
     async def checks(self) -> AsyncIterator[Check]:
-        """Every address of bootstrap_servers, then what the cluster says of itself."""
+        """Check every address of bootstrap_servers, then the brokers that the metadata names."""
         for address in self._settings.bootstrap_addresses:
             for check in await self._try(address, "bootstrap"):
                 yield check
         if not self._reached:
-            return  # the cluster would wait out bootstrap_timeout_ms to say the same
+            return  # the cluster would fail in the same way after bootstrap_timeout_ms
         try:
             description = await self._describe()
         except KafkaError as error:
@@ -88,7 +88,7 @@ class ClusterChecks:
                 yield check
 
     def close(self) -> None:
-        """Ends the threads that were started for it."""
+        """End the threads that were started for name resolution."""
         if self._session.environment is None:
             self._environment.offload.close()
 
@@ -100,7 +100,7 @@ class ClusterChecks:
             return await admin.describe_cluster()
 
     async def _try(self, address: BootstrapAddress, name: str) -> list[Check]:
-        """One check per numeric address; one that fails beside one that works is a warning."""
+        """Return one check per numeric address; a failure is a warning if another address works."""
         advertised = not name.startswith("bootstrap")
         where = "advertised.listeners of that broker" if advertised else "bootstrap_servers"
         try:
@@ -142,7 +142,7 @@ class ClusterChecks:
                 )
         except TimeoutError as error:
             told = f"no answer within {limit:g} s"
-            if isinstance(error, RequestTimeout):  # of one request, whose limit is another
+            if isinstance(error, RequestTimeout):  # one request has a limit of its own
                 told = error.message
             raise ConnectionLost(
                 f"{told}: a firewall, not Kafka, or a listener of another security_protocol"
@@ -159,7 +159,7 @@ class ClusterChecks:
 
 
 def _fix(error: KafkaError, where: str) -> str:
-    """What to do about an address that was found and did not do."""
+    """Return what to do about an address that resolved but could not be used."""
     from aiokq.core.errors import AuthenticationFailed, UnsupportedVersion
 
     if isinstance(error, UnsupportedVersion):
@@ -170,7 +170,7 @@ def _fix(error: KafkaError, where: str) -> str:
 
 
 async def _latency(connection: Connection) -> float:
-    """Seconds, the median of a few."""
+    """Return the median time of a few requests, in seconds."""
     loop = asyncio.get_running_loop()
     taken = []
     for _ in range(PINGS):
@@ -183,10 +183,10 @@ async def _latency(connection: Connection) -> float:
 
 
 def _version(connection: Connection, request: type[Request[Response]]) -> str:
-    """An API with the broker's range, and the version that both have.
+    """Return the name of an API and the newest version that the client and the broker both support.
 
     Raises:
-        UnsupportedVersion: they have none in common.
+        UnsupportedVersion: there is no such version.
     """
     name = request.__name__.removesuffix("Request")
     return f"{name} {connection.version_for(request)}"

@@ -108,7 +108,7 @@ def _check_member(wanted: ReadOptions) -> None:
 def _settings(
     bootstrap_servers: str | None, config: Path | None, group: str | None, *, committed: bool
 ) -> tuple[ClusterSettings, ConsumerSettings]:
-    """Of the cluster, and of the consumer alone."""
+    """Return the settings of the cluster, and those of the consumer without the cluster's."""
     from aiokq.cli.settings import client_settings, own_settings
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.consumer.settings import ConsumerSettings

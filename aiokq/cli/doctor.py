@@ -1,4 +1,4 @@
-"""`aiokq doctor`: is this installation sound, and can it reach a cluster; one line per check."""
+"""`aiokq doctor`: check this installation and the way to a cluster, one line per check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what is said about errors: one line, in words, with what to do."""
+"""Errors as one line of text, with advice where the error itself has none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aiokq.core.errors import (
 __all__ = ["FAILED", "explain", "one_line", "reason"]
 
 FAILED: Final = 1
-"""Exit code of what did not work, in whole or in part."""
+"""Exit code of a command that failed, in whole or in part."""
 
 
 _OWN_LIMIT: Final = (
@@ -40,22 +40,22 @@ ADVICE: Final[dict[type[KafkaError], str]] = {
     RecordTooLarge: "raise the limit: `aiokq topics alter TOPIC --set max.message.bytes=N`",
     TopicAuthorization: _RIGHTS,
 }
-"""What to do about errors whose words come from a broker and do not say."""
+"""Advice for errors whose text comes from a broker and contains none."""
 
 
 def explain(error: KafkaError) -> str:
-    """An error as one line: what, why, and what to do where the error does not say that itself."""
+    """Return an error as one line: what failed, why, and advice if the error contains none."""
     advice = _advice(error)
     return f"{reason(error)} -> {advice}" if advice else reason(error)
 
 
 def reason(error: KafkaError) -> str:
-    """An error as one line: what and why, for who says himself what to do."""
+    """Return an error as one line without advice: what failed and why."""
     return one_line(_text(error))
 
 
 def _advice(error: KafkaError) -> str | None:
-    """For the error, or for the first one behind it that has some."""
+    """Return the advice for the error, or for the first of its causes that has one."""
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):
         if isinstance(cause, RecordTooLarge) and cause.api is None:
@@ -70,7 +70,7 @@ def _advice(error: KafkaError) -> str | None:
 
 
 def _is_of_a_directory(error: KafkaError) -> bool:
-    """Whether it comes from files that this process looked at: it says itself what to do."""
+    """Whether the error is about files that this process read; its text contains the advice."""
     return (
         isinstance(error, KafkaStorage)
         and error.api is None
@@ -83,7 +83,7 @@ def _text(error: KafkaError) -> str:
     if isinstance(error, UnknownTopicOrPartition) and text == error.default_message:
         text = "there is no such topic or partition; `aiokq topics list` shows what there is"
     elif isinstance(error, BrokerError) and text == error.default_message:
-        # Kafka's own words do not say what about.
+        # Kafka's default text does not name the partition.
         text = f"{error.topic_partition}: {text}" if error.topic_partition is not None else text
     if error.api is not None and isinstance(error, RequestTimeout):
         text = f"{error.api}: {text}"
@@ -104,7 +104,7 @@ def _text(error: KafkaError) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks, nor anything else that a terminal would obey."""
+    """Return the text without line breaks and other control characters."""
     joined = " ".join(text.split())
     if joined.isprintable():
         return joined

@@ -1,4 +1,4 @@
-"""ExportRun: one run of `aiokq spark export`, as it is shown; aiokq.spark does the export."""
+"""ExportRun: one run of `aiokq spark export`: its progress bar, its summary and its exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ExportRun"]
 
 
 class ExportRun:
-    """Runs an export, with a bar on a terminal, and says what it has done.
+    """One export, with a progress bar on a terminal and a summary at the end.
 
     Args:
         cluster: not entered yet; closed at the end.
@@ -52,11 +52,11 @@ class ExportRun:
     def run(
         self, session: Session, *, create: NewTopic | None, resume: Path | None, verify: bool
     ) -> None:
-        """Until it is done; the exit code is in the output.
+        """Run the export and set the exit code of the output.
 
         Raises:
             KafkaError, OSError: as `aiokq.spark.export`.
-            KeyboardInterrupt, Terminated: it was interrupted; it said how far it was.
+            KeyboardInterrupt, Terminated: the export was interrupted; its progress is printed.
         """
         from aiokq.spark.exporting.failures import ColumnError
 
@@ -109,7 +109,7 @@ class ExportRun:
 
     @contextmanager
     def _shown(self) -> Iterator[Callable[[ExportProgress], None]]:
-        """What is called with the progress: it moves a bar, where a person looks on."""
+        """Yield the function that takes the progress; it moves a progress bar on a terminal."""
         if self._out.as_json or not sys.stderr.isatty():
             yield self._note
             return

@@ -1,4 +1,4 @@
-"""`aiokq log forget-missing`: gives up log directories whose disks are lost for good."""
+"""`aiokq log forget-missing`: give up log directories whose disks are lost for good."""
 
 from __future__ import annotations
 

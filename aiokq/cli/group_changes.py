@@ -1,4 +1,4 @@
-"""`aiokq groups reset`, `rewind` and `delete`: what changes groups, and what became of it."""
+"""`aiokq groups reset`, `rewind` and `delete`, and the output of `delete`."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _move(call: AdminCall, options: ResetOptions, *, live: bool) -> None:
 
 
 async def _consumers(out: Output, admin: Admin) -> list[str]:
-    """The groups that commit offsets of consumers; not those of Connect or of share consumers."""
+    """Return the ids of consumer groups, without those of Connect, Streams and share groups."""
     found = await admin.list_groups()
     for node, error in found.errors.items():
         out.problem(f"broker {node}", error)
@@ -131,7 +131,7 @@ async def _each(
     group_ids: list[str],
     move: Callable[[Admin, str], Awaitable[Resets]],
 ) -> dict[str, Resets]:
-    """One after the other; one that is refused takes nothing from the others."""
+    """Move the groups one after the other; print each error and continue with the next group."""
     from aiokq.core.errors import KafkaError
 
     moved: dict[str, Resets] = {}
@@ -211,7 +211,7 @@ async def _delete_offsets(
             continue
         try:
             deleted = await admin.delete_group_offsets(group_id, chosen)
-        except KafkaError as refused:  # what became of the other groups is told all the same
+        except KafkaError as refused:  # the outcomes of the other groups are printed nevertheless
             out.problem(group_id, refused)
             continue
         for tp, result in deleted.items():
@@ -235,6 +235,6 @@ async def _delete_offsets(
 def _chosen(
     committed: list[TopicPartition], partitions: list[str | TopicPartition]
 ) -> list[TopicPartition]:
-    """Of what is named that which is committed."""
+    """Return the partitions with committed offsets that are named, alone or by their topic."""
     named = set(partitions)
     return [tp for tp in committed if tp in named or tp.topic in named]

@@ -1,4 +1,4 @@
-"""`aiokq groups configs` and `alter`: the settings that a group has at the broker (KIP-848)."""
+"""`aiokq groups configs` and `alter`: settings of single groups at the broker (KIP-848)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`aiokq groups import-zookeeper`: offsets of old consumers, from a dump or a live ZooKeeper."""
+"""`aiokq groups import-zookeeper`: offsets of old consumers from a dump or a live ZooKeeper."""
 
 from __future__ import annotations
 

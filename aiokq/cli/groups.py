@@ -1,4 +1,4 @@
-"""`aiokq groups`: the group, and what only looks; what changes groups is group_changes.py's."""
+"""`aiokq groups`: the command group, `list` and `describe`."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _print_members(out: Output, group: GroupDescription) -> None:
 
 
 def _ranges(partitions: tuple[TopicPartition, ...]) -> str:
-    """`orders:0,1 clicks:3`, for people."""
+    """Return partitions as text for people: `orders:0,1 clicks:3`."""
     topics: dict[str, list[str]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(str(number))

@@ -1,4 +1,4 @@
-"""`aiokq log hand-over`: prepares the log directories of a stopped broker for Apache Kafka."""
+"""`aiokq log hand-over`: prepare the log directories of a stopped broker for Apache Kafka."""
 
 from __future__ import annotations
 

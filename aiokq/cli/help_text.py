@@ -1,4 +1,4 @@
-"""Owns how help texts are laid out: paragraphs that flow, and examples at the end."""
+"""Layout of help texts: paragraphs that fill the line, and examples at the end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["examples", "flowing"]
 
 
 def examples(*commands: str) -> str:
-    """An epilog with one command a line."""
+    """Return an epilog with one command a line."""
     lines = (command.replace("[", r"\[") for command in commands)
     return "\n".join(("Examples:", *(f"[bold]$[/bold] {line}" for line in lines)))
 
 
 def flowing(command: TyperGroup) -> None:
-    """Let paragraphs of help texts, which are docstrings, fill the lines of the terminal."""
+    """Let the paragraphs of help texts, which are docstrings, fill the lines of the terminal."""
     if command.help:
         paragraphs = command.help.split("\n\n")
         command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

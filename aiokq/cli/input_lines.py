@@ -1,4 +1,4 @@
-"""Owns the lines of standard input: reading them without stopping the loop, and their parts."""
+"""Lines of standard input: reading them without blocking the loop, and splitting them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ CHUNK: Final = 64 * 1024
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How a line is taken apart.
+    """How a line is split into key and value.
 
     Attributes:
-        separator: what ends a key; None: lines have no key.
-        null: the text of a key or value that is null; None: there is none.
+        separator: the text after the key; None: lines have no key.
+        null: the text that stands for a null key or value; None: there is none.
     """
 
     separator: bytes | None
     null: bytes | None
 
     def record(self, line: bytes) -> tuple[bytes | None, bytes | None]:
-        """Key and value.
+        """Return the key and the value of a line.
 
         Raises:
-            ValueError: it has no separator.
+            ValueError: the line has no separator.
         """
         key: bytes | None = None
         value: bytes | None = line
@@ -50,10 +50,10 @@ class LineFormat:
 
 
 async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
-    """The lines of standard input, without their ends, in the portions they come in.
+    """Yield the lines of standard input without their line ends, in the portions that arrive.
 
     Args:
-        max_bytes: the longest line accepted; more of one is never held.
+        max_bytes: the longest line accepted; no more of a line is held in memory.
 
     Raises:
         RecordTooLarge: a line is longer.
@@ -80,7 +80,7 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
         while data := stream.read(CHUNK):
             yield data
         return
-    # Past Python's buffer: what lies in there would not make the descriptor readable.
+    # Bypass Python's buffer: data in it would not make the descriptor readable.
     waits = _may_block(descriptor)
     while True:
         if waits:
@@ -90,11 +90,11 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
             return
         yield data
         if not waits:
-            await asyncio.sleep(0)  # a file never blocks: give the senders their turn
+            await asyncio.sleep(0)  # a file never blocks: let the senders run
 
 
 def _may_block(descriptor: int) -> bool:
-    """Files and devices do not, and cannot be watched."""
+    """Whether reading may block; files and devices do not block, and cannot be watched."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 

@@ -20,26 +20,26 @@ EXTRAS: Final = {
     "kazoo": ("zookeeper", "`aiokq groups import-zookeeper --zookeeper`"),
     "pyarrow": ("arrow", "batch.to_arrow()"),
 }
-"""Package to the extra that brings it, and what it is for."""
+"""Packages by name: the extra that installs the package, and its purpose."""
 
 
 class Status(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
-    """It works, but not as well as it could."""
+    """It works, but slower or with fewer features than it could."""
     FAIL = "fail"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's.
+    """One line of the output of `aiokq doctor`.
 
     Attributes:
-        name: what was looked at.
+        name: what was checked.
         detail: what was found.
-        fix: what to do; empty where nothing is to be done.
+        fix: what to do; empty if nothing has to be done.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Check:
 
 
 def installation() -> Iterator[Check]:
-    """What can be said without a network."""
+    """Yield the checks that need no network."""
     yield _python()
     yield _event_loop()
     yield _core()
@@ -110,7 +110,7 @@ def _core() -> Check:
 
 
 def _codec(name: str) -> Check:
-    """The codec is tried, not only imported: libraries may be there and broken."""
+    """Check a codec by compressing a sample: an installed library may be broken."""
     from aiokq.records.compression import codec_id, compress, decompress
 
     package = CODEC_PACKAGES[name]

@@ -1,7 +1,7 @@
-"""Options of Kafka's own command-line tools, and what the same thing is called here.
+"""Options of Kafka's command-line tools and their counterparts in `aiokq`.
 
-Whoever knows kafka-console-consumer or kafka-topics types their options first. Options that have
-the same name here are not listed. Tests: tests/unit/cli/test_kafka_options.py.
+People who know kafka-console-consumer or kafka-topics try their options first. Options with the
+same name are not listed. Tests: tests/unit/cli/test_kafka_options.py.
 """
 
 from __future__ import annotations
@@ -115,15 +115,15 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "log-dirs": {"--describe": "leave it out: aiokq log-dirs describes"},
 }
-"""By command and option: what to do instead."""
+"""What to write instead, by command and option."""
 
 
 def instead_of(command: str, option: str) -> str | None:
-    """What to write in place of an option of Kafka's tools; None if it is none of theirs.
+    """Return what to write instead of an option of Kafka's tools; None for any other option.
 
     Args:
-        command: the words behind `aiokq`, as `topics create`.
-        option: as it was typed, without a value.
+        command: the words after `aiokq`, as in `topics create`.
+        option: as typed, without a value.
     """
     instead = KAFKA_OPTIONS.get(command, {}).get(option) or _ANY.get(option)
     return None if instead is None else instead.format(command=command)

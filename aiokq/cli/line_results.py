@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["LineResults"]
 
 COMPLAINTS: Final = 10
-"""Lines on stderr about what failed; further failures are counted."""
+"""Most lines on stderr about failures; further failures are counted."""
 
 
 @dataclass
 class _Failures:
-    """Lines that failed one after the other for the same reason."""
+    """Consecutive failed lines with the same reason."""
 
     reason: str
     first: int
@@ -38,14 +38,14 @@ class _Failures:
 
 
 class LineResults:
-    """Counts lines, prints offsets, and complains: one line for all that failed alike.
+    """Counts lines, prints offsets, and complains once for consecutive lines with the same error.
 
     Attributes:
-        out: where it is told.
+        out: prints offsets, complaints and the summary.
         delivered: records that were acknowledged.
         failed: lines that were not delivered.
-        interrupted: the input was not read to its end, or not all of it has its answer.
-        seconds: how long sending took; None if the topic was never reached.
+        interrupted: the input was not read to its end, or some records have no acknowledgement.
+        seconds: duration of the sending; None if the topic was never reached.
     """
 
     def __init__(self, topic: str, out: Output, *, show_offsets: bool) -> None:
@@ -62,7 +62,7 @@ class LineResults:
         self._untold = 0
 
     def deliver(self, metadata: RecordMetadata, size: int) -> None:
-        """A record was acknowledged; `size` is the bytes of its key and value."""
+        """Count an acknowledged record; `size` is the bytes of its key and value."""
         self.delivered += 1
         self._bytes += size
         if not self._show_offsets:
@@ -80,7 +80,7 @@ class LineResults:
             self.out.line(f"{metadata.topic}-{metadata.partition}@{metadata.offset}")
 
     def fail(self, number: int, error: BaseException) -> None:
-        """A line, counted from 1, was not delivered."""
+        """Count a line, by its number from 1, that was not delivered."""
         self.failed += 1
         if isinstance(error, KafkaError):
             reason = explain(error)
@@ -94,7 +94,7 @@ class LineResults:
             self._failures = _Failures(reason, number, number)
 
     def complain(self) -> None:
-        """Tell of the failures that were not told of yet."""
+        """Print the failures that were not printed yet."""
         failures, self._failures = self._failures, None
         if failures is None:
             return
@@ -105,7 +105,7 @@ class LineResults:
         self.out.note(f"aiokq: {failures}")
 
     def print_summary(self) -> None:
-        """What was delivered, if the topic was ever reached."""
+        """Print how many records were delivered, unless the topic was never reached."""
         self.complain()
         if self.seconds is None:
             return

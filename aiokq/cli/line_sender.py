@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["LineSender"]
 
 DRAIN: Final = 10.0
-"""Seconds that accepted records have after Ctrl-C."""
+"""Seconds after Ctrl-C in which accepted records may still be delivered."""
 
 PATIENCE: Final = 5.0
-"""Seconds without an acknowledgement, while one is due, after which a line says so."""
+"""Seconds without an expected acknowledgement until a message is printed."""
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """A line on its way: its number, the bytes of key and value, and its Delivery."""
+    """A line in flight: its number, the bytes of key and value, and its Delivery."""
 
     number: int
     size: int
@@ -37,7 +37,7 @@ class _Sent:
 
 
 class LineSender:
-    """Sends lines, and gives the results what becomes of each, in their order.
+    """Sends lines and passes the outcome of each line to the results, in the order of the lines.
 
     Args:
         cluster: not entered yet; closed at the end.
@@ -73,8 +73,8 @@ class LineSender:
                 self._watch = loop.call_later(PATIENCE, self._look, 0)
                 await self._send(producer)
             finally:
-                # Interrupted or failed: what was accepted has its chance, and is accounted for,
-                # even if the signal comes in these last moments.
+                # After an interruption or a failure, accepted records are delivered and counted,
+                # even if the signal arrives here.
                 try:
                     await producer.close(DRAIN)
                 finally:
@@ -85,7 +85,7 @@ class LineSender:
                     self._settle()
 
     async def _check_partition(self, producer: Producer) -> None:
-        """Before the first line, so that a wrong topic is one error and not one per line."""
+        """Check the partition before the first line, so that a wrong topic is a single error."""
         from aiokq.core.errors import UnknownTopicOrPartition
 
         topic, partition = self._options.topic, self._options.partition
@@ -102,7 +102,7 @@ class LineSender:
                 number += 1
                 await self._accept(producer, number, line)
             if self._pending:
-                # Nothing may be typed for a while: tell of these when they are through.
+                # The next line may be typed much later: print these outcomes when they are known.
                 self._pending[-1].delivery.add_done_callback(self._answered)
             else:
                 self._results.complain()
@@ -127,26 +127,26 @@ class LineSender:
             self._pending.append(_Sent(number, size, delivery))
 
     def _answered(self, _: object) -> None:
-        """The last record of a portion has its answer. Context: a callback of the loop."""
+        """Print the outcomes of a portion of lines. Context: a callback of the loop."""
         try:
             self._settle()
             self._results.complain()
             self._results.out.flush()
         except OutputClosed as error:
-            self._broken = error  # raised with the next portion, where somebody catches it
+            self._broken = error  # raised after the next portion, in the task that reads
 
     async def _finish(self, producer: Producer) -> None:
-        """Until the last record has its answer, telling of each as it comes."""
+        """Wait for the outcome of the last record, and account for all records."""
         from aiokq.core.errors import DeliveryFailed
 
         try:
             await producer.flush()
         except DeliveryFailed:
-            pass  # each of its records is told of by itself
+            pass  # each failed record is reported by its Delivery
         self._settle()
 
     def _settle(self) -> None:
-        """Account for the records whose answer has come, in the order of their lines."""
+        """Account for the records that have an outcome, in the order of their lines."""
         pending = self._pending
         while pending and pending[0].delivery.done():
             sent = pending.popleft()
@@ -157,9 +157,9 @@ class LineSender:
                 self._results.deliver(sent.delivery.result(), sent.size)
 
     def _look(self, oldest: int) -> None:
-        """Whether the line that was the oldest without an answer still is.
+        """Print a message if the oldest line without an acknowledgement is still the same.
 
-        A producer tries for two minutes: who looks at a silent terminal wants to know why.
+        A producer retries for two minutes, and the user of a silent terminal should know why.
         """
         waiting = 0
         for sent in self._pending:

@@ -1,4 +1,4 @@
-"""LoadRun: one run of `aiokq spark load`: signals, a progress bar, a summary. It loads nothing."""
+"""LoadRun: one run of `aiokq spark load`: its signals, its progress bar and its summary."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Flags that errors of a load name for options without one, or with two."""
+"""Flags in errors of a load, for options that have no flag or two."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
     "kafka.bootstrap.servers": "--bootstrap-servers",
-    # As in the file of --config.
+    # As written in the file of --config.
     "kafka.security.protocol": "security.protocol",
 }
-"""What errors of a load advise, as it is typed here."""
+"""Words in errors of a load, and how they are written on the command line."""
 
 
 @contextlib.contextmanager
 def refused(*, usage: bool) -> Iterator[None]:
-    """Options are called as they are on the command line.
+    """Rename options in errors to their flags.
 
     Args:
-        usage: what is refused was given wrong, whatever the world is like.
+        usage: an OptionError is wrong usage (exit code 2), because options alone were checked.
     """
     from aiokq.spark.loading.options import LoadOptions, OptionError
 
     try:
         yield
     except OptionError as error:
-        # `master` and `conf` are no fields of the options.
+        # `master` and `conf` are not fields of the options.
         other = f"--{error.option.replace('_', '-')}"
         typed = FLAGS.get(error.option) or flag(LoadOptions, error.option) or other
         message = _typed(f"{typed}: {error.problem}")
@@ -78,7 +78,7 @@ def _typed(message: str) -> str:
 
 
 def kafka_options(bootstrap_servers: str | None, config: Path | None) -> dict[str, str]:
-    """The settings of a command as options by Kafka's names, for processes of Spark's.
+    """Return the settings of a command by Kafka's names, for Spark's processes.
 
     Raises:
         ConfigError: a setting is unknown or refused.
@@ -99,12 +99,12 @@ def _text(value: object) -> str:
 
 
 class LoadRun:
-    """Loads, tells how far it is, and ends on Ctrl-C or SIGTERM when the batch at work is done.
+    """One load; Ctrl-C or SIGTERM ends it after the current batch.
 
     Args:
-        master: of Spark.
-        conf: of Spark.
-        quiet: nobody sees what Spark writes.
+        master: Spark's master URL.
+        conf: settings of Spark.
+        quiet: discard Spark's output.
     """
 
     def __init__(
@@ -128,15 +128,15 @@ class LoadRun:
         self._stderr: IO[str] = sys.stderr
 
     def __call__(self) -> LoadSummary:
-        """Run it.
+        """Run the load.
 
         Raises:
-            KeyboardInterrupt, Terminated: it was told to end, and has.
-            KafkaError: it failed.
+            KeyboardInterrupt, Terminated: a signal ended the load.
+            KafkaError: the load failed.
         """
         from aiokq.spark.loading.run import load
 
-        # While Spark starts, nobody sees what is written to the usual one.
+        # While Spark starts, stderr is redirected.
         with _second_stderr() as self._stderr:
             try:
                 with _bar(self._options, self._out) as bar, self._signals(), refused(usage=False):
@@ -151,7 +151,7 @@ class LoadRun:
                     )
             except (KafkaError, OSError, KeyboardInterrupt) as error:
                 if self._signal is not None:
-                    # Spark may have had the signal, too, and died of it.
+                    # The signal may have ended Spark's JVM too, which caused the error.
                     why = (
                         "" if isinstance(error, KeyboardInterrupt) else f" ({one_line(str(error))})"
                     )
@@ -161,10 +161,10 @@ class LoadRun:
                 raise
 
     def end(self) -> None:
-        """As a signal has it, if there was one.
+        """End the command as the signal asked for; return if there was no signal.
 
         Raises:
-            KeyboardInterrupt, Terminated: there was.
+            KeyboardInterrupt, Terminated: there was a signal.
         """
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
@@ -189,7 +189,7 @@ class LoadRun:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
         if self._stop.is_set() or not self._begun:
-            # Until it begins there is nothing to wait for, and Spark may take a minute to start.
+            # There is no batch to wait for yet, and Spark may take a minute to start.
             self._stop.set()
             raise KeyboardInterrupt
         self._stop.set()
@@ -204,7 +204,7 @@ class LoadRun:
             self._bar(progress)
 
     def print(self, summary: LoadSummary) -> None:
-        """What was done, as text."""
+        """Print the summary as text."""
         plural = "" if summary.rows == 1 else "s"
         dead = f", {summary.dead_letters} not decoded (dead letters)" * bool(summary.dead_letters)
         self._out.line(
@@ -219,7 +219,7 @@ class LoadRun:
 
 @contextlib.contextmanager
 def _second_stderr() -> Iterator[IO[str]]:
-    """As stderr is now, be it sent elsewhere later; itself where it is no file."""
+    """Yield a copy of stderr that ignores later redirections; stderr itself if it is no file."""
     try:
         second = os.fdopen(os.dup(sys.stderr.fileno()), "w")
     except (OSError, ValueError):  # io.UnsupportedOperation is both
@@ -230,7 +230,7 @@ def _second_stderr() -> Iterator[IO[str]]:
 
 
 def document(summary: LoadSummary) -> dict[str, Json]:
-    """What was done, for programs."""
+    """Return the summary as a JSON document."""
     return {
         "to": str(summary.to),
         "query_id": summary.query,
@@ -251,7 +251,7 @@ def document(summary: LoadSummary) -> dict[str, Json]:
 
 @contextlib.contextmanager
 def _bar(options: LoadOptions, out: Output) -> Iterator[Callable[[LoadProgress], None] | None]:
-    """A progress bar on a terminal, to stderr."""
+    """Show a progress bar on stderr, if that is a terminal."""
     if out.as_json or not sys.stderr.isatty():
         yield None
         return

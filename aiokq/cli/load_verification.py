@@ -1,4 +1,4 @@
-"""LoadVerification: what `aiokq spark load --verify` prints. It counts nothing itself."""
+"""LoadVerification: the output of `aiokq spark load --verify`; `verify_load` counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LoadVerification"]
 
 
 class LoadVerification:
-    """Recounts a target, and complains of each thing that is wrong: exit code 1."""
+    """One recount of a target; each problem found is printed and sets exit code 1."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class LoadVerification:
         self._catalog = catalog
 
     def __call__(self) -> Verification:
-        """Do it; `print` tells the rest.
+        """Recount, and print the problems; `print` prints the rest.
 
         Raises:
-            ConfigError: nothing was ever loaded there.
+            ConfigError: the target has no load.
         """
         from aiokq.spark.loading.verify import verify_load
 
@@ -57,7 +57,7 @@ class LoadVerification:
         return found
 
     def print(self, found: Verification) -> None:
-        """What was found, as text."""
+        """Print the counts as text."""
         for note in found.notes:
             self._out.note(f"aiokq: {note}")
         dead = f" and {found.dead_letters} dead letters" * bool(found.dead_letters)
@@ -71,7 +71,7 @@ class LoadVerification:
         )
 
     def document(self, found: Verification) -> Json:
-        """The same for programs."""
+        """Return the counts as a JSON document."""
         return {
             "to": self._to,
             "sound": found.sound,

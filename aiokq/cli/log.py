@@ -1,6 +1,6 @@
-"""`aiokq log`: what is in the files of a log directory, and whether they are sound.
+"""`aiokq log`: print and check the files of log directories, also those of Apache Kafka.
 
-For directories of this broker's and of Apache Kafka's, in use or not; nothing is ever written.
+The directories may be in use; nothing is written to them.
 """
 
 from __future__ import annotations

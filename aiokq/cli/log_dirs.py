@@ -1,4 +1,4 @@
-"""`aiokq log-dirs`: what lies in the log directories of the brokers, and which have failed."""
+"""`aiokq log-dirs`: describe the log directories of the brokers."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class _Listing:
         self._isolation_level: IsolationLevel = isolation_level
 
     async def print(self) -> None:
-        """Ask, and print what is found."""
+        """Ask for the offsets and print them."""
         partitions = await self._partitions()
         earliest = await self._list(partitions, "earliest")
         latest = await self._list(partitions, "latest")
@@ -147,5 +147,5 @@ class _Listing:
 
 
 def _offset(listing: OffsetListing) -> int | None:
-    """None where there is an error, or no record that young."""
+    """Return the offset; None for an error, or if no record is that young."""
     return None if listing.error is not None or listing.offset < 0 else listing.offset

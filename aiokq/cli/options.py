@@ -1,4 +1,4 @@
-"""Owns the options that several commands have, so that they read the same everywhere."""
+"""Options of several commands, and checks and conversions of their values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ConfigFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
-# -- of the commands on topics and groups
+# -- options of commands on topics and groups
 
 TopicNames = Annotated[
     list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)
@@ -83,10 +83,10 @@ NOT_DONE: Final = "dry run, nothing was changed: add --execute to do it"
 
 
 def executing(*, dry_run: bool, execute: bool) -> bool:
-    """Whether to do it: only if told to, as Kafka's tool does.
+    """Whether to change anything: only with --execute, as in Kafka's tool.
 
     Raises:
-        typer.BadParameter: told both.
+        typer.BadParameter: both options are given.
     """
     if dry_run and execute:
         raise typer.BadParameter("--dry-run and --execute exclude each other")
@@ -113,10 +113,10 @@ def named_values(
 def config_changes(
     assignments: list[str] | None, deletions: list[str] | None
 ) -> dict[str, str | None]:
-    """What `--set` and `--delete` say together; None where it is deleted.
+    """Return the changes that `--set` and `--delete` ask for; the value of a deletion is None.
 
     Raises:
-        typer.BadParameter: one is no NAME=VALUE, or both name the same config.
+        typer.BadParameter: a text is not NAME=VALUE, or both options name the same config.
     """
     changes: dict[str, str | None] = dict(named_values(assignments, "--set"))
     for name in deletions or []:
@@ -127,5 +127,5 @@ def config_changes(
 
 
 def once(names: list[str]) -> list[str]:
-    """Each name once, in the order given."""
+    """Return each name once, in the order given."""
     return list(dict.fromkeys(names))

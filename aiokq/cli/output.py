@@ -1,4 +1,4 @@
-"""Output: what a command prints; tables for people, plain columns for pipes, JSON for programs."""
+"""Output of commands: tables for people, plain columns for pipes, JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Json: TypeAlias = "str | int | float | bool | Sequence[Json] | dict[str, Json] |
 
 
 class OutputClosed(Exception):
-    """Whoever read our output went away, as `head` does."""
+    """The reader of the output closed the pipe, as `head` does."""
 
 
 class Output:
-    """Where a command's results go.
+    """The output of one command.
 
-    Text goes to stdout, complaints to stderr. On a terminal tables are Rich's; to a pipe they are
-    aligned columns without colours, never cut off.
+    Results go to stdout, complaints to stderr. Tables are Rich's on a terminal; in a pipe they are
+    aligned columns without colours, never truncated.
 
     Attributes:
         as_json: the command was given --json.
-        exit_code: 0 until something was complained about.
+        exit_code: 0 until a problem was printed.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -40,11 +40,11 @@ class Output:
 
     @property
     def terminal(self) -> bool:
-        """Whether a person reads it."""
+        """Whether stdout is a terminal."""
         return self._stdout.isatty()
 
     def line(self, text: str = "") -> None:
-        """One line of text."""
+        """Print one line of text."""
         try:
             self._stdout.write(_encodable(text, self._stdout.encoding) + "\n")
             if self.terminal:
@@ -53,29 +53,29 @@ class Output:
             raise OutputClosed from None
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are; `flush` shows them."""
+        """Write bytes unchanged; `flush` shows them."""
         try:
             self._stdout.buffer.write(data)
         except BrokenPipeError:
             raise OutputClosed from None
 
     def flush(self) -> None:
-        """Hand over what was written."""
+        """Write buffered output to stdout."""
         try:
             self._stdout.flush()
         except BrokenPipeError:
             raise OutputClosed from None
 
     def document(self, value: Json) -> None:
-        """One JSON document, indented."""
+        """Print one indented JSON document."""
         self.line(json.dumps(value, indent=2, ensure_ascii=False))
 
     def json_line(self, value: Json) -> None:
-        """One JSON value as one line."""
+        """Print one JSON value on one line."""
         self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table. Columns of numbers are aligned to the right; None is "-"."""
+        """Print a table. Columns of numbers are aligned to the right; None is printed as "-"."""
         cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
         right = [
             bool(rows) and all(cell is None or isinstance(cell, int) for cell in column)
@@ -87,19 +87,19 @@ class Output:
             self._plain_table(columns, cells, right)
 
     def problem(self, what: str, error: KafkaError) -> None:
-        """One thing of several failed: one line, and exit code 1."""
+        """Print the failure of one of several items on one line, and set exit code 1."""
         self.flush()
         complain(f"{what}: {explain(error).removeprefix(f'{what}: ')}")
         self.exit_code = FAILED
 
     def trouble(self, text: str) -> None:
-        """As `problem`, where no error of Kafka's is behind it."""
+        """Print a problem that has no error of Kafka, and set exit code 1."""
         self.flush()
         complain(text)
         self.exit_code = FAILED
 
     def note(self, text: str) -> None:
-        """One line for the user, not part of the result."""
+        """Print one line on stderr that is not part of the result."""
         self.flush()
         print(one_line(text), file=sys.stderr)
 
@@ -134,7 +134,7 @@ class Output:
 
 
 def error_json(error: KafkaError | None) -> Json:
-    """An error as a member of a JSON document; null where there is none."""
+    """Return an error as a member of a JSON document; null for None."""
     if error is None:
         return None
     name = getattr(error, "name", type(error).__name__)
@@ -142,12 +142,12 @@ def error_json(error: KafkaError | None) -> Json:
 
 
 def complain(text: str, *, command: str = "aiokq") -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"{command}: {one_line(text)}", file=sys.stderr)
 
 
 def discard_output() -> None:
-    """Let the interpreter's last flush go nowhere: the reader is gone.
+    """Discard the interpreter's last flush, because the reader closed the pipe.
 
     Source: the note on SIGPIPE in the documentation of Python's `signal`.
     """
@@ -159,7 +159,7 @@ def discard_output() -> None:
 
 
 def _encodable(text: str, encoding: str) -> str:
-    """What the terminal's encoding lacks is escaped: an unusual name must not end the listing."""
+    """Escape what the terminal's encoding lacks: an unusual name must not end a listing."""
     if text.isascii():
         return text
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,4 +1,4 @@
-"""`aiokq partitions`: who leads partitions, and which brokers have them."""
+"""`aiokq partitions`: elect leaders, reassign replicas, list reassignments."""
 
 from __future__ import annotations
 
@@ -183,11 +183,11 @@ def _ids(brokers: Sequence[int]) -> str | None:
     return ",".join(map(str, brokers)) or None
 
 
-# -- what is named
+# -- partitions and assignments that are named
 
 
 async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartition] | None:
-    """Each partition that is meant; None for all of the cluster."""
+    """Return each partition that is named, alone or by its topic; None for all of the cluster."""
     from aiokq.core.types import TopicPartition
 
     if not named:
@@ -205,10 +205,10 @@ async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartitio
 
 
 def _assigned(assignments: list[str], cancel: list[str]) -> dict[TopicPartition, list[int] | None]:
-    """By partition its brokers; None where a reassignment is to be cancelled.
+    """Return the wanted brokers by partition; None for a reassignment to cancel.
 
     Raises:
-        typer.BadParameter: nothing is given, or what is given cannot be read.
+        typer.BadParameter: nothing is given, or a text cannot be parsed.
     """
     if not assignments and not cancel:
         raise typer.BadParameter("give TOPIC:PARTITION=BROKER[,BROKER...], or --cancel")

@@ -1,7 +1,4 @@
-"""`aiokq produce`: each line of standard input becomes a record, and each is acknowledged.
-
-Its options; the sending itself is line_sender.py's.
-"""
+"""`aiokq produce`: send each line of standard input as a record; `line_sender` sends them."""
 
 from __future__ import annotations
 

@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["RecordReader"]
 
 PORTION: Final = 500
-"""Records that are printed before the position is looked at again."""
+"""Records printed between two looks at the position."""
 
 GLANCE: Final = 0.2
-"""Seconds after which a reader that waits looks whether the end was reached: offsets that hold
-nothing to hand over (transaction markers, compacted records) move the position silently."""
+"""Seconds between two checks whether the end was reached. Offsets without records to return
+(transaction markers, compacted records) move the position without waking the reader.
+"""
 
 
 class RecordReader:
-    """Reads what is wanted, and prints it.
+    """Reads the records that the options select, and prints them.
 
     Args:
         cluster: not entered yet; closed at the end.
         settings: of the consumer, without the cluster's.
-        line: what is printed of a record, line feed included.
+        line: returns the bytes to print for a record, with a line feed.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class RecordReader:
         line: Callable[[Record], bytes],
     ) -> None:
         self._cluster = cluster
-        # Records that retention removes while we read are no reason to end.
+        # Records that retention deletes meanwhile must not end the command.
         explicit = "auto_offset_reset" in settings.explicit
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")
@@ -72,7 +73,7 @@ class RecordReader:
                 ) as member:
                     await self._follow(member)
                 return
-            # Of a subscription new partitions are read as well; of an assignment not.
+            # A subscription includes partitions added later, an assignment does not.
             subscribes = wanted.follow and not wanted.partitions
             consumer = self._cluster.consumer(
                 *(wanted.topics if subscribes else ()), settings=self._settings
@@ -90,7 +91,7 @@ class RecordReader:
                     await self._until_end(consumer, partitions)
 
     async def _partitions(self) -> list[TopicPartition]:
-        """All partitions to be read; asked at once, as a consumer would wait for the topic."""
+        """Return all partitions to read; asked of Admin, as a consumer waits for missing topics."""
         from aiokq.core.errors import UnknownTopicOrPartition
         from aiokq.core.types import TopicPartition
 
@@ -134,7 +135,7 @@ class RecordReader:
     async def _start(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Begin where it was asked for; the offsets."""
+        """Seek to the requested start; return the offsets."""
         starts = await start_offsets(consumer, partitions, self._wanted.start, self._moved)
         for tp, offset in starts.items():
             consumer.seek(tp, offset)
@@ -143,12 +144,12 @@ class RecordReader:
     async def _start_where_it_may_be(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> None:
-        """Partitions that nobody leads begin when somebody does, and hold up no other."""
+        """Seek in partitions without a leader when they have one, without delaying the others."""
         from aiokq.core.errors import RequestTimeout
 
         start = self._wanted.start
         led, rest = self._by_leader(partitions)
-        if start not in ("beginning", "end"):  # only its log knows where that is
+        if start not in ("beginning", "end"):  # only a leader knows these offsets
             led, rest = partitions, []
         await self._start(consumer, led)
         if rest:
@@ -159,7 +160,7 @@ class RecordReader:
     def _by_leader(
         self, partitions: list[TopicPartition]
     ) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Those that somebody leads, and the others, which are told of."""
+        """Return the partitions with a leader, and those without after a note about them."""
         rest = [tp for tp in partitions if tp in self._leaderless]
         if rest:
             self._out.note(
@@ -169,7 +170,7 @@ class RecordReader:
         return [tp for tp in partitions if tp not in self._leaderless], rest
 
     async def _until_end(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Print all there is of those that can be read, before the others are waited for."""
+        """Print all records of partitions with a leader before waiting for the other partitions."""
         from aiokq.core.errors import LeaderNotAvailable, RequestTimeout
 
         for some in self._by_leader(partitions):
@@ -204,7 +205,7 @@ class RecordReader:
                 if position >= ends[tp]:
                     unfinished.remove(tp)
                     consumer.pause(tp)
-            # A consumer waits for brokers without end; who asked for an end wants one.
+            # A consumer waits for brokers forever; --until-end promises an end.
             if unfinished and loop.time() - moved_at > self._patience:
                 raise _stalled(consumer, min(unfinished), self._patience)
 
@@ -223,7 +224,7 @@ class RecordReader:
 
 
 def _offline(tp: TopicPartition, seconds: float) -> RequestTimeout:
-    """The error of a partition that nobody leads."""
+    """Return the error for a partition without a leader."""
     from aiokq.core.errors import RequestTimeout
 
     return RequestTimeout(
@@ -234,7 +235,7 @@ def _offline(tp: TopicPartition, seconds: float) -> RequestTimeout:
 
 
 def _stalled(consumer: Consumer, tp: TopicPartition, seconds: float) -> RequestTimeout:
-    """The error of a partition whose rest does not come, with what is known of it."""
+    """Return the error for a partition whose remaining records do not arrive."""
     from aiokq.core.errors import RequestTimeout
 
     health = consumer.health()

@@ -1,4 +1,4 @@
-"""Owns how a record is printed: as text for people, as JSON, or as raw bytes."""
+"""Formats of printed records: text for people, JSON, and raw bytes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["Format", "formatter", "json_bytes", "record_json", "shown", "unescap
 
 NULL: Final = "<null>"
 _TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Kafka's names; records of format 0 have no time."""
+"""Kafka's names; records of format 0 have no timestamp."""
 
 
 class Format(StrEnum):
-    """How records are printed."""
+    """Format of printed records."""
 
     TEXT = "text"
-    """A line for people: what is no text, or would steer a terminal, is escaped."""
+    """A line for people; bytes that are not text and control characters are escaped."""
     JSON = "json"
-    """A JSON object a line, with everything there is."""
+    """A JSON object a line, with all parts of the record."""
     RAW = "raw"
-    """The bytes as they are, and a line feed."""
+    """The bytes unchanged, and a line feed."""
 
 
 def formatter(kind: Format, parts: PrintOptions) -> Callable[[Record], bytes]:
-    """What makes the line of a record, line feed included."""
+    """Return the function that formats a record as bytes, with a line feed."""
     if kind is Format.JSON:
         return _json_line
     if kind is Format.RAW:
@@ -46,10 +46,10 @@ def formatter(kind: Format, parts: PrintOptions) -> Callable[[Record], bytes]:
 
 
 def shown(data: bytes | None) -> str:
-    """Bytes as text that is safe on a terminal.
+    """Return bytes as text that is safe on a terminal.
 
-    What is not UTF-8 is written as \\xNN; control and other invisible characters, a line feed too,
-    as Python would.
+    Bytes that are not UTF-8 become \\xNN; control and other invisible characters, line feeds too,
+    are escaped as in Python.
     """
     if data is None:
         return NULL
@@ -63,7 +63,7 @@ def shown(data: bytes | None) -> str:
 
 
 def unescaped(text: str) -> str:
-    r"""A separator as it is typed: `\t`, `\0` and `\\` stand for what shells make hard to type."""
+    r"""Return a separator for its escape: `\t`, `\0` and `\\` are hard to type in shells."""
     for escape, char in (("\\t", "\t"), ("\\0", "\0"), ("\\\\", "\\")):
         if text == escape:
             return char
@@ -71,9 +71,9 @@ def unescaped(text: str) -> str:
 
 
 def record_json(record: Record) -> Json:
-    """A record as a JSON object.
+    """Return a record as a JSON object.
 
-    Keys, values and header values are strings where they are UTF-8, else `{"base64": "..."}`.
+    Keys, values and header values are strings if they are UTF-8, else `{"base64": "..."}`.
     """
     return {
         "topic": record.topic,
@@ -93,7 +93,7 @@ def _json_line(record: Record) -> bytes:
 
 
 def json_bytes(data: bytes | None) -> Json:
-    """Bytes as a string where they are UTF-8, else `{"base64": "..."}`; None is null."""
+    """Return bytes as a string if they are UTF-8, else as `{"base64": "..."}`; None as null."""
     if data is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Owns how people say where a group is to go on, and for what: options, and files of offsets.
+"""Options of `aiokq groups reset` and `rewind`, and files of offsets.
 
 Option names and the format of the file are those of Kafka's `kafka-consumer-groups.sh`.
 """
@@ -29,7 +29,7 @@ MAX_PARTITION: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class ResetOptions:
-    """Which groups continue where, and for which partitions: of `groups reset` and `rewind`."""
+    """Groups, partitions and new offsets of `aiokq groups reset` and `rewind`."""
 
     group_ids: tuple[str, ...] = field(
         default=(), metadata=argument("[GROUP]...", help="Group ids.")
@@ -103,10 +103,10 @@ class ResetOptions:
 
 
 def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
-    """Return the place that the options name; None if they name none.
+    """Return the new offset that the options ask for; None if they do not say.
 
     Raises:
-        typer.BadParameter: they name several, or a text is no time.
+        typer.BadParameter: several options are given, or a text is not a time.
     """
     from aiokq.admin.group_reset import ResetTo
 
@@ -139,13 +139,13 @@ _WHERE_TO: Final = (
 
 
 def check_given(options: ResetOptions, where: ResetTo | None) -> None:
-    """Check that the options name one place, and the partitions that it is for.
+    """Check that the options give exactly one new offset, and the partitions to set it for.
 
     Args:
         where: what `target` returned.
 
     Raises:
-        typer.BadParameter: they do not.
+        typer.BadParameter: an option is missing, or contradicts another.
     """
     if options.from_file is not None:
         if where is not None or options.topics or options.all_topics:
@@ -160,10 +160,10 @@ def check_given(options: ResetOptions, where: ResetTo | None) -> None:
 
 
 def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
-    """Topics and partitions that are named: `orders`, or `orders:0,1`.
+    """Return topics and partitions written as `orders` or `orders:0,1`.
 
     Raises:
-        typer.BadParameter: the numbers are none.
+        typer.BadParameter: a text has another form.
     """
     from aiokq.core.types import TopicPartition
 
@@ -184,12 +184,12 @@ def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
 
 
 def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
-    """The offsets in a CSV file: ``topic,partition,offset`` a line, or with the group in front.
+    """Return the offsets in a CSV file of lines ``[group,]topic,partition,offset``.
 
-    Lines of other groups are passed over.
+    Lines of other groups are skipped.
 
     Raises:
-        typer.BadParameter: it cannot be read, or a line is something else.
+        typer.BadParameter: the file cannot be read, or a line has another form.
     """
     from aiokq.core.types import TopicPartition
 
@@ -226,7 +226,7 @@ def _bad_line(path: Path, line: int) -> typer.BadParameter:
 
 
 def _number(text: str, most: int) -> int | None:
-    """None for what is no number from 0 to `most`."""
+    """Return a number from 0 to `most`; None for any other text."""
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
         return None
     number = int(text)

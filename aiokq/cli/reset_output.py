@@ -1,4 +1,4 @@
-"""What became of `aiokq groups reset` and `rewind`: a table, JSON, or lines for --from-file."""
+"""Output of `aiokq groups reset` and `rewind`: a table, JSON, or lines for --from-file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def print_resets(
     by_group: bool,
     export: bool,
 ) -> None:
-    """Print what was done, or would be.
+    """Print the offsets that were set, or would be set.
 
     Args:
-        by_group: the group is said with each partition.
-        export: as CSV.
+        by_group: print the group with each partition.
+        export: print CSV.
     """
     resets = [(group_id, tp, each) for group_id in moved for tp, each in moved[group_id].items()]
     for group_id, tp, each in resets:
@@ -89,7 +89,7 @@ def _json(group_id: str, tp: TopicPartition, each: GroupOffsetReset, *, done: bo
 
 
 def _csv(fields: tuple[object, ...]) -> str:
-    """One line; a group id may have a comma in it, or a quote."""
+    """Return one line of CSV; a group id may contain commas and quotes."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()

@@ -1,4 +1,4 @@
-"""Session: how a command reaches the world: its event loop and its clients. Not what it does."""
+"""Session: event loop and clients of a command."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class Terminated(Exception):
-    """SIGTERM came; the command ended as it does on Ctrl-C."""
+    """SIGTERM ended the command, as Ctrl-C would."""
 
 
 class Session:
-    """What a command is handed by `ctx.obj`; tests hand in one that lives in a simulation.
+    """The `ctx.obj` of commands; tests pass one that lives in a simulation.
 
     Attributes:
-        environment: for the clients; None for the machine we run on.
+        environment: of the clients; None for this machine.
     """
 
     environment: Environment | None = None
@@ -40,8 +40,8 @@ class Session:
         """Run the asynchronous part of a command on a loop of its own.
 
         Raises:
-            KeyboardInterrupt, Terminated: `main` was cancelled by Ctrl-C or SIGTERM and has ended.
-                A second Ctrl-C does not wait for that.
+            KeyboardInterrupt, Terminated: Ctrl-C or SIGTERM cancelled `main`, which has ended. A
+                second Ctrl-C does not wait for the end.
         """
         import asyncio  # here, so that `aiokq --help` does not import it
 
@@ -49,18 +49,18 @@ class Session:
             return runner.run(_until_terminated(main))
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, which `PT1H` and the like count from."""
+        """Return the time in milliseconds since 1970, from which durations such as `PT1H` count."""
         clock = SystemClock() if self.environment is None else self.environment.clock
         return clock.timestamp_ms()
 
     def cluster(self, settings: ClusterSettings) -> Cluster:
-        """A cluster that is not entered yet."""
+        """Return a cluster that is not entered yet."""
         from aiokq.client.cluster import Cluster
 
         return Cluster(settings=settings, _environment=self.environment)
 
     def admin(self, bootstrap_servers: str | None, config: Path | None) -> Admin:
-        """An admin client that is not entered yet.
+        """Return an admin client that is not entered yet.
 
         Raises:
             ConfigError: a setting is unknown or refused.
@@ -74,7 +74,7 @@ class Session:
 
 
 async def _until_terminated(main: Coroutine[object, object, T]) -> T:
-    """`main`, cancelled by SIGTERM as asyncio.Runner does it on SIGINT."""
+    """Await `main`; SIGTERM cancels it as SIGINT does in asyncio.Runner."""
     import asyncio
 
     if threading.current_thread() is not threading.main_thread():
@@ -101,7 +101,7 @@ async def _until_terminated(main: Coroutine[object, object, T]) -> T:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one: this process is ours, a library would not choose."""
+    """Return uvloop's loop if it is installed; only a library leaves the choice to others."""
     try:
         import uvloop
     except ImportError:

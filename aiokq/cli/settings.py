@@ -1,4 +1,4 @@
-"""Owns where a command's settings come from: options, then --config, then the environment."""
+"""Settings of commands: from options, then from --config, then from the environment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CLIENTS = (ClusterSettings, AdminSettings, ProducerSettings, ConsumerSettings)
 def client_settings(
     kind: type[S], bootstrap_servers: str | None, config: Path | None, **options: object
 ) -> S:
-    """The settings of one client.
+    """Return the settings of one client.
 
-    One file serves all commands: settings of other clients are left alone, unknown ones are not.
+    One file serves all commands: settings of other clients are ignored, unknown names are refused.
 
     Args:
-        bootstrap_servers: of the command line; None if it was not given.
+        bootstrap_servers: of the command line; None if not given.
         config: a Java property file.
-        options: settings that win over both; None counts as not given.
+        options: settings with precedence over file and environment; None counts as not given.
 
     Raises:
         ConfigError: the file cannot be read, a name is unknown, a value is refused.
@@ -54,10 +54,10 @@ def client_settings(
 
 
 def own_settings(settings: S) -> S:
-    """A client's settings without those it shares with the cluster it is made from.
+    """Return a client's settings without those that it shares with its cluster.
 
-    Not validated again: what they fit to, ``request_timeout_ms`` for one, may be the cluster's.
-    They are when the cluster makes the client.
+    They are not validated here, because a setting may depend on one of the cluster, such as
+    ``request_timeout_ms``; the cluster validates them when it makes the client.
     """
     shared = ClusterSettings.model_fields.keys()
     own = {name: getattr(settings, name) for name in settings.explicit if name not in shared}

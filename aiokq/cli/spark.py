@@ -1,4 +1,4 @@
-"""`aiokq spark`: topics and files by Spark; each command is in a module of its own."""
+"""`aiokq spark`: the command group; each command has a module of its own."""
 
 from __future__ import annotations
 

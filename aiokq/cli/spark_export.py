@@ -1,4 +1,4 @@
-"""`aiokq spark export`: Parquet to a topic. Its options; the run is export_run.py's."""
+"""`aiokq spark export`: write Parquet files to a topic; `export_run` runs the export."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _new_topic(
 
 
 def _listed(names: str | None) -> tuple[str, ...] | None:
-    """The names between commas; none of them, and "*", are all."""
+    """Return the comma-separated names; () for none and for "*", which stand for all columns."""
     if names is None:
         return None
     found = tuple(name.strip() for name in names.split(",") if name.strip())

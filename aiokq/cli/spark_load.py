@@ -1,4 +1,4 @@
-"""`aiokq spark load`: topics to Parquet, Delta, Iceberg. Its options; the run is load_run.py's."""
+"""`aiokq spark load`: load topics to Parquet, Delta or Iceberg; `load_run` runs the load."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def load(
 
 
 def _starting(text: str, now_ms: int) -> tuple[str, int | None]:
-    """`--from` as offsets in Spark's words, or as a time."""
+    """Return `--from` as starting offsets in Spark's syntax and a timestamp."""
     if text.lstrip().startswith("{"):
         return text, None
     start = parse_start(text, now_ms)
@@ -127,6 +127,6 @@ def _starting(text: str, now_ms: int) -> tuple[str, int | None]:
 
 
 def _columns(text: str | None) -> tuple[PartitionColumn, ...]:
-    """Checked by LoadOptions, which names the option."""
+    """Return the names unchecked; LoadOptions checks them and names the option in its error."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     return cast("tuple[PartitionColumn, ...]", tuple(names))

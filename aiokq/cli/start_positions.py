@@ -1,4 +1,4 @@
-"""Owns `--from`: what a start is, and which offset it is in each partition."""
+"""Values of `--from`, and the offset of each partition that they stand for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AtOffset:
 
 @dataclass(frozen=True)
 class FromEnd:
-    """So many offsets before the end of every partition."""
+    """A number of offsets before the end of every partition."""
 
     offsets: int
 
@@ -42,10 +42,10 @@ Start: TypeAlias = Literal["beginning", "end"] | AtOffset | FromEnd | AtTime
 
 
 def parse_start(text: str, now_ms: int) -> Start:
-    """What `--from` says.
+    """Return the start that the text of `--from` stands for.
 
     Raises:
-        typer.BadParameter: it cannot be read.
+        typer.BadParameter: the text has another form.
     """
     lowered = text.lower()
     if lowered in ("beginning", "earliest"):
@@ -71,11 +71,11 @@ async def start_offsets(
     start: Start,
     moved: Callable[[TopicPartition, int, int, int], None],
 ) -> dict[TopicPartition, int]:
-    """The offset to begin with in each partition.
+    """Return the start offset of each partition.
 
     Args:
-        moved: told of partitions whose log does not have the offset: partition, where it begins
-            instead, and first and end offset of its log.
+        moved: called for each partition whose log lacks the requested offset, with the partition,
+            the start offset, and the first and the end offset of its log.
 
     Raises:
         KafkaError: as `Consumer.beginning_offsets`.

@@ -1,4 +1,4 @@
-"""Owns how times are written on the command line: ISO 8601, @MILLISECONDS, or a duration ago."""
+"""Times on the command line: ISO 8601, @MILLISECONDS, or a duration ago."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TIME_SYNTAX: Final = (
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970.
+    """Return a time in milliseconds since 1970.
 
     Raises:
-        typer.BadParameter: it is no time.
+        typer.BadParameter: the text is not a time.
     """
     from aiokq.consumer.rules import duration_ms
 
@@ -39,7 +39,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def time_text(timestamp_ms: int) -> str | None:
-    """ISO 8601 in UTC with milliseconds; None for Kafka's -1; plain digits where no date fits."""
+    """Return ISO 8601 in UTC with milliseconds; None for Kafka's -1; the number if no date fits."""
     if timestamp_ms < 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`aiokq topics create`, `delete` and `alter`: what changes topics, and what became of each."""
+"""`aiokq topics create`, `delete` and `alter`, and their output."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _partitions(text: str) -> object:
 
 
 class _Outcomes:
-    """What became of each topic: complaints as they come, then a line or a document for each."""
+    """The outcome of each topic: complaints at once, then a line or a JSON document per topic."""
 
     def __init__(self, out: Output, names: Iterable[str]) -> None:
         self._out = out
@@ -48,22 +48,22 @@ class _Outcomes:
         self._failed: set[str] = set()
 
     def add(self, name: str, **members: Json) -> None:
-        """Members of the topic's document."""
+        """Add members to the topic's document."""
         self._documents[name] |= members
 
     def fail(self, name: str, error: KafkaError | None, *, part: str = "") -> None:
-        """Complain, unless there is no error; `part` is what of the topic it is about."""
+        """Print an error if there is one; `part` names the part of the topic that failed."""
         self.add(name, **{f"{part}_error" if part else "error": error_json(error)})
         if error is not None:
             self._failed.add(name)
             self._out.problem(f"{name}: {part}" if part else name, error)
 
     def say(self, name: str, text: str) -> None:
-        """What is printed of a topic of which nothing failed."""
+        """Set the text to print for a topic without errors."""
         self._said[name] = text
 
     def print(self) -> None:
-        """The result, in the order of the names."""
+        """Print the results in the order of the names."""
         if self._out.as_json:
             self._out.document(list(self._documents.values()))
             return

@@ -1,4 +1,4 @@
-"""`aiokq topics`: the group, and what only looks; what changes topics is topic_changes.py's."""
+"""`aiokq topics`: the command group, `list` and `describe`."""
 
 from __future__ import annotations
 
