@@ -1,4 +1,6 @@
-"""Owns which partition records without a key go to next; counting their bytes is native.
+"""AdaptivePartitioning: the next partition for records without a key.
+
+The native core counts the bytes and asks when batch_size bytes went to a partition.
 
 Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
 """
@@ -16,19 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["AdaptivePartitioning"]
 
 UNIFORM = -1
-"""Leaves the choice to the core: any partition that has a leader."""
+"""Lets the native core choose any partition that has a leader."""
 
 
 class AdaptivePartitioning:
-    """Gives more to partitions whose leader keeps up: the longer a queue, the less likely.
+    """Chooses partitions at random; the longer a partition's queue, the lower its weight.
 
-    Asked once for each batch_size bytes of records without a key, not for each record; it looks at
-    all partitions of the topic.
+    `choose` is called once per batch_size bytes of records without a key, not once per record. It
+    looks at all partitions of the topic.
 
     Args:
         queues_of: returns the queues of a topic by partition.
         stalled: returns the seconds for which a broker has been sent nothing although batches wait.
-        availability_timeout: seconds after which a broker that takes nothing is left out; 0 never.
+        availability_timeout: seconds after which a stalled broker's partitions are left out; 0
+            never.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class AdaptivePartitioning:
         self._availability_timeout = availability_timeout
 
     def choose(self, topic: str) -> int:
-        """The partition whose turn it is, or -1 for any that has a leader."""
+        """Return the partition for the next records, or -1 for any that has a leader."""
         timeout = self._availability_timeout
         queues = self._queues_of(topic)
         partitions: list[int] = []

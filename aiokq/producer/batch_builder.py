@@ -1,4 +1,4 @@
-"""BatchBuilder: a batch that the user fills record by record; sending it is the producer's part."""
+"""BatchBuilder: a batch that the user fills record by record for `Producer.send_batch`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["BatchBuilder", "BuiltRecord", "record_size"]
 BuiltRecord: TypeAlias = (
     "tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]"
 )
-"""(key, value, headers, timestamp_ms); without a timestamp it gets that of the sending."""
+"""(key, value, headers, timestamp_ms); without a timestamp the record gets the time of sending."""
 
 HEADER_SIZE = 61
 RECORD_OVERHEAD = 36
-"""Bytes a record takes at most beside key, value and headers."""
+"""The most bytes that a record takes besides its key, value and headers."""
 
 
 class BatchBuilder:
-    """Records for one batch, which is sent whole; made by `Producer.create_batch`.
+    """Records that are sent as one batch; created by `Producer.create_batch`.
 
     Args:
-        limit: bytes, before compression, that it may grow to.
+        limit: the largest size of the batch before compression, in bytes.
     """
 
     __slots__ = ("_closed", "_limit", "_records", "_size")
@@ -43,7 +43,7 @@ class BatchBuilder:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> bool:
-        """Adds a record, copied. False if the batch is full, or closed: it was not added.
+        """Append a copy of a record; return False if the batch is full or closed.
 
         Raises:
             TypeError: a key or value that is not bytes-like.
@@ -60,16 +60,16 @@ class BatchBuilder:
         return True
 
     def close(self) -> None:
-        """Takes no more records."""
+        """Close the batch: `append` returns False from now on."""
         self._closed = True
 
     @property
     def records(self) -> tuple[BuiltRecord, ...]:
-        """What it holds, in order."""
+        """The appended records, in order."""
         return tuple(self._records)
 
     def size(self) -> int:
-        """Bytes it takes at most, before compression."""
+        """Return the largest possible size before compression, in bytes."""
         return self._size
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class BatchBuilder:
 
 
 def record_size(key: object, value: object, headers: Headers | None) -> int:
-    """Bytes that a record takes at most; what has no length counts nothing."""
+    """Return the most bytes that a record takes; a value without a length counts as 0."""
     size = RECORD_OVERHEAD + _length(key) + _length(value)
     for name, content in headers or ():
         size += 10 + 4 * len(name) + _length(content)

@@ -29,7 +29,7 @@ EXPIRED: Final = "records are given up"
 
 
 class BatchCompletion:
-    """Ends batches: their Deliveries get a result or an error, and everyone concerned is notified.
+    """Completes and fails batches, and reports each outcome.
 
     Attributes:
         delivered_records: records acknowledged since the start.

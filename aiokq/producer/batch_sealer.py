@@ -1,4 +1,4 @@
-"""Owns how a full batch becomes final: which codec, which level, in the loop or outside of it."""
+"""BatchSealer: compresses and closes full batches, on the event loop or in the executor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["BatchSealer"]
 
 HEADER_SIZE = 61
-"""Bytes of a batch before its records, which are never compressed."""
+"""Size of the batch header, which is never compressed, in bytes."""
 
 
 class BatchSealer:
-    """Compresses batches by the topic's codec, or the producer's.
+    """Compresses batches with the codec of their topic, or with the producer's.
 
-    Small batches are compressed in place. A large one goes to the offload; the batches behind it
-    in its partition wait for it, those of other partitions do not.
+    Small batches are compressed on the event loop. A large one is compressed by the offload; the
+    batches behind it in its partition wait, those of other partitions do not.
 
     Args:
         spawn: starts the task that waits for the offload.
@@ -44,7 +44,7 @@ class BatchSealer:
         self._spawn = spawn
 
     def codec(self, topic: str) -> int:
-        """The codec id of a topic's batches."""
+        """Return the codec id of a topic's batches."""
         return self._by_topic.get(topic, self._codec) if self._by_topic else self._codec
 
     def seal(
@@ -53,15 +53,15 @@ class BatchSealer:
         sealed: Callable[[QueuedBatch], None],
         broke: Callable[[QueuedBatch, str, Exception], None],
     ) -> bool:
-        """Makes a batch final.
+        """Compress the batch, if it has a codec, and close it.
 
         Returns:
-            False if it is not yet: `sealed(queued)` will be called when it is, or
-            `broke(queued, where, error)` was or will be called as it cannot be done.
+            False if the batch is not closed yet: `sealed(queued)` will be called when it is, or
+            `broke(queued, where, error)` was or will be called with the reason why it cannot be.
         """
         try:
             return self._seal(queued, sealed, broke)
-        except Exception as error:  # noqa: BLE001  logged by its owner
+        except Exception as error:  # noqa: BLE001  logged by `broke`
             broke(queued, "compression", error)
             return False
 
@@ -96,16 +96,16 @@ class BatchSealer:
         broke: Callable[[QueuedBatch, str, Exception], None],
     ) -> None:
         batch = queued.batch
-        if queued.done:  # it failed before this task began, and its records are gone
+        if queued.done:  # the batch failed before this task ran; its records are freed
             queued.sealing = False
             return
         try:
             data = await self._offload.run(compress, codec, batch.payload(), self._level(codec))
             queued.sealing = False
-            if queued.done:  # it expired meanwhile
+            if queued.done:  # expired meanwhile
                 return
             batch.seal(codec, data)
-        except Exception as error:  # noqa: BLE001  logged by its owner
+        except Exception as error:  # noqa: BLE001  logged by `broke`
             queued.sealing = False
             broke(queued, "compression", error)
             return

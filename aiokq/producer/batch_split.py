@@ -21,19 +21,19 @@ HEADER_SIZE = 61
 def regroup(
     accumulator: Accumulator, batch: Batch, codec: int, groups: Sequence[Sequence[int]]
 ) -> list[Batch]:
-    """Batches of the records at these indexes; the Deliveries of `batch` follow.
+    """Return new batches of the records at these indexes; the Deliveries of `batch` follow them.
 
     Args:
-        batch: one that was stamped and is not done; it is afterwards.
-        codec: it is compressed with.
-        groups: each record's index in exactly one.
+        batch: a batch that was sent and is not done; it is done afterwards.
+        codec: the codec that it is compressed with.
+        groups: the record indexes of each new batch; every index is in exactly one group.
     """
     payload = None
     if codec != NONE:
         payload = decompress(codec, batch.data[HEADER_SIZE:], batch.size)
     records = batch.records(payload)
     created = batch.created
-    accumulator.release(batch)  # its memory is taken by the parts: never counted twice
+    accumulator.release(batch)  # the parts take this memory: it is never counted twice
     targets: dict[int, Delivery] = {}
     parts = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""Owns who waits for room in buffer_memory, first come, first served; counting it is native."""
+"""BufferMemoryWaiters: the calls that wait for buffer memory, which the native core counts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class _Waiter:
 
 
 class BufferMemoryWaiters:
-    """FIFO queue of senders waiting for buffer memory; served strictly in order.
+    """FIFO queue of calls that wait for buffer memory; served strictly in order.
 
     Memory stays reserved for a waiter between the grant and the waiter's next step. A waiter that
     is cancelled in between returns the memory, and the next one is served.
 
     Args:
-        fits: whether so many bytes can be taken now, those granted already included.
-        waiting: told how many are in line, granted ones included, whenever that changes.
-        timeout: seconds a waiter waits at most.
+        fits: returns whether that many bytes are free; memory granted but not used yet is included.
+        waiting: called with the number of waiters, granted ones included, whenever it may change.
+        timeout: seconds after which a waiter fails with BufferFull.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class BufferMemoryWaiters:
         return len(self._line) + len(self._granted)
 
     async def take(self, size: int, append: Callable[[], T]) -> T:
-        """What `append()` returns, once there is room for it.
+        """Wait for memory, then return the result of `append()`.
 
-        Once granted, `append` is called without another await; if it finds that the room does
-        not suffice after all (BufferFull), the caller keeps its place in front.
+        `append` is called in the same step in which the grant is seen, without another await. If it
+        raises BufferFull all the same, the caller keeps its position in the queue.
 
         Args:
-            size: bytes that it appends, at most.
+            size: upper bound of the bytes that `append` takes.
 
         Raises:
-            BufferFull: there was no room for max_block_ms.
+            BufferFull: no memory within max_block_ms.
             whatever `append` raises.
         """
         loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class BufferMemoryWaiters:
                     try:
                         return append()
                     except BufferFull:
-                        pass  # one before it took more than it had asked for
+                        pass  # an earlier waiter took more than the size it gave
                 self._ungrant(waiter)
                 waiter.future = loop.create_future()
                 self._put_back(waiter)
@@ -89,10 +89,10 @@ class BufferMemoryWaiters:
             self._leave(waiter)
 
     def freed(self) -> None:
-        """Memory was given back: serves who fits, in order."""
+        """Grant freed memory to waiters, in order."""
         while self._line:
             waiter = self._line[0]
-            if waiter.future.done():  # cancelled, or out of time: it leaves when it runs
+            if waiter.future.done():  # cancelled or timed out: the waiter cleans up when it runs
                 self._line.popleft()
                 continue
             if not self._fits(self._granted_bytes + waiter.size):
@@ -103,13 +103,13 @@ class BufferMemoryWaiters:
             waiter.future.set_result(None)
 
     def fail(self, error: KafkaError) -> None:
-        """Sends everybody away."""
+        """Fail all waiters that have no memory yet with `error`."""
         for waiter in self._line:
             if not waiter.future.done():
                 waiter.future.set_exception(copy_error(error))
 
     def _leave(self, waiter: _Waiter) -> None:
-        """It has its room, or gave up: the next one moves up."""
+        """Remove a waiter that has its memory or gave up, and serve the next one."""
         self._ungrant(waiter)
         if waiter in self._line:
             self._line.remove(waiter)
@@ -117,7 +117,7 @@ class BufferMemoryWaiters:
         self.freed()
 
     def _put_back(self, waiter: _Waiter) -> None:
-        """To its old place: those granted together may have to come back together."""
+        """Put `waiter` back at its previous position; several granted waiters may return."""
         place = 0
         while place < len(self._line) and self._line[place].number < waiter.number:
             place += 1

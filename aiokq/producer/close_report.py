@@ -1,4 +1,4 @@
-"""Owns what close() says about the records of a producer's life."""
+"""CloseReport: what became of the records of a producer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["CloseReport"]
 
 @frozen
 class CloseReport:
-    """What became of all records that a producer accepted; the three numbers add up to that.
+    """What became of all records that a producer accepted: `delivered`, `failed` or `unsent`.
 
     Attributes:
         delivered: acknowledged (with acks=0: written to a socket).
-        failed: failed before the end: by a broker's refusal, by delivery_timeout_ms, or as the
-            topic does not exist.
-        unsent: given up by close(), as its time was over; their Deliveries raise `Closed`, and
-            say in `may_have_been_written` whether a broker may have them.
-        unsent_by_partition: the same per partition; -1 where a topic's partitions were unknown.
+        failed: failed before close() ran out of time: refused by a broker, past
+            delivery_timeout_ms, or sent to a topic that does not exist.
+        unsent: given up by close() when its time was over; their Deliveries raise `Closed`, whose
+            `may_have_been_written` tells whether a broker may have appended them.
+        unsent_by_partition: `unsent` per partition; partition -1 if the topic's were unknown.
     """
 
     delivered: int = 0

@@ -15,9 +15,9 @@ __all__ = ["Deliveries"]
 class Deliveries(Awaitable["list[RecordMetadata]"], Protocol):
     """The outcomes of one `send_many` or `send_batch`, in input order.
 
-    `len()`, indexing, iteration. Awaiting gives a list of RecordMetadata; if any record failed it
-    raises DeliveryFailed, whose `errors` has an entry per record, None where it was delivered.
-    A protocol, as there are several classes of them: isinstance() holds for each.
+    Supports `len()`, indexing and iteration. Awaiting it returns a list of RecordMetadata; if a
+    record failed it raises DeliveryFailed, whose `errors` has one entry per record, None for a
+    delivered one. It is a protocol because several classes implement it; isinstance() works.
     """
 
     __slots__ = ()
@@ -30,7 +30,7 @@ class Deliveries(Awaitable["list[RecordMetadata]"], Protocol):
     def __getitem__(self, index: slice) -> list[Delivery]: ...
 
     def done(self) -> bool:
-        """Whether the outcome of every record is known."""
+        """Return whether the outcome of every record is known."""
         ...
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]: ...

@@ -1,7 +1,7 @@
 """DeliveryEngine: all parts of a producer behind its public face, from append to outcome.
 
-It creates the parts and connects them, starts them, and drains and closes them in order. The life
-of the Producer object, its loop and its cluster are producer.py's.
+It creates, connects, starts, drains and closes the parts. producer.py has the life cycle of the
+Producer object, its event loop and its cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of a batch that fails for good: the words, and what is known of it."""
+"""The errors of batches that failed for good."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["final_error", "timed_out"]
 
 NO_SUCH_TOPIC = (3, 100)
-"""Of a topic that is gone nobody wants to hear that it took too long."""
+"""UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID: these say more than a timeout."""
 
 
 def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
-    """The batch's own copy of an error, with what is known of the batch."""
+    """Return a copy of `error` with the batch's partition, attempts and `may_have_been_written`."""
     own = copy_error(error)
     own.add_context(
         topic_partition=queued.queue.topic_partition,
@@ -31,12 +31,12 @@ def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
 
 
 def timed_out(cause: KafkaError | None, delivery_timeout: float, *, led: bool) -> KafkaError:
-    """The error of a batch that was not acknowledged in time.
+    """Return the error of a batch that was not acknowledged in time.
 
     Args:
-        cause: what stood in the way last, if anything did.
+        cause: what blocked the partition last, or the batch's last error; None if there was none.
         delivery_timeout: seconds.
-        led: the partition has a leader.
+        led: whether the partition has a leader.
     """
     milliseconds = int(delivery_timeout * 1000)
     if cause is not None and getattr(cause, "code", 0) in NO_SUCH_TOPIC:

@@ -1,4 +1,4 @@
-"""Several Deliveries as one, where the records did not go through the native append_many."""
+"""GatheredDeliveries: Deliveries of records that did not go through the native `append_many`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["GatheredDeliveries"]
 
 
 class GatheredDeliveries(Deliveries):
-    """Deliveries that wait for one record after the other."""
+    """Deliveries that are awaited one after the other."""
 
     __slots__ = ("_each",)
 
@@ -34,7 +34,7 @@ class GatheredDeliveries(Deliveries):
         return self._each[index]
 
     def done(self) -> bool:
-        """Whether the outcome of every record is known."""
+        """Return whether the outcome of every record is known."""
         return all(delivery.done() for delivery in self._each)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:

@@ -1,4 +1,4 @@
-"""Owns what a producer tells of its own state: plain frozen values, made when asked for."""
+"""ProducerHealth: the state of a producer at one moment."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["ProducerHealth"]
 
 @frozen
 class ProducerHealth:
-    """A producer at one moment.
+    """The state of a producer at one moment.
 
     Attributes:
-        ok: it is open, and no record that it holds waits for a missing topic or is held up.
+        ok: it is open, and none of its records waits for a missing topic or is held up.
         linger_ms: how long a batch waits for more records.
         request_timeout_ms: how long a Produce request may wait for its response.
         delivery_timeout_ms: from the acceptance of a record to its delivery or failure.
-        max_block_ms: how long a call waits for room, and records for an unknown topic.
+        max_block_ms: how long a call waits for buffer memory, and records for an unknown topic.
         buffered_bytes: memory of the records that are neither delivered nor failed.
-        waiting_for_room: calls that wait for room in `buffer_memory`.
-        missing_topics: records wait for these, and the brokers say that they do not exist.
+        waiting_for_room: number of calls that wait for memory in `buffer_memory`.
+        missing_topics: topics with waiting records that do not exist, as the brokers say.
         held_up: partitions whose records could not be delivered so far, with the reason: what
-            stands in the way, or the error of the last attempt.
+            blocks the partition, or the error of the last attempt.
     """
 
     ok: bool

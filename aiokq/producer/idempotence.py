@@ -1,7 +1,7 @@
-"""The idempotent producer's numbers, sans-IO: producer id, epochs, sequences per partition.
+"""Producer id, epoch and sequence numbers of the idempotent producer, sans-IO.
 
-It decides; it sends nothing and holds no batches. Who obtains the id is producer_id.py, whose
-batches are numbered is partition_queue.py.
+The state machines here send nothing and hold no batches: producer_id.py obtains the id,
+partition_queue.py numbers its batches.
 
 Source: KIP-98, KIP-360; Kafka `TransactionManager.java`, `TxnPartitionEntry.java`.
 """
@@ -28,21 +28,21 @@ __all__ = [
 ]
 
 MAX_EPOCH: Final = 2**15 - 1
-"""Epochs end here: after it a new producer id is needed."""
+"""The last epoch of a producer id; after it a new id is needed."""
 
 MAX_SEQUENCE: Final = 2**31 - 1
-"""After it comes 0."""
+"""The last sequence number; 0 follows it."""
 
 
 class ProducerId(NamedTuple):
-    """What a broker issued, and how often it was bumped since."""
+    """A producer id that a broker issued, with its current epoch."""
 
     producer_id: int
     epoch: int
 
 
 class Stamp(NamedTuple):
-    """The numbers of one batch: the broker appends each of them at most once."""
+    """The numbers of one batch; the broker appends a batch with the same stamp at most once."""
 
     producer_id: int
     epoch: int
@@ -50,11 +50,11 @@ class Stamp(NamedTuple):
 
 
 class IllegalMove(RuntimeError):
-    """A state machine was told something that cannot happen in its state: a bug of ours."""
+    """A transition that its state machine does not allow: a bug in aiokq."""
 
 
 class IdState(Enum):
-    """Of the producer id."""
+    """The states of the producer id."""
 
     ABSENT = "none: it must be asked for before anything is numbered"
     REQUESTED = "InitProducerId is on its way"
@@ -73,9 +73,9 @@ ID_MOVES: Final[Mapping[IdState, frozenset[IdState]]] = MappingProxyType(
 class ProducerIdentity:
     """The producer id in use and its newest epoch.
 
-    An idempotent producer without transactions bumps its epoch by itself (KIP-360): nobody else
-    uses its id. The broker keeps epochs per partition, so a partition whose numbers are in order
-    stays in its older epoch.
+    An idempotent producer without transactions bumps its epoch by itself (KIP-360), because no
+    other producer uses its id. Brokers keep an epoch per partition, so a partition whose
+    sequences are intact stays in its older epoch.
     """
 
     __slots__ = ("_current", "state")
@@ -86,24 +86,24 @@ class ProducerIdentity:
 
     @property
     def current(self) -> ProducerId | None:
-        """Id and newest epoch; None until a broker has issued one."""
+        """The id with its newest epoch; None while no broker has issued one."""
         return self._current
 
     def requested(self) -> None:
-        """InitProducerId was sent."""
+        """Note that InitProducerId was sent."""
         self._move(IdState.REQUESTED)
 
     def issued(self, producer_id: int, epoch: int) -> None:
-        """A broker answered it."""
+        """Take the id and epoch of a successful InitProducerId response."""
         self._move(IdState.HELD)
         self._current = ProducerId(producer_id, epoch)
 
     def refused(self) -> None:
-        """It failed; it may be asked for again."""
+        """Note that InitProducerId failed; it may be sent again."""
         self._move(IdState.ABSENT)
 
     def bump(self) -> bool:
-        """Begins a new epoch. False if epochs are used up: then the id is given up."""
+        """Begin a new epoch; return False, and discard the id, if it has none left."""
         current = self._current
         if current is None:
             return False
@@ -114,7 +114,7 @@ class ProducerIdentity:
         return True
 
     def discard(self, producer_id: int) -> None:
-        """Gives an id up, if it is still the one in use: a broker fenced it."""
+        """Discard an id that a broker fenced, if it is still the one in use."""
         if self._current is not None and self._current.producer_id == producer_id:
             self._current = None
             self._move(IdState.ABSENT)
@@ -126,7 +126,7 @@ class ProducerIdentity:
 
 
 class Numbering(Enum):
-    """Of one partition's sequences."""
+    """The states of a partition's sequence numbers."""
 
     FRESH = "the broker has not confirmed this epoch: one batch at a time"
     RUNNING = "several batches may be in flight, in sequence"
@@ -145,13 +145,14 @@ NUMBERING_MOVES: Final[Mapping[Numbering, frozenset[Numbering]]] = MappingProxyT
 class Sequences:
     """The sequence numbers of one partition.
 
-    Rules: a batch keeps its stamp for as long as it may have been written. When a numbered batch
-    is given up, or the broker disputes a sequence, the numbers are *broken*: those behind it can
-    never be accepted. They stay as they are until every attempt is answered; then the epoch is
-    bumped and what was definitively not written starts at sequence 0.
+    A batch keeps its stamp for as long as it may have been written. When a numbered batch fails
+    without an acknowledgement, or the broker disputes a sequence, the numbers are *broken*: the
+    broker will never accept the ones behind it. They stay unchanged until every attempt is
+    answered; then the epoch is bumped, and the batches that were certainly not written start at
+    sequence 0.
 
-    A FRESH partition has one batch in flight: a broker that knows nothing of a producer id takes
-    any first sequence, so the second batch could be appended though the first was refused.
+    A FRESH partition has one batch in flight: a broker that does not know a producer id accepts
+    any first sequence, so it could append the second batch although it refused the first.
     """
 
     __slots__ = ("_expected", "_fenced", "_id", "_identity", "_next", "state")
@@ -166,21 +167,21 @@ class Sequences:
 
     @property
     def broken(self) -> bool:
-        """Nothing can be numbered until `renumber` or `mend`."""
+        """Whether nothing can be numbered until `renumber` or `mend` is called."""
         return self.state is Numbering.BROKEN
 
     @property
     def fresh(self) -> bool:
-        """Only one batch may be in flight."""
+        """Whether only one batch may be in flight."""
         return self.state is Numbering.FRESH
 
     @property
     def identified(self) -> bool:
-        """There is a producer id to number with."""
+        """Whether there is a producer id to number batches with."""
         return self._id is not None or self._identity.current is not None
 
     def stamp(self, count: int) -> Stamp:
-        """Numbers for a batch of `count` records, which is sent now."""
+        """Return the stamp of a batch of `count` records that is sent now."""
         if self.state is Numbering.BROKEN:
             raise IllegalMove("sequences: numbering while broken")
         used = self._id
@@ -193,31 +194,32 @@ class Sequences:
         return stamp
 
     def acknowledged(self, stamp: Stamp, count: int) -> None:
-        """The broker has the batch with this stamp."""
+        """Note that the broker acknowledged the batch with this stamp."""
         if self._id is None or stamp[:2] != self._id:
-            return  # of an epoch that is over
+            return  # of an earlier epoch
         self._expected = advance(stamp.base_sequence, count)
         if self.state is Numbering.FRESH:
             self._move(Numbering.RUNNING)
 
     def is_next(self, stamp: Stamp) -> bool:
-        """Whether the broker, as far as we know, expects exactly this batch."""
+        """Return whether this batch is the next one that the broker expects, as far as is known."""
         return stamp[:2] == self._id and stamp.base_sequence == self._expected
 
     def break_off(self, *, fenced: bool = False) -> None:
-        """A numbered batch was given up, or the broker disputes a number.
+        """Stop numbering: a numbered batch was given up, or the broker disputes a sequence.
 
         Args:
-            fenced: the producer id itself is of no use any more.
+            fenced: whether the producer id itself can no longer be used.
         """
         self._fenced = self._fenced or fenced
         if self.state is not Numbering.BROKEN:
             self._move(Numbering.BROKEN)
 
     def mend(self) -> bool:
-        """Nothing numbered is left: were the missing sequences written after all?
+        """Continue in the same epoch if no sequence is missing, once no numbered batch is left.
 
-        True if the last acknowledged one is the last given out: then no epoch is spent.
+        Returns:
+            True if the last acknowledged sequence is the last one given out.
         """
         if self._fenced or self._expected != self._next:
             return False
@@ -225,7 +227,7 @@ class Sequences:
         return True
 
     def renumber(self) -> None:
-        """Everything is resolved: a new epoch begins, with sequence 0.
+        """Begin a new epoch at sequence 0, once every attempt is answered.
 
         The caller clears the stamps of the batches it still holds; none of them may have been
         written.
@@ -250,5 +252,5 @@ class Sequences:
 
 
 def advance(sequence: int, count: int) -> int:
-    """The sequence after `count` records: 2**31 - 1 is followed by 0."""
+    """Return the sequence after `count` records: 2**31 - 1 is followed by 0."""
     return (sequence + count) & MAX_SEQUENCE

@@ -1,4 +1,4 @@
-"""Owns the hooks of a producer's stages and their isolation; not the stages."""
+"""Interceptors: user hooks for the stages of a record and a batch; their errors are isolated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 @frozen
 class ProducerRecord:
-    """One record on its way in, before serialization.
+    """One record before serialization.
 
     Attributes:
         partition: None lets the partitioner choose.
@@ -40,13 +40,13 @@ class ProducerRecord:
 
 @frozen
 class BatchInfo:
-    """One batch as interceptors see it.
+    """One batch, as interceptors see it.
 
     Attributes:
-        count: records in it.
-        size: bytes as it is sent, compressed.
-        attempt: how often it was sent; 0 if it failed before that.
-        base_offset: of its first record; -1 until acknowledged, and with acks=0.
+        count: number of records.
+        size: bytes as sent, after compression.
+        attempt: how often it was sent; 0 if it failed before it was sent.
+        base_offset: offset of the first record; -1 until acknowledged, and with acks=0.
     """
 
     topic: str
@@ -58,29 +58,29 @@ class BatchInfo:
 
 
 class Interceptor:
-    """Base class of interceptors: override what you need.
+    """Base class of interceptors: override the hooks you need.
 
-    They run on the event loop and must not block. What they raise is logged, the first time as an
-    error and then at DEBUG, and the producer goes on as if they were not there; KeyboardInterrupt
-    and SystemExit end it. `on_enqueue` runs per record, the others per batch.
+    Hooks run on the event loop and must not block. An exception in a hook is logged, the first time
+    as an error and then at DEBUG, and otherwise ignored; KeyboardInterrupt and SystemExit
+    propagate. `on_enqueue` runs once per record, the other hooks once per batch.
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
-        """Before a record is serialized and put in; returns it, or another in its place."""
+        """Return the record to send, this one or another; called before serialization."""
         return record
 
     def on_batch(self, batch: BatchInfo) -> None:
-        """A batch is about to be sent, for the first time or again."""
+        """Called before a batch is sent, for the first time or again."""
 
     def on_ack(self, batch: BatchInfo) -> None:
-        """A batch was acknowledged."""
+        """Called when a batch was acknowledged."""
 
     def on_error(self, batch: BatchInfo, error: KafkaError) -> None:
-        """A batch failed for good; its Deliveries raise this error."""
+        """Called when a batch failed for good; its Deliveries raise `error`."""
 
 
 class Interceptors:
-    """Calls several interceptors in order; an exception in one does not reach the others."""
+    """Calls several interceptors in order; an exception in one does not affect the others."""
 
     __slots__ = ("_chain", "_logged")
 
@@ -92,7 +92,7 @@ class Interceptors:
         return bool(self._chain)
 
     def enqueue(self, record: ProducerRecord) -> ProducerRecord:
-        """The record that comes out at the end of the chain."""
+        """Return the record that the last interceptor of the chain returned."""
         for interceptor in self._chain:
             try:
                 given = interceptor.on_enqueue(record)
@@ -133,7 +133,7 @@ class Interceptors:
             self._log(stage, interceptor, error)
 
     def _log(self, stage: str, interceptor: Interceptor, error: BaseException) -> None:
-        """An error is logged once with its traceback: the next one may come with every record."""
+        """Log an error once with its traceback, later at DEBUG: it may occur with every record."""
         kind = stage, id(interceptor), type(error)
         level = logging.DEBUG if kind in self._logged else logging.ERROR
         self._logged.add(kind)

@@ -1,4 +1,4 @@
-"""Owns what is said of a bug: one line in the log, and the error of the records it concerns."""
+"""InternalErrors: logs unexpected exceptions, and fails the batches that they concern."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ logger = logging.getLogger("aiokq.producer")
 
 
 class InternalErrors:
-    """Exceptions that came from where none is expected: code of aiokq, or hooks of the user's.
+    """Unexpected exceptions, from aiokq's own code or from user hooks.
 
-    Each is logged once with its traceback; the same one again is logged at DEBUG, as it may come
-    with every batch. Same means: the same class, from the same place.
+    The first one of a class from a place is logged with its traceback, later ones at DEBUG, because
+    they may occur with every batch.
     """
 
     __slots__ = ("_seen",)
@@ -32,12 +32,14 @@ class InternalErrors:
         self._seen: set[tuple[str, type]] = set()
 
     def report(self, where: str, error: BaseException, topic: str = "") -> KafkaError:
-        """Logs it; the error for the records it concerns, with the exception as its cause.
+        """Log an exception and return the error for the records it concerns.
 
-        A KafkaError is given back as it is: it says what happened.
+        Returns:
+            An InternalError with the exception as its cause, or `error` itself if it is a
+            KafkaError.
 
         Args:
-            topic: for the message; the same bug with another topic is not logged again.
+            topic: for the message; the same exception with another topic is logged at DEBUG.
         """
         kind = where, type(error)
         level = logging.DEBUG if kind in self._seen else logging.ERROR

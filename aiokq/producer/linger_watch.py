@@ -1,4 +1,4 @@
-"""Owns when lingering is of no use: nobody is left who would add to what waits. Sends nothing."""
+"""LingerWatch: ends lingering when every record that the producer holds is awaited."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ if TYPE_CHECKING:
 __all__ = ["LingerWatch"]
 
 _NOTHING: Final = 0
-"""What the first look finds to compare with."""
+"""Value of `before` in the first look after a change."""
 _UNAWAITED: Final = -1
-"""The first look found records that nobody awaits; the second one decides."""
+"""Value of `before` in the second look, if the first one found records that nobody awaits."""
 
 
 class LingerWatch:
-    """Looks at the end of a turn of the event loop, once something began or ended.
+    """Cuts the open batches when no more records can come before the outcome of those in them.
 
-    A program that awaits each `send()` gives the next record only when it has the outcome of this
-    one. So when all records that the producer holds are awaited, and none is on its way, lingering
-    is a pause for everybody (Nagle's algorithm knows the case). When the loop has been through a
-    turn without another record, the open batches are cut. A record that nobody awaits, or an
-    answer that is due, and lingering is as ever. Awaiting what `send_many` gave is a wait for
-    each of its records.
+    A program that awaits each `send()` sends its next record only after the outcome of this one.
+    When all records of the producer are awaited and no batch is in flight, lingering delays
+    everyone (as Nagle's algorithm does). Then, after one turn of the event loop without a new
+    record, the open batches are cut. A record that nobody awaits, or a batch in flight, keeps
+    lingering as configured. Awaiting the Deliveries of `send_many` awaits each of its records.
 
-    Nothing runs while nothing changes, and nothing at all per record.
-
-    Until `start` it ignores what it is told.
+    A look is scheduled when a batch was opened or finished, never per record. Before `start`,
+    changes are ignored.
     """
 
     __slots__ = ("_batches", "_cut", "_looking", "_loop")
@@ -42,24 +40,24 @@ class LingerWatch:
         self._looking = False
 
     def start(self, batches: Iterable[Batch], cut: Callable[[], None]) -> None:
-        """Start watching, on the running loop.
+        """Start watching on the running loop.
 
         Args:
             batches: the batches that are neither delivered nor failed.
-            cut: sends the open batches; called when lingering is of no use.
+            cut: called to send the open batches without lingering.
         """
         self._batches = batches
         self._cut = cut
         self._loop = asyncio.get_running_loop()
 
     def changed(self) -> None:
-        """A batch was begun or finished."""
+        """Schedule a look, because a batch was opened or finished."""
         if not self._looking and self._loop is not None:
             self._looking = True
             self._loop.call_soon(self._look, _NOTHING)
 
     def _look(self, before: int) -> None:
-        """One look; `before` is how many records the last one saw."""
+        """Look at all batches; `before` is the number of records that the previous look counted."""
         assert self._loop is not None
         records = 0
         awaited = True
@@ -70,7 +68,7 @@ class LingerWatch:
             awaited = awaited and batch.awaited
             records += batch.count
         if not awaited and before == _NOTHING:
-            # gather() and wait_for() begin to wait in a task, which has its first turn now.
+            # gather() and wait_for() start to await in tasks that run for the first time now.
             self._loop.call_soon(self._look, _UNAWAITED)
         elif awaited and records != before:
             self._loop.call_soon(self._look, records)

@@ -1,6 +1,6 @@
-"""Owns what is said about a topic that does not exist, and how long close() waits for one.
+"""MissingTopics: warnings about topics that do not exist, and how long close() waits for one.
 
-Who waits for it, and what becomes of the records, is the matter of producer_metadata.py.
+producer_metadata.py waits for the topics, and fails the records that wait for them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ __all__ = ["MissingTopics"]
 logger = logging.getLogger("aiokq.producer")
 
 WARN_AFTER: Final = 1.0
-"""Seconds that a topic which is being created may take without a word."""
+"""Seconds before the first warning: a topic may be in creation."""
 
 CONFIRMED_AFTER: Final = 1.0
-"""Seconds between two answers that both call a topic unknown, for close() to believe it: brokers
-hear of a new topic one after the other."""
+"""Seconds between the two "unknown topic" answers that close() requires: brokers learn of a new
+topic one after the other.
+"""
 
 GRACE: Final = 2.0
-"""Seconds that close() gives a topic of which it believes that it does not exist."""
+"""Seconds that close() waits for a topic after two answers called it unknown."""
 
 ASK_EVERY: Final = 0.5
-"""Seconds between two looks of close()."""
+"""Seconds between two checks of close()."""
 
 
 class _Watch:
-    """How many wait for a topic, and what will warn of it: a timer, then a task."""
+    """The number of waiters for a topic, and the timer or task that will warn about it."""
 
     __slots__ = ("task", "timer", "waiting")
 
@@ -53,7 +54,7 @@ class _Watch:
 
 
 class MissingTopics:
-    """Watches topics while somebody waits for them.
+    """Watches topics while records or callers wait for them.
 
     Args:
         timeout: seconds that a topic is waited for.
@@ -74,7 +75,7 @@ class MissingTopics:
 
     @contextmanager
     def watching(self, topic: str) -> Iterator[None]:
-        """While somebody waits for a topic: one warning, however many wait, and for few topics."""
+        """Watch `topic` inside the `with` block; at most one warning per topic."""
         watch = self._watched.get(topic)
         if watch is None:
             watch = self._watched[topic] = _Watch()
@@ -91,15 +92,15 @@ class MissingTopics:
                 del self._watched[topic]
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Cancel all warnings."""
         self._lines.end()
 
     async def given_up(self, topic: str) -> None:
-        """Until close() may give up a topic that somebody waits for, which may be never.
+        """Return when close() may give up a topic that records wait for; this may be never.
 
-        Two answers a second apart called it unknown, and after `GRACE` seconds more the newest one
-        still does. A topic that cannot be used for another reason is not given up here, nor is one
-        that no broker says anything about.
+        That is when two answers a second apart called it unknown, and the newest one still does
+        after `GRACE` seconds more. A topic that is unusable for another reason is not given up
+        here, nor is one that no broker has answered about.
         """
         lookup, refresher = self._engine.topics, self._engine.refresher
         while True:
@@ -122,16 +123,16 @@ class MissingTopics:
         try:
             watch.task = self._spawn(self._warn(topic), f"watch {topic}")
         except Closed:
-            return  # there is nobody left to warn
+            return  # closed: no warning is needed
 
     async def _warn(self, topic: str) -> None:
         lookup = self._engine.topics
         try:
             while lookup.missing_for(topic) is None:
-                # Not there for another reason, or no broker answers: others say so.
+                # Unusable for another reason, or no broker answers: other messages report that.
                 await self._engine.refresher.refresh([topic], urgent=False)
             near = await lookup.nearest_name(topic)
-        except KafkaError as error:  # who waits for the topic is told
+        except KafkaError as error:  # the waiters get this error
             logger.debug("topic not watched: topic=%s error=%s", topic, error)
             return
         if lookup.missing_for(topic) is not None:

@@ -1,7 +1,7 @@
-"""PartitionQueue: the batches of one partition, oldest first, each until its end is known.
+"""PartitionQueue: the batches of one partition in order, each until its outcome is known.
 
-It decides what may be sent next, and what the answer to a batch means for the batches behind it.
-It sends nothing and has no timer: the senders and its owner (partition_queues.py) do.
+It decides which batch is sent next, and what the answer to a batch means for the batches behind
+it. It sends nothing and has no timer: the senders and its owner (partition_queues.py) do.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["PartitionQueue"]
 class PartitionQueue:
     """The batches of one partition; the owner of its native Slot.
 
-    What is on its way is a SendWindow (send_window.py), which a refused batch ends.
+    The batches in flight form a SendWindow (send_window.py), which a refused batch ends.
 
-    Without sequence numbers a broker cannot keep the order of a repetition, so then a partition
-    has one batch in flight, unless nothing is ever sent again.
+    Without sequence numbers a broker cannot keep the order of retries, so the partition has one
+    batch in flight then, unless retries are off.
 
     Args:
         sequences: None without idempotence.
@@ -73,12 +73,12 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.slot: Slot | None = None
-        """Set once the native side has made it."""
+        """Set when the native core has created it."""
         self.leader = -1
         self.leader_epoch = -1
         self.retry_at = 0.0
         self.blocked_by: KafkaError | None = None
-        """Why nothing can be sent, if something stands in the way."""
+        """Why nothing can be sent at the moment; None if something can."""
         self.scheduled_at = NEVER
         """When the owner's timer will call `on_time`."""
         self.sequences = sequences
@@ -101,61 +101,61 @@ class PartitionQueue:
 
     @property
     def batches(self) -> Sequence[QueuedBatch]:
-        """Those that take no more records, oldest first, each until its end is known."""
+        """The closed batches, oldest first, each until its outcome is known."""
         return self._window.batches
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why its oldest batch is not delivered yet: what stands in the way, or its last error."""
+        """Why the oldest batch is not delivered yet: `blocked_by`, or the batch's last error."""
         if self.blocked_by is not None:
             return self.blocked_by
         return self._window.batches[0].error if self._window.batches else None
 
     @property
     def waiting(self) -> int:
-        """Batches that are not on their way, the open one included."""
+        """The number of batches that are not in flight, the open one included."""
         window = self._window
         return len(window.batches) - window.in_flight + (self._open() is not None)
 
-    # -- what the native slot tells, once per batch; after an exception the core fails the batch
+    # -- called by the native slot, once per batch; after an exception the core fails the batch
 
     def batch_opened(self, batch: Batch) -> None:
-        """The first record of a batch came; a KafkaError refuses it."""
+        """Take note of a new open batch; raise a KafkaError to refuse it."""
         self._owner.opened(self, batch)
         limits = self._limits
         if self._owner.hurried or not limits.linger:
             self._senders.ready(self)
-        # In a hurry, too: it may have to wait for others, and by then the hurry may be over.
+        # While hurried, too: the batch may have to wait until `hurried` is False again.
         self._owner.schedule(self, batch.created + (limits.linger or limits.delivery_timeout))
 
     def batch_full(self, batch: Batch) -> None:
-        """A batch takes no more records."""
+        """Append a batch that takes no more records."""
         self._append(batch)
         self._senders.ready(self)
 
     def cut(self) -> None:
-        """What the open batch has is sent now."""
+        """Close the open batch and send it now."""
         if self._open() is not None:
             self._append(self._take())
             self._senders.ready(self)
 
     def put(self, batch: Batch) -> None:
-        """A batch that was filled elsewhere goes behind the open one, which is closed for it."""
+        """Append a batch that was filled elsewhere, behind the open batch, which is closed."""
         if self._open() is not None:
             self._append(self._take())
         self._append(batch)
         self._owner.schedule(self, batch.created + self._limits.delivery_timeout)
         self._senders.ready(self)
 
-    # -- what a sender does
+    # -- called by a sender
 
     def peek(self, now: float) -> QueuedBatch | None:
-        """The batch to send now, sealed; None if nothing may be sent."""
+        """Return the batch to send now, sealed; None if nothing may be sent."""
         window = self._window
         if self.leader < 0 or window.draining:
             return None
         if now < self.retry_at:
-            # Who began to wait after the pause was scheduled for others is not forgotten.
+            # The timer may be set for the batches that were queued when the pause began.
             self._owner.schedule(self, self.retry_at)
             return None
         if window.in_flight >= self._limit():
@@ -181,7 +181,7 @@ class PartitionQueue:
         return queued
 
     def launch(self, queued: QueuedBatch, node_id: int) -> int:
-        """Numbers what `peek` gave and marks it as in flight; returns which attempt this is."""
+        """Number the batch from `peek`, mark it as in flight, and return its attempt number."""
         if self.sequences is not None and queued.stamp is None:
             queued.stamp = self.sequences.stamp(queued.batch.count)
         queued.attempts += 1
@@ -194,7 +194,7 @@ class PartitionQueue:
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """An attempt succeeded: the newest one or, after a change of leader, an older one."""
+        """Take an acknowledgement: of the newest attempt, or after a leader change an older one."""
         if queued.done:
             return
         if queued.in_flight:
@@ -217,10 +217,11 @@ class PartitionQueue:
         now: float,
         bad_records: Mapping[int, str | None] | None = None,
     ) -> None:
-        """An attempt failed.
+        """Take an error as the answer to an attempt.
 
         Args:
-            attempt: which; that of an older one, after a change of leader, means nothing.
+            attempt: number of the attempt; answers to older ones, after a leader change, are
+                ignored.
             bad_records: index and message of the records that are the reason (KIP-467).
         """
         if queued.done or attempt != queued.attempts or not queued.in_flight:
@@ -230,7 +231,7 @@ class PartitionQueue:
         queued.error = error
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
-            # The broker looks for a repetition first: whatever was sent before is not in the log.
+            # The broker looks for duplicates first: no earlier attempt is in the log.
             queued.uncertain = queued.torn
         elif not wrote_nothing(error):
             queued.uncertain = True
@@ -241,10 +242,10 @@ class PartitionQueue:
             self._act(queued, outcome, error, now, bad_records or {})
         self._window.restart_if_drained()
 
-    # -- time and place
+    # -- time and leader
 
     def on_time(self, now: float) -> None:
-        """What is due: batches that lingered enough, pauses that are over, deadlines."""
+        """Process what is due: lingering batches, pauses and deadlines."""
         timeout = self._limits.delivery_timeout
         batches = self._window.batches
         if batches and batches[0].deadline <= now:
@@ -260,7 +261,7 @@ class PartitionQueue:
         self.reschedule(now)
 
     def reschedule(self, now: float) -> None:
-        """Asks to be called when something is due next."""
+        """Schedule `on_time` for what is due next."""
         when = NEVER
         batch = self._open()
         if batch is not None:
@@ -276,7 +277,7 @@ class PartitionQueue:
             self._owner.schedule(self, when)
 
     def offer_if_ripe(self, now: float) -> None:
-        """Tells the owner if something may be sent."""
+        """Offer the queue to its sender if something may be sent."""
         if self.leader >= 0 and now < self.retry_at:
             return
         batch = self._open()
@@ -284,7 +285,7 @@ class PartitionQueue:
             self._senders.ready(self)
 
     def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
-        """Metadata names a leader; -1 for none. What is unacknowledged goes there, in order."""
+        """Set the leader, -1 for none; unacknowledged batches are sent to a new leader in order."""
         self.leader = leader
         self.leader_epoch = leader_epoch
         if leader < 0:
@@ -292,14 +293,14 @@ class PartitionQueue:
         self.retry_at = 0.0
         self.blocked_by = None
         if self.sequences is not None:
-            # The new leader finds repetitions by their numbers, so nobody has to wait for what
-            # the old one says, or does not say. Without numbers its answer is waited for.
+            # The new leader recognizes duplicates by their sequence numbers, so the answers of the
+            # old leader need not be awaited. Without sequence numbers they must be.
             for queued in list(self._window.batches):
                 if queued.in_flight and queued.node_id != leader:
                     self._window.answered(queued)
                     self._window.drain()
                     queued.uncertain = True
-                    if queued.expired:  # failed already: there is nothing to send again
+                    if queued.expired:  # it has failed already: nothing to retry
                         self._window.remove(queued)
                         self._break_off(queued)
             self._window.restart_if_drained()
@@ -308,7 +309,7 @@ class PartitionQueue:
     # -- the end
 
     def take_all(self) -> list[QueuedBatch]:
-        """Everything that is not done, taken out: the caller fails it."""
+        """Remove and return the batches that have no outcome; the caller fails them."""
         if self._open() is not None:
             self._append(self._take())
         left = [queued for queued in self._window.batches if not queued.expired]
@@ -316,14 +317,14 @@ class PartitionQueue:
         return left
 
     def fail_unsent(self, error: KafkaError) -> None:
-        """Fails what waits; what is in flight is awaited."""
+        """Fail the batches that are not in flight."""
         if self._open() is not None:
             self._append(self._take())
         for queued in [q for q in self._window.batches if not q.in_flight and not q.expired]:
             self._fail(queued, error)
 
     def give_up(self, queued: QueuedBatch, error: KafkaError) -> None:
-        """Fails a batch by a bug, in whatever state it is."""
+        """Fail a batch after an internal error, in whatever state it is."""
         written = queued.uncertain or queued.in_flight
         if queued.in_flight:
             self._window.answered(queued)
@@ -335,18 +336,18 @@ class PartitionQueue:
         own = final_error(queued, error)
         own.may_have_been_written = written
         self._outcomes.failed(queued, own)
-        # What waits behind it is offered again, and not here: a sender may be asking.
+        # A sender may be calling: the timer offers the batches behind this one.
         self._owner.schedule(self, queued.batch.created)
 
     def give_up_all(self, error: KafkaError) -> None:
-        """Fails all it has by a bug."""
+        """Fail all batches after an internal error."""
         if self._open() is not None:
             self._append(self._take())
         for queued in list(self._window.batches):
             self.give_up(queued, error)
 
     def forget(self, batch: Batch) -> None:
-        """A batch has failed, and may be in here."""
+        """Remove a batch that has failed already, if it is queued here."""
         for queued in self._window.batches:
             if queued.batch is batch:
                 if queued.in_flight:
@@ -377,11 +378,11 @@ class PartitionQueue:
             if queued.torn and (disputed or sequences.broken):
                 self._fail(queued, error)
             elif disputed:
-                # Everything before it is acknowledged, and yet the broker misses something.
+                # Every batch before it is acknowledged, and the broker still misses a sequence.
                 sequences.break_off()
                 self._again(queued, error, now)
             else:
-                self._outcomes.retrying(queued, error)  # it follows one that is sent again
+                self._outcomes.retrying(queued, error)  # a batch before it is retried
         elif outcome in (Outcome.FENCED, Outcome.FORGOTTEN) and sequences is not None:
             if queued.uncertain:
                 self._fail(queued, error)
@@ -399,7 +400,7 @@ class PartitionQueue:
         if queued.attempts > self._limits.retries:
             self._fail(queued, error)
             return
-        if now >= self.retry_at:  # one pause for all that fails together
+        if now >= self.retry_at:  # one pause for all batches that fail together
             self.retry_at = now + self._backoff.next()
             self._owner.schedule(self, self.retry_at)
         self.blocked_by = error
@@ -412,7 +413,7 @@ class PartitionQueue:
         self, queued: QueuedBatch, error: KafkaError, bad_records: Mapping[int, str | None]
     ) -> None:
         by_message, good = records_by_error(queued.batch.count, bad_records)
-        if not by_message:  # indexes of records that the batch does not have
+        if not by_message:  # the indexes are beyond the batch
             self._fail(queued, error)
             return
         parts = self._replace(queued, [*by_message.values(), *([good] if good else [])])
@@ -439,7 +440,7 @@ class PartitionQueue:
         cause = queued.error or self.blocked_by
         error = timed_out(cause, self._limits.delivery_timeout, led=self.leader >= 0)
         if queued.in_flight:
-            queued.expired = True  # its answer decides whether its numbers were used
+            queued.expired = True  # its answer tells whether its sequence numbers were used
         else:
             self._window.remove(queued)
             self._break_off(queued)
@@ -448,16 +449,17 @@ class PartitionQueue:
         self._outcomes.failed(queued, own)
 
     def _break_off(self, queued: QueuedBatch) -> None:
-        """A batch leaves without an acknowledgement: were its numbers given out?"""
+        """Mark the sequence as broken if a numbered batch leaves without an acknowledgement."""
         if queued.stamp is not None and self.sequences is not None:
             self.sequences.break_off()
 
     def _resolve(self, sequences: Sequences) -> QueuedBatch | None:
-        """Nothing is in flight, and a number is missing.
+        """Resolve broken sequences when nothing is in flight.
 
-        Returns a batch to ask the broker about: one that may have been written is sent again, as
-        it was, before anything gets new numbers. It is acknowledged as a repetition, or refused
-        as out of order, which settles that it was not written.
+        Returns:
+            A batch to send again unchanged, because it may have been written: before anything is
+            renumbered, the broker acknowledges it as a duplicate or refuses it as out of order,
+            which proves that it was not written. None if there is no such batch.
         """
         numbered = False
         for queued in self._window.batches:
@@ -482,7 +484,7 @@ class PartitionQueue:
         if batches and sequences is not None:
             head = batches[0]
             if head.attempts > 1 or (head.attempts and not head.in_flight):
-                return 1  # what is sent again goes alone, so that five do not fail over and over
+                return 1  # a retried batch goes alone, so that five do not fail repeatedly
         return self._limits.max_in_flight
 
     def _open(self) -> Batch | None:

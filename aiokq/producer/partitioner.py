@@ -1,4 +1,4 @@
-"""Owns what a partitioner of the user's is; the default (murmur2, sticky) is in the native core."""
+"""Partitioner: the protocol of custom partitioners; the default one is in the native core."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from aiokq.core.types import Buffer
 __all__ = ["Choose", "PartitionFunction", "Partitioner", "choose_with"]
 
 PartitionFunction: TypeAlias = Callable[[bytes | None, list[int], list[int]], int | None]
-"""(key, all partitions, those that have a leader now) to a partition, or None for the default.
-The partitioners of aiokafka and kafka-python have this shape."""
+"""(key, all partitions, partitions with a leader) to a partition, or None for the default. The
+partitioners of aiokafka and kafka-python have this signature.
+"""
 
 Choose: TypeAlias = Callable[
     [str, "Buffer | None", "Buffer | None", Sequence[int], Sequence[int]], int | None
 ]
-"""`Partitioner.partition`, bound."""
+"""The signature of `Partitioner.partition`, bound."""
 
 
 @runtime_checkable
 class Partitioner(Protocol):
     """Chooses the partition of records that were sent without one.
 
-    Runs on the event loop once per record: it must be quick and must not block.
+    It runs on the event loop once per record: it must be quick and must not block.
     """
 
     def partition(
@@ -34,14 +35,14 @@ class Partitioner(Protocol):
         partitions: Sequence[int],
         available: Sequence[int],
     ) -> int | None:
-        """The partition for one record.
+        """Return the partition for one record.
 
         Args:
-            topic: of the record.
-            key: after serialization.
-            value: after serialization.
+            topic: the record's topic.
+            key: the key after serialization.
+            value: the value after serialization.
             partitions: all partitions of the topic, ascending; never empty.
-            available: those that have a leader now; may be empty.
+            available: the partitions that have a leader now; may be empty.
 
         Returns:
             A member of `partitions`, or None for the default: murmur2 of the key as in Java, or
@@ -51,7 +52,7 @@ class Partitioner(Protocol):
 
 
 def choose_with(partitioner: Partitioner | PartitionFunction) -> Choose:
-    """A partitioner of either shape as one of (topic, key, value, partitions, available)."""
+    """Return either kind of partitioner as (topic, key, value, partitions, available)."""
     if isinstance(partitioner, Partitioner):
         return partitioner.partition
     plain = partitioner

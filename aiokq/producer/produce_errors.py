@@ -16,7 +16,7 @@ __all__ = ["OUTCOMES", "Outcome", "outcome_of", "outcome_of_code"]
 
 
 class Outcome(Enum):
-    """What a batch's answer says about the batch."""
+    """What the answer to a batch means for the batch."""
 
     DELIVERED = "in the log, now or by an earlier attempt"
     RETRY = "not now: the same bytes again, to the same leader, after a pause"
@@ -62,7 +62,7 @@ Source: Kafka `clients/producer/internals/Sender.java` (completeBatch, canRetry)
 
 
 def outcome_of_code(code: int) -> Outcome:
-    """What a code means to a batch. A code nobody knows fails the batch, never the producer."""
+    """Return what a code means; an unknown code fails the batch, never the producer."""
     outcome = OUTCOMES.get(code)
     if outcome is not None:
         return outcome
@@ -73,10 +73,10 @@ def outcome_of_code(code: int) -> Outcome:
 
 
 def outcome_of(error: KafkaError) -> Outcome:
-    """The same for any error a request for the batch can end with."""
+    """Return what an error of a Produce request means for its batches."""
     if isinstance(error, BrokerError):
-        # Our own deadline is RequestTimeout as well: there, too, the same bytes go again, and
-        # the connection was closed, which asks for metadata.
+        # A timeout of the client is a RequestTimeout as well: the same bytes are sent again, and
+        # closing the connection has already requested new metadata.
         return outcome_of_code(error.code)
     if not error.retriable:
         return Outcome.FAILED
@@ -84,15 +84,15 @@ def outcome_of(error: KafkaError) -> Outcome:
 
 
 DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 90, 100, 103})
-"""Retriable or special codes that say: this attempt wrote nothing.
+"""Retriable or special codes after which this attempt certainly wrote nothing.
 
-NOT_LEADER_OR_FOLLOWER is not among them: a leader that loses its office while it waits for the
-replicas says so after it has appended.
+NOT_LEADER_OR_FOLLOWER is not among them: a leader that resigns while it waits for the replicas
+answers with it after the append.
 """
 
 
 def wrote_nothing(error: KafkaError) -> bool:
-    """Whether the attempt that ended with this error certainly left nothing in the log."""
+    """Return whether the attempt that ended with this error certainly wrote nothing."""
     if isinstance(error, BrokerError) and not error.may_have_been_written:
         return error.code in DEFINITIVE or outcome_of_code(error.code) is Outcome.FAILED
     return not error.may_have_been_written

@@ -1,4 +1,4 @@
-"""Producer: the public face; records in, Deliveries out. The parts are delivery_engine.py's."""
+"""Producer: the public face; records in, Deliveries out. delivery_engine.py does the work."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class Producer:
     """Writes records to Kafka.
 
     `async with Producer("host:9092") as producer:` opens a cluster of its own; `cluster.producer()`
-    shares one. Records are accepted in order, gathered per partition, compressed and sent; every
-    one has a Delivery, which may be awaited or left alone.
+    shares one. Records are accepted in order, collected in batches per partition, compressed and
+    sent. Each record has a Delivery, which may be awaited or ignored.
 
     Args:
         bootstrap_servers: "host:port", several comma separated or in a list.
-        settings: to start from; defaults if not given.
+        settings: the settings to start from; defaults if not given.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Attributes:
-        send_nowait: takes a record without waiting, see `SendNowait`. Without interceptors,
-            serializers and partitioner of your own it is the native append itself.
+        send_nowait: accepts a record without waiting, see `SendNowait`. Without interceptors,
+            serializers and a custom partitioner it is the native append itself.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
@@ -95,15 +95,15 @@ class Producer:
 
     @property
     def settings(self) -> ProducerSettings:
-        """The settings in force."""
+        """The effective settings."""
         return self._settings.settings
 
     async def start(self) -> None:
-        """Binds to the running loop and, with a cluster of its own, waits for the first metadata.
+        """Bind to the running loop and, with a cluster of its own, wait for the first metadata.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
-            Closed: it was closed, or the Cluster that it was made from is not open.
+            Closed: the producer was closed, or its Cluster is not open.
             WrongLoop: it was started on another loop.
         """
         self._binding.bind()
@@ -121,28 +121,29 @@ class Producer:
             await self.close()  # no __aexit__ follows, and the cluster may be open
             raise
         if self._loop is not None:
-            return  # another task began to start it before this one
+            return  # another task called start() earlier
         self._loop = asyncio.get_running_loop()
         self._delivery.start()
         self.send_nowait = self._appender.send_nowait
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
-        """Sends what was accepted, then ends; harmless twice and concurrently.
+        """Deliver the accepted records, then close; may be called twice and concurrently.
 
-        Nothing is accepted from now on. What is not acknowledged after `timeout` fails with
-        `Closed`. Records for a topic that does not exist fail sooner: two seconds after two
-        metadata answers, a second apart, have called it unknown, with `UnknownTopicOrPartition`.
-        Cancelling it gives up at once, and still closes the sockets. In a forked child it does
-        nothing: the records are the parent's.
+        New records are refused. Records that are not acknowledged after `timeout` fail with
+        `Closed`. Records for a topic that does not exist fail earlier, with
+        `UnknownTopicOrPartition`: two seconds after two metadata answers, a second apart, have
+        called it unknown. If the call is cancelled, delivery ends at once, and the sockets are
+        closed nevertheless. In a forked child the call does nothing: the records belong to the
+        parent.
 
         Args:
-            timeout: seconds for the draining.
+            timeout: seconds for the delivery of accepted records.
 
         Returns:
             What became of all records that this producer accepted.
 
         Raises:
-            WrongLoop: it belongs to another loop, and is still open there.
+            WrongLoop: it belongs to another loop and is still open there.
         """
         limits.seconds(timeout)
         if self._binding.forked:
@@ -175,7 +176,7 @@ class Producer:
             closed = True
         finally:
             undelivered, self._undelivered = self._undelivered, None
-            # An exception of the body, or the cancellation of this, must not be hidden.
+            # An exception of the body, or the cancellation of this call, must not be hidden.
             if undelivered is not None and (error is not None or not closed):
                 self._announce(undelivered)
         if undelivered is not None and error is None:
@@ -199,7 +200,7 @@ class Producer:
         return f"<Producer {self._settings.client_id!r} {state}, {self._settings.timeouts}>"
 
     def health(self) -> ProducerHealth:
-        """What holds for this producer, and what its records wait for."""
+        """Return the state of the producer, and what its records wait for."""
         return self._delivery.health(open_=self._loop is not None and self._closing is None)
 
     # -- records
@@ -214,7 +215,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordMetadata:
-        """Sends a record and waits until it is acknowledged.
+        """Send a record and wait until it is acknowledged.
 
         ::
 
@@ -226,43 +227,43 @@ class Producer:
             )
             print(metadata.topic, metadata.partition, metadata.offset)
 
-        Cancelled while it waits for room: not accepted. Cancelled later: accepted, and delivered
-        or failed without you. Who has to know which uses `enqueue`.
+        If the call is cancelled while it waits for buffer memory, the record is not accepted. If it
+        is cancelled later, the record is delivered or fails in the background; a caller that has to
+        know which of both happened uses `enqueue`.
 
         Args:
-            topic: name of the topic. One that does not exist is created, where the brokers and
+            topic: name of the topic. A topic that does not exist is created, if the brokers and
                 `allow_auto_create_topics` allow it.
-            value: the content: bytes, bytearray or memoryview, or what `value_serializer` takes.
-                None deletes the key from a compacted topic. A str has to be encoded.
-            key: picks the partition, as Java does (murmur2): records of one key stay in order.
-                Bytes, or what `key_serializer` takes. None spreads the records evenly.
+            value: bytes, bytearray or memoryview, or an argument for `value_serializer`. None
+                deletes the key from a compacted topic. A str has to be encoded.
+            key: determines the partition, as in Java (murmur2): records of one key stay in order.
+                Bytes, or an argument for `key_serializer`. None spreads the records evenly.
             partition: number of the partition; overrides key and `partitioner`.
-            timestamp_ms: milliseconds since 1970, what the record says of its time; the time of
-                this call if not given. A topic with `message.timestamp.type=LogAppendTime`
-                overwrites it.
+            timestamp_ms: the record's time in milliseconds since 1970; the time of this call if not
+                given. A topic with `message.timestamp.type=LogAppendTime` overwrites it.
             headers: (name, value) pairs, with names as str and values as bytes or None. Their
-                order is kept, and a name may come twice.
+                order is kept, and a name may occur twice.
 
         Returns:
-            RecordMetadata: where the record is: topic, partition, offset (-1 with acks=0) and
-            timestamp_ms.
+            RecordMetadata: topic, partition, offset (-1 with acks=0) and timestamp_ms of the
+                record.
 
         Raises:
-            BufferFull: no room in buffer_memory for max_block_ms.
-            RecordTooLarge: more than max_request_size, or than buffer_memory; from a broker, more
-                than the topic's max.message.bytes.
-            UnknownTopicOrPartition: the topic did not come to exist within max_block_ms, or has
-                no such partition.
-            InvalidTopic: the name cannot be a topic's.
-            ValueError: `partition` or `timestamp_ms` is negative, or more than Kafka's 31 or 63
-                bits hold.
-            TypeError: a key or value that is no bytes, and no serializer makes it some; a number
-                that is no int.
+            BufferFull: no memory in buffer_memory for max_block_ms.
+            RecordTooLarge: larger than max_request_size, or than buffer_memory; from a broker,
+                larger than the topic's max.message.bytes.
+            UnknownTopicOrPartition: the topic did not exist within max_block_ms, or has no such
+                partition.
+            InvalidTopic: not a valid topic name.
+            ValueError: `partition` or `timestamp_ms` is negative, or has more than Kafka's 31 or 63
+                bits.
+            TypeError: a key or value that is not bytes-like, without a serializer for it; a number
+                that is not an int.
             Closed: the producer is not started, or closed.
-            KafkaError: why the record was not delivered within delivery_timeout_ms;
-                `may_have_been_written` says whether it may be in the log all the same.
+            KafkaError: the record was not delivered within delivery_timeout_ms;
+                `may_have_been_written` tells whether it may be in the log nevertheless.
         """
-        # No check of the loop here: send_nowait has a cheap one, see LoopGuard.
+        # The loop is not checked here: send_nowait has a cheap check, see LoopGuard.
         try:
             delivery = self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
         except (BufferFull, UnknownTopicOrPartition) as refusal:
@@ -281,15 +282,15 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """Accepts a record, waiting for room if there is none; its Delivery is for later.
+        """Accept a record, waiting for buffer memory if necessary; return its Delivery.
 
         A CancelledError raised in here means that the record was not accepted.
 
         Args: as `send`.
 
         Raises:
-            BufferFull: no room in buffer_memory for max_block_ms.
-            others: as `send`, but for why a record was not delivered: its Delivery raises that.
+            BufferFull: no memory in buffer_memory for max_block_ms.
+            others: as `send`, except for delivery errors: the Delivery raises those.
         """
         try:
             return self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
@@ -301,54 +302,53 @@ class Producer:
     async def send_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None = None
     ) -> Deliveries:
-        """Accepts many records of one topic, waiting for room as often as it takes.
+        """Accept many records of one topic, waiting for buffer memory as often as necessary.
 
-        If it is cancelled, or fails for lack of room, the records before that moment are accepted.
+        If the call is cancelled or runs out of memory, the records before that moment are accepted.
 
         Args:
             topic: name of the topic.
             records: (key, value), (key, value, headers) or (key, value, headers, timestamp_ms).
-            partition: for all of them; if not given each key picks its own.
+            partition: partition of all records; if not given each key determines its own.
 
         Returns:
-            Deliveries: `len()`, indexing in input order; awaited, a list of RecordMetadata, or one
-            DeliveryFailed whose `errors` has each record's outcome, in input order.
+            Deliveries: supports `len()` and indexing in input order; awaiting it returns a list of
+            RecordMetadata, or raises one DeliveryFailed whose `errors` has each record's outcome.
 
         Raises:
-            BufferFull: no room for max_block_ms.
+            BufferFull: no memory for max_block_ms.
             others: as `SendNowait`, before any record was accepted.
         """
         self._check_open()
         return await self._appender.append_many(topic, records, partition)
 
     async def send_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
-        """Accepts the rows of columns, as of an Arrow batch, waiting for room as often as it takes.
+        """Accept the rows of columns, as of an Arrow batch, waiting for buffer memory if necessary.
 
-        `RecordColumns.from_arrow(batch)` makes them. Without interceptors, serializers and
-        partitioner of your own no object is made for a row. If it is cancelled, or fails for lack
-        of room, the rows before that moment are accepted. The buffers are the producer's to read
-        until it returns: what is written into one under a read-only view before is sent, what is
-        written after never is.
+        `RecordColumns.from_arrow(batch)` creates the columns. Without interceptors, serializers and
+        a custom partitioner no Python object is created per row. If the call is cancelled or runs
+        out of memory, the rows before that moment are accepted. The call reads the buffers until it
+        returns: a change that is made to a buffer before then may be sent, a later one never is.
 
         Returns:
             Deliveries: as of `send_many`, in the order of the rows.
 
         Raises:
-            BufferFull: no room for max_block_ms.
+            BufferFull: no memory for max_block_ms.
             others: as `SendNowait`, before any row was accepted.
         """
         self._check_open()
         return await self._appender.append_columns(topic, columns)
 
     async def flush(self) -> None:
-        """Waits until every record accepted so far is delivered or failed; nothing lingers.
+        """Wait until every record accepted so far is delivered or failed, without lingering.
 
-        Records for a topic that does not exist are waited for within their own limit,
-        max_block_ms, as it may be created yet.
+        Records for a topic that does not exist are waited for within their own limit, max_block_ms,
+        because the topic may still be created.
 
         Raises:
-            DeliveryFailed: records failed, and nobody awaited or looked at their Delivery; it
-                counts all of them, and has the errors of the first 100.
+            DeliveryFailed: records failed whose Delivery nobody awaited or looked at; it counts all
+                of them, and has the errors of the first 100.
         """
         self._binding.check()
         if self._closing is not None:
@@ -362,33 +362,34 @@ class Producer:
     # -- batches and topics
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, asking for its metadata if it is not known.
+        """Return the partitions of a topic, requesting its metadata if it is not known.
 
         Raises:
-            UnknownTopicOrPartition: it did not come to exist within max_block_ms.
-            KafkaError: no right to, an impossible name, no broker that answers.
+            UnknownTopicOrPartition: the topic did not exist within max_block_ms.
+            KafkaError: not authorized, invalid name, or no broker answers.
         """
         self._check_open()
         info = await self._appender.metadata.find(topic)
         return set(info.partitions)
 
     def create_batch(self) -> BatchBuilder:
-        """An empty batch to be filled by hand and sent whole by `send_batch`."""
+        """Return an empty batch, to be filled record by record and sent with `send_batch`."""
         settings = self._settings
         limit = min(settings.max_request_size, settings.buffer_memory)
         return BatchBuilder(min(max(settings.batch_size, 1024), limit))
 
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> Deliveries:
-        """Accepts a filled batch, after what was accepted for that partition before.
+        """Accept a filled batch, behind the records accepted earlier for that partition.
 
-        Waits for room and for the topic's metadata only. The builder may be sent again.
+        The call waits for buffer memory and for the topic's metadata, not for the delivery. The
+        builder may be sent again.
 
         Returns:
-            Deliveries in the order of its records, as `send_many`.
+            Deliveries in the order of the batch's records, as `send_many`.
 
         Raises:
             ConfigError: the batch is empty.
-            BufferFull: no room for max_block_ms.
+            BufferFull: no memory for max_block_ms.
             UnknownTopicOrPartition: no such topic or partition.
         """
         self._check_open()
@@ -401,12 +402,12 @@ class Producer:
     # -- the end
 
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
-        """Everything must be closed after this, whatever was left to do."""
+        """Close everything, whatever happened before."""
         try:
             closing.set_result(await self._shut_down())
         except BaseException as error:
             closing.set_exception(error)
-            closing.exception()  # raised here; who waits beside gets it, too
+            closing.exception()  # raised here; concurrent callers of close() get it, too
             raise
 
     async def _shut_down(self) -> CloseReport:
@@ -416,7 +417,7 @@ class Producer:
         return report
 
     def _announce(self, failed: DeliveryFailed) -> None:
-        """Another exception leaves `async with`: what this one says is told all the same."""
+        """Log unobserved failures and emit their event; another exception leaves `async with`."""
         logger.error("records were not delivered: %s", failed)
         event = DeliveriesFailed(
             client_id=self._settings.client_id,
@@ -435,7 +436,7 @@ class Producer:
             raise Closed("this producer is closed: make a new one")
 
     def _disown(self) -> None:
-        """In a forked child: nothing will ever be sent."""
+        """Refuse records in a forked child, where nothing would be sent."""
         self._delivery.accumulator.close()
 
     def _not_started(self, *args: object, **kwargs: object) -> Delivery:

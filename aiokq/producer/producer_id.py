@@ -1,4 +1,4 @@
-"""Owns asking a broker for a producer id, and asking again; what it is good for: idempotence.py."""
+"""ProducerIdSource: obtains producer ids with InitProducerId."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TROUBLE: Final = "no producer id"
 
 
 class ProducerIdSource:
-    """A task that keeps the identity supplied, from any broker.
+    """Task that obtains a producer id from any broker whenever one is needed.
 
-    What can be retried is retried for as long as records wait for it: their delivery timeout is
-    the limit. What cannot (no right to, a broker that is too old) fails the records that wait,
-    and is asked for again when new ones come.
+    Retriable errors are retried for as long as records wait: their delivery timeout is the limit.
+    Another error (not authorized, broker too old) fails the waiting records; newer records cause
+    another request.
 
     Attributes:
         identity: the producer id and epoch that batches are numbered with.
@@ -40,7 +40,7 @@ class ProducerIdSource:
         self._needed = asyncio.Event()
 
     def need(self) -> None:
-        """Somebody waits for an id."""
+        """Request an id, because a batch waits for one."""
         if self.identity.state is IdState.ABSENT:
             self._needed.set()
 
@@ -85,7 +85,7 @@ class ProducerIdSource:
 
 
 def _explained(error: KafkaError) -> KafkaError:
-    """With the way out that the broker's words do not name."""
+    """Return the error, with a workaround if the broker is too old."""
     if isinstance(error, UnsupportedVersion):
         return UnsupportedVersion(
             "the broker has no idempotent producers (it is older than 0.11): set "

@@ -1,7 +1,7 @@
-"""Topics: what the native core knows of topics, kept as the cluster engine knows it.
+"""ProducerMetadata: the topics of a producer; passes their metadata to the native core and queues.
 
-Records of a topic without metadata wait in the core; here somebody asks for it, for as long as
-max_block_ms, and other topics do not notice.
+Records of a topic without metadata wait in the native core. A task looks the topic up for at most
+max_block_ms; records of other topics do not wait.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ logger = logging.getLogger("aiokq.producer")
 
 
 class _Lookup:
-    """A topic that records wait for.
+    """A topic whose records wait for its metadata.
 
     Attributes:
-        started: when they began to.
-        task: looks for it; stays here if it ended without an outcome, cancelled or by a bug.
-        limit: ends the wait before its time.
-        ending: decides when that is, once the producer is being closed.
+        started: monotonic seconds at which the first record began to wait.
+        task: looks the topic up; stays set if it was cancelled or ended by a bug.
+        limit: ends the wait early.
+        ending: decides when to end the wait, once the producer is being closed.
     """
 
     __slots__ = ("ending", "limit", "started", "task")
@@ -61,11 +61,11 @@ class _Lookup:
 
 
 class ProducerMetadata:
-    """Follows the topics that records were sent to.
+    """Keeps the metadata of the topics that records were sent to.
 
     Args:
         timeout: seconds that records wait for a topic to be known.
-        max_idle: seconds that a topic is followed without a record.
+        max_idle: seconds after which a topic without records is no longer kept current.
         spawn: starts a task that belongs to the producer.
     """
 
@@ -92,20 +92,20 @@ class ProducerMetadata:
         self._given_up = LineLimit(logger, logging.ERROR, "records are given up: other topics=%d")
         self._looking: dict[str, _Lookup] = {}
         self._calls: set[asyncio.Timeout] = set()
-        """Of callers that wait for a topic."""
+        """The time limits of callers that wait for a topic."""
         self._refusal: KafkaError | None = None
         self._closing = False
         self._followed: dict[str, TopicInfo | None] = {}
-        """What the queues were last told of each topic that is watched; None if it is gone."""
+        """The metadata that the queues have of each watched topic; None if the topic is gone."""
         self._subscription: Subscription[EventKey, Event] | None = None
 
     def start(self) -> None:
-        """Follows the engine's events."""
+        """Subscribe to the engine's events."""
         self._subscription = self._engine.changes.subscribe(self._changed, replay=False)
         self._spawn(self._leave_idle(), "idle topics")
 
     def refuse(self, error: KafkaError) -> None:
-        """Waits no more on behalf of callers, whose records are not accepted."""
+        """Fail the callers that wait for a topic with `error`; their records are not accepted."""
         if self._refusal is None:
             self._refusal = error
             now = self._engine.now()
@@ -113,16 +113,16 @@ class ProducerMetadata:
                 limit.reschedule(now)
 
     def hasten(self) -> None:
-        """The producer is being closed: a topic that does not exist is not waited for any longer.
+        """Shorten the waits for topics that do not exist, because the producer is being closed.
 
-        What is given up is decided by `MissingTopics.given_up`.
+        `MissingTopics.given_up` decides when a wait ends.
         """
         self._closing = True
         for topic, lookup in self._looking.items():
             self._hasten(topic, lookup)
 
     def close(self) -> None:
-        """Follows nothing any more."""
+        """Unsubscribe from the engine's events and watch no topic."""
         self._missing.close()
         self._given_up.end()
         if self._subscription is not None:
@@ -131,28 +131,29 @@ class ProducerMetadata:
         self._followed.clear()
 
     def unknown(self, topic: str) -> None:
-        """A record came for a topic without metadata; called in the middle of an append."""
+        """Look up a topic without metadata; called in the middle of an append."""
         if topic not in self._looking:
             lookup = self._looking[topic] = _Lookup(self._engine.now())
-            # Behind the line above: an eager task may end, and take it back, before this returns.
+            # After the assignment: an eager task may end, and remove the entry, before this
+            # returns.
             lookup.task = self._spawn(self._look_up(topic, lookup), f"metadata of {topic}")
             if self._closing:
                 self._hasten(topic, lookup)
 
     async def settled(self) -> None:
-        """Until the topics that are looked up now are known, or given up."""
+        """Wait until the topics that are looked up now are known or given up."""
         tasks = [lookup.task for lookup in self._looking.values() if lookup.task is not None]
         if tasks:
             await asyncio.wait(tasks)
 
     async def find(self, topic: str, *, partition: int | None = None) -> TopicInfo:
-        """The topic, followed from now on.
+        """Return the topic's metadata, and keep it current from now on.
 
         Args:
-            partition: ask again if the topic is known, but not this partition.
+            partition: refresh the metadata if the topic is known, but not this partition.
 
         Raises:
-            UnknownTopicOrPartition: it did not come to exist within max_block_ms.
+            UnknownTopicOrPartition: the topic did not exist within max_block_ms.
             Closed: the producer was closed meanwhile.
             KafkaError: as ClusterEngine.topic.
         """
@@ -171,7 +172,7 @@ class ProducerMetadata:
             self._calls.discard(limit)
 
     def pending(self) -> list[Batch]:
-        """Batches of records whose topic is not known yet."""
+        """Return the batches of records whose topic is not known yet."""
         return [
             batch
             for topic in self._looking
@@ -180,12 +181,12 @@ class ProducerMetadata:
         ]
 
     def missing(self) -> frozenset[str]:
-        """Topics that records wait for and that, by the newest answer, do not exist."""
+        """Return the topics that records wait for and that do not exist, by the newest answer."""
         missing_for = self._engine.topics.missing_for
         return frozenset(topic for topic in list(self._looking) if missing_for(topic) is not None)
 
     def trouble(self, topic: str) -> KafkaError | None:
-        """Why records still wait for a topic, if they do."""
+        """Return why records still wait for a topic; None if none do."""
         lookup = self._looking.get(topic)
         if lookup is None:
             return None
@@ -194,9 +195,9 @@ class ProducerMetadata:
     # -- inside
 
     async def _leave_idle(self) -> None:
-        """Follows topics no more that no record came for; the next one looks them up again.
+        """Stop watching topics without records; the next record looks the topic up again.
 
-        Their queues stay, as the brokers remember this producer's sequence numbers.
+        Their queues stay, because the brokers remember this producer's sequence numbers.
         """
         while True:
             await asyncio.sleep(self._max_idle)
@@ -213,7 +214,7 @@ class ProducerMetadata:
             await self._engine.refresh([topic])
             info = await self._known(topic)
         if self._followed.get(topic) is not info:
-            # Else the queues know it all, and would take it for news that ends their pauses.
+            # With known metadata, the queues would end their pauses as if a leader had changed.
             self._follow(info)
         return info
 
@@ -232,13 +233,13 @@ class ProducerMetadata:
                 waited = self._engine.now() - lookup.started
                 self._give_up(topic, self._engine.topics.missing_error(topic, waited))
             else:
-                # The other topics go on, and the next record of this one asks again.
+                # Other topics are not affected, and the next record of this topic asks again.
                 self._give_up(topic, self._internal_errors.report("metadata", error, topic))
         finally:
             if lookup.ending is not None:
                 lookup.ending.cancel()
-        # Here and not in a callback of the task: a record that comes right after this must find
-        # that nobody looks any more.
+        # Not in a callback of the task: a record that is appended right after this must start
+        # another lookup.
         self._looking.pop(topic, None)
 
     def _hasten(self, topic: str, lookup: _Lookup) -> None:
@@ -248,7 +249,7 @@ class ProducerMetadata:
     async def _end(self, topic: str, lookup: _Lookup) -> None:
         try:
             await self._missing.given_up(topic)
-        except KafkaError as error:  # who waits for the topic is told
+        except KafkaError as error:  # the waiters get this error
             logger.debug("topic not asked for again: topic=%s error=%s", topic, error)
         else:
             lookup.limit.reschedule(self._engine.now())
@@ -261,7 +262,7 @@ class ProducerMetadata:
         self._queues.fail_unsent(error, topic)
         text = "records are given up: topic=%s error=%s"
         if isinstance(error, InternalError):
-            logger.debug(text, topic, error)  # a bug is in the log already
+            logger.debug(text, topic, error)  # a bug is logged already
         else:
             self._given_up.write(text, topic, error)
 
@@ -269,7 +270,7 @@ class ProducerMetadata:
         topic = info.name
         if topic not in self._followed:
             self._engine.watch([topic])
-        self._followed[topic] = None  # until the queues know all of it
+        self._followed[topic] = None  # until all queues have this metadata
         for partition in info.partitions.values():
             self._queues.leader_moved(
                 topic, partition.partition, partition.leader, partition.leader_epoch
@@ -306,8 +307,8 @@ class ProducerMetadata:
         elif isinstance(event, TopicRecreated | TopicAdded | PartitionsAdded):
             if isinstance(event, TopicRecreated):
                 for queue in self._queues.of_topic(topic):
-                    # The new log knows nothing of this producer: it must not take the second of
-                    # two batches in flight without the first.
+                    # The new log knows no sequence of this producer: it must not accept the second
+                    # of two batches in flight without the first.
                     if queue.sequences is not None:
                         queue.sequences.break_off()
             if info is not None:
@@ -316,7 +317,7 @@ class ProducerMetadata:
             self._removed(topic)
 
     def _removed(self, topic: str) -> None:
-        """Deleted, perhaps to be created again: what is queued waits for that like new records."""
+        """Let the queued batches of a deleted topic wait for its re-creation, like new records."""
         logger.warning("topic is gone: topic=%s", topic)
         gone = UnknownTopicOrPartition(f"topic {topic!r} was deleted", topic_partition=topic)
         for queue in self._queues.of_topic(topic):

@@ -1,4 +1,4 @@
-"""The settings and protocols by which a PartitionQueue knows the rest of its producer."""
+"""The protocols through which a PartitionQueue calls the rest of its producer, and its settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["NEVER", "QueueLimits", "QueueOutcomes", "QueueOwner", "QueueSenders"]
 
 NEVER: Final = float("inf")
-"""A time that does not come."""
+"""A time that never comes."""
 
 
 class QueueOwner(Protocol):
@@ -26,25 +26,24 @@ class QueueOwner(Protocol):
 
     @property
     def hurried(self) -> bool:
-        """Whether batches go without lingering: a flush, full memory, or the end."""
+        """Whether batches are sent without lingering: during flush, full memory, or close."""
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """The partition has a new open batch. Raises where it must not be."""
+        """Take note of a new open batch; raise a KafkaError to refuse it."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
-        """`on_time` is to be called at `when` (monotonic seconds) or before."""
+        """Call `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Closes the batch, compressing it; False if that goes on outside of the loop, or the
-        batch was given up as it cannot be done."""
+        """Compress and close a batch; return False if that continues in the executor or failed."""
         ...
 
     def producer_id_needed(self) -> None:
-        """A batch waits for a producer id."""
+        """Obtain a producer id, because a batch waits for it."""
 
     def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
-        """New batches of the records at these indexes; their Deliveries follow."""
+        """Split a batch into new ones by record index; the Deliveries follow their records."""
         ...
 
 
@@ -52,35 +51,35 @@ class QueueSenders(Protocol):
     """The senders, as a queue sees them."""
 
     def ready(self, queue: PartitionQueue) -> None:
-        """Something may be sent now: offer the queue to the sender of its leader."""
+        """Offer the queue to the sender of its leader: something may be sent now."""
 
     def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
-        """The leader is another, or the partition is gone: new metadata is needed."""
+        """Request new metadata: the leader has changed, or the partition is gone."""
 
 
 class QueueOutcomes(Protocol):
-    """Takes the outcomes of a queue's batches."""
+    """The receiver of the outcomes of a queue's batches."""
 
     def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
-        """A broker acknowledged the batch."""
+        """Complete a batch that a broker acknowledged."""
 
     def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
-        """The batch failed for good."""
+        """Fail a batch for good."""
 
     def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
-        """An attempt failed, and the batch will be sent again."""
+        """Take note of a failed attempt that will be retried."""
 
 
 @frozen
 class QueueLimits:
-    """The settings that queues go by, as plain values: they are read for every batch.
+    """The settings of all queues as plain values: they are read for every batch.
 
     Attributes:
         linger: seconds.
         delivery_timeout: seconds.
-        retries: how often a batch is sent again.
+        retries: how often a batch is retried.
         required_acks: 0, 1 or -1.
-        max_in_flight: batches of a partition that may be without an answer.
+        max_in_flight: batches of a partition that may be unanswered.
     """
 
     linger: float = 0.0
@@ -91,7 +90,7 @@ class QueueLimits:
 
     @classmethod
     def of(cls, settings: ProducerValues) -> QueueLimits:
-        """The part of a producer's settings that is the queues'."""
+        """Return the queue settings of a producer."""
         return cls(
             linger=settings.linger,
             delivery_timeout=settings.delivery_timeout,

@@ -1,4 +1,4 @@
-"""Owns the one timer of a producer: which queue is to be looked at, and when; not what for."""
+"""QueueTimers: the one timer of a producer, which calls each queue when something is due."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["QueueTimers"]
 
 
 SPARE = 64
-"""Replaced entries that are not worth a sweep."""
+"""The number of replaced entries that are tolerated before the heap is cleaned."""
 
 
 class QueueTimers:
     """A heap with at most one valid entry per queue, and a task that sleeps until the first.
 
-    Lingering, pauses and deadlines of one queue share its entry: `on_time` finds out what is due
-    and asks for the next. So the heap does not grow with the number of batches; entries that an
-    earlier one replaced are swept out when they outnumber the valid ones.
+    Linger, pauses and deadlines of a queue share its entry: `on_time` finds out what is due and
+    schedules the next call. So the heap does not grow with the number of batches. Entries that an
+    earlier one replaced are removed when they outnumber the valid ones.
 
     Args:
-        broke: told of a queue whose `on_time` raised; the others are called all the same.
+        broke: called with a queue whose `on_time` raised; the other queues are called nevertheless.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class QueueTimers:
         self._until = NEVER
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
-        """`queue.on_time` runs at `when` (monotonic seconds) or before."""
+        """Call `queue.on_time` at `when` (monotonic seconds) or earlier."""
         if when >= queue.scheduled_at:
             return
         if queue.scheduled_at == NEVER:
@@ -59,7 +59,7 @@ class QueueTimers:
             self._sleeper.set_result(None)
 
     async def run(self) -> None:
-        """Calls queues when they are due; returns never."""
+        """Call the queues that are due, forever."""
         loop = asyncio.get_running_loop()
         while True:
             now = self._clock.monotonic()
@@ -68,8 +68,8 @@ class QueueTimers:
             self._until = self._heap[0][0] if self._heap else NEVER
             handle: asyncio.TimerHandle | None = None
             if self._until < NEVER:
-                # Whole milliseconds, rounded up: uvloop counts in them, and would wake us again and
-                # again in the last one.
+                # Whole milliseconds, rounded up: uvloop counts in them, and would wake this task
+                # repeatedly in the last one.
                 delay = math.ceil(max(0.0, self._until - now) * 1000) / 1000
                 handle = loop.call_later(delay, _wake, sleeper)
             try:
@@ -81,12 +81,12 @@ class QueueTimers:
     def _call_due(self, now: float) -> None:
         while self._heap and self._heap[0][0] <= now:
             when, _, queue = heapq.heappop(self._heap)
-            if when == queue.scheduled_at:  # else an earlier entry has replaced it
+            if when == queue.scheduled_at:  # else an earlier entry replaced it
                 self._valid -= 1
                 queue.scheduled_at = NEVER
                 try:
                     queue.on_time(now)
-                except Exception as error:  # noqa: BLE001  logged by its owner
+                except Exception as error:  # noqa: BLE001  logged by `broke`
                     self._broke(queue, "on_time", error)
 
 

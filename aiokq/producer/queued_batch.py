@@ -14,24 +14,24 @@ __all__ = ["QueuedBatch"]
 
 
 class QueuedBatch:
-    """One batch that takes no more records, on its way.
+    """A closed batch and the state of its delivery.
 
     Attributes:
         batch: the native batch with its Deliveries.
         deadline: monotonic seconds at which it fails if it is not acknowledged.
-        sealed: compressed, if it is to be; `size` is final.
-        sealing: its compression runs outside of the event loop.
+        sealed: whether it is compressed, if it has a codec, and `size` is final.
+        sealing: whether it is being compressed outside of the event loop.
         size: bytes as it is sent.
-        stamp: its numbers; they stay while it may have been written.
-        attempts: how often it was handed to a connection.
-        in_flight: the answer to its newest attempt is due.
-        node_id: broker of that attempt.
-        uncertain: an attempt may have written it without our hearing of it.
-        torn: it is a part of a batch that may have been written whole: a broker would not
-            recognize it as a repetition, but refuse it as out of order.
-        expired: failed already; the answer still tells whether its numbers were used.
-        done: completed or failed, and not to be sent any more.
-        error: of the newest attempt that was refused.
+        stamp: its producer id, epoch and sequence; kept while it may have been written.
+        attempts: how often it was sent.
+        in_flight: whether the answer to the newest attempt is outstanding.
+        node_id: broker of the newest attempt.
+        uncertain: whether an attempt without a known result may have written it.
+        torn: whether it is part of a split batch that may have been written whole: a broker
+            would refuse it as out of order instead of recognizing a duplicate.
+        expired: whether it has failed already; the answer still tells if its numbers were used.
+        done: whether it was completed or failed, and will not be sent again.
+        error: error of the newest attempt that was refused.
     """
 
     __slots__ = (

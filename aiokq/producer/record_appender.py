@@ -1,4 +1,4 @@
-"""RecordAppender: the ways to append a record that may wait for memory or metadata."""
+"""RecordAppender: the calls that append records and may wait for buffer memory or metadata."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _Row: TypeAlias = tuple[object, object, Headers | None, int | None, int | None]
 
 
 class SendNowait(Protocol):
-    """`Producer.send_nowait`."""
+    """The signature of `Producer.send_nowait`."""
 
     def __call__(
         self,
@@ -59,32 +59,32 @@ class SendNowait(Protocol):
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """Accepts a record if there is room for it.
+        """Accept a record without waiting, if there is buffer memory for it.
 
         Context: loop, sync.
 
         Args:
             topic: name of the topic.
             value: the value; None deletes the key in a compacted topic.
-            key: picks the partition, as Java does; None spreads evenly.
-            partition: overrides every choice.
+            key: determines the partition, as in Java; None spreads records evenly.
+            partition: the partition, whatever the key and the partitioner.
             timestamp_ms: milliseconds since 1970; the time of this call if not given.
             headers: (name, value) pairs.
 
         Raises:
-            BufferFull: no room in buffer_memory, or others wait for room: await `enqueue`.
-            RecordTooLarge: more than max_request_size, or than buffer_memory.
+            BufferFull: buffer_memory is full, or other calls wait for it: await `enqueue`.
+            RecordTooLarge: larger than max_request_size, or than buffer_memory.
             UnknownTopicOrPartition: the topic has no such partition.
-            InvalidTopic: the name cannot be a topic's.
-            Closed: not started, or closed.
-            WrongLoop: called elsewhere than on the loop that the producer was started on.
-            TypeError: a key or value that is no bytes, and no serializer makes it some.
+            InvalidTopic: not a valid topic name.
+            Closed: the producer is not started, or closed.
+            WrongLoop: called outside of the loop that the producer was started on.
+            TypeError: a key or value that is not bytes-like, without a serializer for it.
         """
         ...
 
 
 class RecordAppender:
-    """Puts records into the native core, after waiting for what they need.
+    """Appends records to the native core, after waiting for memory or metadata.
 
     Args:
         spawn: starts a task that belongs to the producer.
@@ -119,16 +119,16 @@ class RecordAppender:
 
     @property
     def send_nowait(self) -> SendNowait:
-        """What takes a record at once: the native append itself where there are no hooks."""
+        """The function that accepts a record at once: without hooks the native append itself."""
         append = self._accumulator.append if self._hooks is None else self._hooks.append
         return cast("SendNowait", append)
 
     def memory_freed(self) -> None:
-        """The native core gave memory back while somebody waits."""
+        """Serve waiters, because the native core freed memory."""
         self._memory_waiters.freed()
 
     def close(self, error: KafkaError) -> None:
-        """Takes nothing any more, from those who wait for room or for metadata either."""
+        """Refuse new records, and fail the calls that wait for memory or metadata with `error`."""
         self._accumulator.close()
         self._memory_waiters.fail(error)
         self.metadata.refuse(error)
@@ -143,16 +143,16 @@ class RecordAppender:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> Delivery:
-        """Takes the record that `send_nowait` refused for lack of room or of metadata."""
+        """Append a record that `send_nowait` refused for lack of memory or metadata."""
         hooks = self._hooks
         if isinstance(
             refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
         ):
-            record = refusal.record  # the hooks ran already, and run once
+            record = refusal.record  # the hooks have run for it, and run once
         elif hooks is not None:
             record = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:
-            # The core itself refuses what is no bytes, in words.
+            # The native core refuses a value that is not bytes-like, with a message.
             data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
             record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
         if hooks is not None:
@@ -164,7 +164,7 @@ class RecordAppender:
     async def append_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None
     ) -> Deliveries:
-        """Takes many records in order, waiting for room as often as it takes."""
+        """Append records in order, waiting for memory as often as necessary."""
         if self._hooks is not None:
             return await self._append_prepared(self._hooks, topic, records, partition)
         batch = cast(
@@ -194,7 +194,7 @@ class RecordAppender:
         return deliveries
 
     async def append_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
-        """Takes the rows of columns in order, waiting for room as often as it takes."""
+        """Append the rows of `columns` in order, waiting for memory as often as necessary."""
         if self._hooks is not None:
             rows = (columns.record(n) for n in range(len(columns)))
             return await self._append_rows(self._hooks, topic, rows)
@@ -220,7 +220,7 @@ class RecordAppender:
         return deliveries
 
     async def append_batch(self, batch: BatchBuilder, topic: str, partition: int) -> Deliveries:
-        """Takes a batch that was filled by hand, whole."""
+        """Append a batch that the user filled, as a whole."""
         if batch.size() > self._accumulator.buffer_memory:
             raise RecordTooLarge("the batch is larger than buffer_memory", topic_partition=topic)
         await self._look_for(topic, partition)
@@ -235,7 +235,7 @@ class RecordAppender:
     # -- inside
 
     async def _append_known(self, record: PreparedRecord) -> Delivery:
-        """As `_append`; a partition that is not known may have been added since."""
+        """Append a record; if its partition is unknown, refresh the metadata and try again."""
         try:
             return await self._append(record)
         except UnknownTopicOrPartition:
@@ -245,7 +245,7 @@ class RecordAppender:
         return await self._append(record)
 
     async def _look_for(self, topic: str, partition: int) -> None:
-        """Raises unless the topic has that partition, by metadata newer than its absence."""
+        """Raise UnknownTopicOrPartition unless the topic has the partition, by fresh metadata."""
         info = await self.metadata.find(topic, partition=partition)
         if partition not in info.partitions:
             raise UnknownTopicOrPartition(
@@ -278,7 +278,7 @@ class RecordAppender:
     ) -> Deliveries:
         if hooks.needs_metadata:
             await self.metadata.find(topic)
-        # All of them before the first is taken: an error in one takes none.
+        # All records are prepared before the first is appended: an error in one appends none.
         prepared = []
         for key, value, headers, timestamp_ms, partition in rows:
             made = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
@@ -286,7 +286,7 @@ class RecordAppender:
         return GatheredDeliveries([await self._append_known(record) for record in prepared])
 
     async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:
-        self._queues.hurry()  # what lingers holds the memory that is waited for
+        self._queues.hurry()  # lingering batches hold the memory
         try:
             return await self._memory_waiters.take(size, append)
         finally:
@@ -297,6 +297,6 @@ class RecordAppender:
 
 
 def _parts(record: ManyRecord) -> tuple[object, object, Headers | None, int | None]:
-    """A record of send_many with what it leaves out."""
+    """Return a record of send_many with None for the parts that it omits."""
     padded = (*record, None, None)[:4]
     return cast("tuple[object, object, Headers | None, int | None]", padded)

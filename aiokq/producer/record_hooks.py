@@ -1,5 +1,6 @@
-"""Owns what happens to a record before the native core takes it, where the user has hooks:
-interceptors, serializers, a custom partitioner. Without hooks it is not in the way at all."""
+"""RecordHooks: the user's interceptors, serializers and partitioner, which run before the native
+append. A producer without any of them has no RecordHooks.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class PreparedRecord(NamedTuple):
 
 
 class BufferFullAfterHooks(BufferFull):
-    """There was no room for a record that went through the hooks already; they run once."""
+    """BufferFull for a record whose hooks have run; they run once."""
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class BufferFullAfterHooks(BufferFull):
 
 
 class UnknownPartitionAfterHooks(UnknownTopicOrPartition):
-    """The partition named is not known (yet), for a record that went through the hooks already."""
+    """UnknownTopicOrPartition for a record whose hooks have run: its partition is not known yet."""
 
     def __init__(self, record: PreparedRecord, error: UnknownTopicOrPartition) -> None:
         super().__init__(error.message, topic_partition=error.topic_partition)
@@ -55,7 +56,7 @@ class UnknownPartitionAfterHooks(UnknownTopicOrPartition):
 
 
 class PartitionsNotYetKnown(UnknownTopicOrPartition):
-    """The partitioner cannot choose yet for a record that went through the other hooks already."""
+    """The partitioner needs metadata; the interceptors and serializers of the record have run."""
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__(
@@ -67,7 +68,7 @@ class PartitionsNotYetKnown(UnknownTopicOrPartition):
 
 
 class RecordHooks:
-    """on_enqueue, then the serializers, then the partitioner."""
+    """Runs on_enqueue, then the serializers, then the partitioner."""
 
     def __init__(
         self, settings: ProducerValues, engine: ClusterEngine, accumulator: Accumulator
@@ -83,7 +84,7 @@ class RecordHooks:
 
     @staticmethod
     def wanted(settings: ProducerValues) -> bool:
-        """Whether there are hooks at all."""
+        """Return whether the settings have any hook."""
         return bool(
             settings.interceptors
             or settings.partitioner is not None
@@ -93,7 +94,7 @@ class RecordHooks:
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether records cannot be taken before the topic's partitions are known."""
+        """Whether records need the topic's partitions before they can be appended."""
         return self._choice is not None
 
     def append(
@@ -105,7 +106,7 @@ class RecordHooks:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """`send_nowait` with hooks, which are not called where the record cannot be taken."""
+        """`send_nowait` with hooks; they do not run for a record that cannot be accepted."""
         self._accumulator.guard.require()
         if self._accumulator.closed:
             raise Closed("the producer is closed")
@@ -128,10 +129,10 @@ class RecordHooks:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> PreparedRecord:
-        """The record as the core takes it, but for `place`.
+        """Return the record as the native core takes it, except for `place`.
 
         Raises:
-            whatever a serializer raises, as `passable` has it.
+            whatever a serializer raises, as `passable` converts it.
         """
         if self._interceptors:
             record = self._interceptors.enqueue(
@@ -148,16 +149,16 @@ class RecordHooks:
             if (raised := passable(error, "a serializer")) is error:
                 raise
             raise raised from error
-        # What is no bytes by now the core refuses, in words.
+        # The native core refuses a value that is not bytes-like, with a message.
         return PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
 
     def place(self, record: PreparedRecord) -> PreparedRecord:
-        """The record with the partition that the partitioner chooses, if it is asked.
+        """Return the record with a partition, if the partitioner has to choose one.
 
         Raises:
-            PartitionsNotYetKnown: the partitioner needs the partitions, and they are not known yet.
-            ConfigError: it chose one that there is not, or something that is no number.
-            whatever the partitioner raises, likewise.
+            PartitionsNotYetKnown: the partitioner needs partitions that are not known yet.
+            ConfigError: it returned a partition that does not exist, or not a number.
+            whatever the partitioner raises, as `passable` converts it.
         """
         if self._choice is None or record.partition is not None:
             return record
@@ -178,7 +179,7 @@ class RecordHooks:
             raise raised from error
         if chosen is None:
             return None
-        # Checked, as it may be anything; numpy's integers are taken, but True is no partition.
+        # User code may return anything; numpy integers are accepted, True is not a partition.
         number = chosen.__index__() if hasattr(chosen, "__index__") else -1
         if isinstance(chosen, bool) or number not in info.partitions:
             raise ConfigError(

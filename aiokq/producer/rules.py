@@ -1,4 +1,4 @@
-"""Owns what holds between a producer's settings, and what follows from them."""
+"""Rules between the settings of a producer, and values derived from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
-"""A broker recognizes a repetition among a producer's last five batches of a partition."""
+"""Brokers remember the last five batches of a producer per partition to recognize duplicates."""
 
 
 def acks_as_number(value: object) -> object:
@@ -37,7 +37,7 @@ def acks_as_number(value: object) -> object:
 
 
 def no_name_of_a_partitioner(value: object) -> object:
-    # str has a method partition(), and so has a class of which no object was made.
+    # str has a method partition(), and so has a class that was not instantiated.
     plain = isinstance(value, type) or not (callable(value) or isinstance(value, Partitioner))
     if value is not None and (plain or isinstance(value, str | bytes | bytearray)):
         raise ValueError(
@@ -87,7 +87,7 @@ def no_transactions_yet(value: str | None) -> str | None:
 
 
 class ProducerRules(ClusterRules):
-    """Rules and consequences of a producer's settings."""
+    """Validation and derived values of producer settings."""
 
     if TYPE_CHECKING:
         acks: Literal[0, 1, -1, "all"]
@@ -132,25 +132,26 @@ class ProducerRules(ClusterRules):
 
     @property
     def required_acks(self) -> int:
-        """``acks`` as it is sent: 0, 1 or -1."""
+        """``acks`` as sent: 0, 1 or -1."""
         return -1 if self.acks == "all" else self.acks
 
     @property
     def produce_request_timeout_ms(self) -> int:
         """How long a Produce request of this producer may wait for its response.
 
-        `request_timeout_ms`, or what a `delivery_timeout_ms` that was set leaves of it. Other
-        requests have `request_timeout_ms`.
+        `request_timeout_ms`, limited by a `delivery_timeout_ms` that was set. Other requests use
+        `request_timeout_ms`.
         """
         return self.timeouts.request_timeout_ms
 
     @property
     def timeouts(self) -> ProducerTimeouts:
-        """The limits that hold, derived ones included."""
+        """The effective timeouts, derived ones included."""
         given = ProducerTimeouts(
             self.linger_ms, self.request_timeout_ms, self.delivery_timeout_ms, self.max_block_ms
         )
-        # What was given to the Cluster limits its requests; it asks for nothing of this producer.
+        # A request_timeout_ms given to the Cluster limits its requests, not this producer's
+        # timeouts.
         return fitted(given, self.explicit - self.of_cluster)
 
     @property
@@ -160,7 +161,7 @@ class ProducerRules(ClusterRules):
 
     @property
     def lingers_when_awaited(self) -> bool:
-        """``linger_when_awaited``, or what follows from ``linger_ms``: what was set is done."""
+        """``linger_when_awaited``, or if unset whether ``linger_ms`` was set."""
         if self.linger_when_awaited is None:
             return "linger_ms" in self.explicit
         return self.linger_when_awaited
@@ -176,7 +177,7 @@ class ProducerRules(ClusterRules):
         return self.max_block_ms / 1000
 
     def compression_level(self, codec: int) -> int | None:
-        """The level set for a codec; None for codecs without levels."""
+        """Return the level set for a codec; None for codecs without levels."""
         levels = {
             GZIP: self.compression_gzip_level,
             LZ4: self.compression_lz4_level,

@@ -14,14 +14,15 @@ __all__ = ["SendWindow"]
 
 
 class SendWindow:
-    """`batches[:cursor]` were handed to a connection in this round, the others wait.
+    """The batches of a partition, of which `batches[:cursor]` were sent in the current window.
 
-    A refused batch spoils the round: nothing more is sent until all of it is answered, then the
-    next one begins at the head. So order is kept, and a change of leader is no more than that.
+    A refused batch ends the window: nothing more is sent until every batch in flight is answered,
+    then the next window begins at the first batch. This keeps the order, also when the leader
+    changes.
 
     Attributes:
-        batches: oldest first, each until its end is known.
-        in_flight: attempts whose answer is due.
+        batches: oldest first, each until its outcome is known.
+        in_flight: number of attempts without an answer.
     """
 
     __slots__ = ("_cursor", "_draining", "batches", "in_flight")
@@ -34,44 +35,44 @@ class SendWindow:
 
     @property
     def draining(self) -> bool:
-        """Whether nothing may join before what is in flight is answered."""
+        """Whether nothing may be sent before all batches in flight are answered."""
         return self._draining and self.in_flight > 0
 
     @property
     def next(self) -> QueuedBatch | None:
-        """The first batch that waits."""
+        """The first batch that was not sent in this window."""
         return self.batches[self._cursor] if self._cursor < len(self.batches) else None
 
     def launched(self, queued: QueuedBatch) -> None:
-        """A batch is handed to a connection."""
+        """Note that a batch was handed to a connection."""
         queued.in_flight = True
         self.in_flight += 1
         if self.next is queued:
             self._cursor += 1
         else:
-            self._draining = True  # a probe out of turn
+            self._draining = True  # a batch sent out of turn to ask whether it was written
 
     def answered(self, queued: QueuedBatch) -> None:
-        """The answer of its attempt is here, or waited for no more."""
+        """Note that an attempt was answered, or that its answer no longer matters."""
         queued.in_flight = False
         self.in_flight -= 1
 
     def drain(self) -> None:
-        """No more is sent in this round."""
+        """Send no more batches in this window."""
         self._draining = True
 
     def restart_if_drained(self) -> None:
-        """A spoilt round is over when nothing is in flight."""
+        """Begin a new window if this one was ended and nothing is in flight."""
         if self._draining and not self.in_flight:
             self._draining = False
             self._cursor = 0
 
     def restart(self) -> None:
-        """All that waits is sent again from the head."""
+        """Send all waiting batches again, from the first."""
         self._cursor = 0
 
     def remove(self, queued: QueuedBatch) -> None:
-        """A batch is done."""
+        """Remove a batch that is done."""
         queued.done = True
         batches = self.batches
         if batches and batches[0] is queued:
@@ -87,7 +88,7 @@ class SendWindow:
                 return
 
     def replace(self, queued: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
-        """A batch is done, as others take its place, which wait."""
+        """Replace a batch with its parts, which were not sent yet."""
         place = self.batches.index(queued)
         self.remove(queued)
         for part in reversed(parts):
@@ -95,7 +96,7 @@ class SendWindow:
         self._cursor = min(self._cursor, place)
 
     def clear(self) -> None:
-        """All batches are done."""
+        """Mark all batches as done and remove them."""
         for queued in self.batches:
             queued.done = True
         self.batches.clear()

@@ -1,7 +1,7 @@
 """Sender: the Produce requests of one broker, several in flight.
 
-One per broker, none waits for another. A request has at most one batch of each partition, and
-max_request_size bytes of batches (one batch goes whatever its size).
+There is one per broker, and none waits for another. A request has at most one batch per partition
+and max_request_size bytes of batches; a single batch is sent whatever its size.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ FIRST_WITH_TOPIC_IDS = 13
 
 
 class SenderOwner(Protocol):
-    """What a sender reports to, and asks, the pool that it belongs to."""
+    """The pool that a sender belongs to, as the sender sees it."""
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return monotonic seconds."""
         ...
 
     def topic_id(self, topic: str) -> UUID:
-        """The topic's id; zero if the cluster has none, or it is not known."""
+        """Return the topic's id; zero if the cluster has no topic ids, or the topic is unknown."""
         ...
 
     def codec(self, topic: str) -> int:
-        """The codec id of a topic's batches."""
+        """Return the codec id of a topic's batches."""
         ...
 
     def launched(self, queued: QueuedBatch, attempt: int) -> memoryview:
-        """A batch is handed to a connection now: its bytes, stamped."""
+        """Return the bytes of a batch that is being sent, with its sequence numbers."""
         ...
 
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """A batch is in the log."""
+        """Take the acknowledgement of a batch."""
 
     def refused(
         self,
@@ -84,10 +84,10 @@ class SenderOwner(Protocol):
         bad_records: dict[int, str | None] | None = None,
         hint: LeaderHint | None = None,
     ) -> None:
-        """An attempt failed."""
+        """Take the error of an attempt."""
 
     def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
-        """No connection to the leader of these."""
+        """Take the error that prevented a connection to the leader of these queues."""
 
 
 class _Launched(NamedTuple):
@@ -98,18 +98,18 @@ class _Launched(NamedTuple):
 class _InFlight(NamedTuple):
     launched: list[_Launched]
     names: dict[UUID, str]
-    """Topic names by id, where the request names topics by id."""
+    """Topic names by id, if the request names topics by id."""
 
 
 class Sender:
-    """Sends what is ready for one broker.
+    """Sends the batches of the queues that are offered to it to one broker.
 
     Args:
         node: the broker.
-        owner: whose batches these are.
+        owner: the pool.
         bugs: fails the batches that an unexpected exception concerns.
         acks: 0, 1 or -1.
-        max_in_flight: requests that the broker may owe an answer for.
+        max_in_flight: requests that may be unanswered.
         max_request_size: bytes of batches in a request.
         timeout: seconds that the broker may take to answer.
         spawn: starts a task that belongs to the producer.
@@ -135,10 +135,11 @@ class Sender:
         self._max_request_size = max_request_size
         self._timeout = timeout
         self._ready: OrderedDict[PartitionQueue, None] = OrderedDict()
-        """In turn. Of this sender alone: a queue whose leader moves is offered to the next one
-        while it still is in the line of this one, which may be long busy with connecting."""
+        """The offered queues, in turn. Per sender: a queue whose leader changes is offered to
+        another sender while this one still holds it, perhaps busy with connecting.
+        """
         self._waiting_since: float | None = None
-        """Since when there is something to send, and nothing was sent."""
+        """Since when batches have been waiting without a request being sent."""
         self._answers: deque[tuple[_InFlight, asyncio.Future[ProduceResponse]]] = deque()
         self._in_flight = 0
         self._spawn = spawn
@@ -147,7 +148,7 @@ class Sender:
         self._woken = asyncio.Event()
 
     def offer(self, queue: PartitionQueue) -> None:
-        """A queue whose leader this broker is may have something to send."""
+        """Add a queue that this broker leads to those that may have something to send."""
         if queue not in self._ready:
             if self._waiting_since is None:
                 self._waiting_since = self._owner.now()
@@ -156,11 +157,11 @@ class Sender:
                 self._woken.set()
 
     def stalled(self, now: float) -> float:
-        """Seconds since there is something to send, and nothing was sent."""
+        """Return the seconds for which batches have been waiting without a request being sent."""
         return 0.0 if self._waiting_since is None else now - self._waiting_since
 
     async def run(self) -> None:
-        """Sends and takes answers; returns never. Errors are the batches', not this task's."""
+        """Send batches and take answers, forever; errors go to the batches, not to this task."""
         try:
             await self._run()
         finally:
@@ -180,19 +181,19 @@ class Sender:
             if connection is None or connection.retiring:
                 if not self._connecting:
                     self._connecting = True
-                    # Apart, as answers may come in the meantime: those that the end of the
-                    # last connection gave.
+                    # In a task of its own: answers may still arrive, as errors from the closed
+                    # connection.
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
                 continue
             try:
                 await self._send(connection)
             except ConnectionLost:
-                woken.set()  # it ended between two requests: on with another one
+                woken.set()  # closed between two requests: use another connection
 
     # -- sending
 
     async def _connect(self) -> None:
-        """One attempt to connect; the node waits out its backoff first."""
+        """Try to connect once; the node waits for its backoff first."""
         try:
             await self.node.connection(Purpose.PRODUCE)
         except KafkaError as error:
@@ -210,12 +211,12 @@ class Sender:
         self._owner.unreachable(queues, error)
 
     def _throttled(self) -> bool:
-        """Whether the broker asked for silence (KIP-219), which ends with a wake-up."""
+        """Return whether the broker throttles this client (KIP-219); its end sets `_woken`."""
         loop = asyncio.get_running_loop()
         silence = self.node.throttle_until - loop.time()
         if silence <= 0:
             return False
-        if self._silence is None:  # one, however often it is looked at
+        if self._silence is None:  # at most one timer
             self._silence = loop.call_later(silence, self._silence_over)
         return True
 
@@ -245,7 +246,7 @@ class Sender:
                 self._all_refused(in_flight, error)
                 raise
             except KafkaError as error:
-                self._all_refused(in_flight, error)  # it cannot be encoded: the batches' matter
+                self._all_refused(in_flight, error)  # it cannot be encoded: the batches fail
                 continue
             except Exception as error:  # noqa: BLE001  logged by report()
                 self._all_broke(in_flight, "request", error)
@@ -255,7 +256,7 @@ class Sender:
 
     # hot: once per request, benchmarks/micro/producer.py
     def _launch(self, version: int) -> list[_Launched]:
-        """The batches of the next request: of each ready partition the first, while they fit."""
+        """Launch the first batch of each ready queue, as many as fit into one request."""
         now = self._owner.now()
         node_id = self.node.node_id
         ready = self._ready
@@ -276,17 +277,17 @@ class Sender:
             size += queued.size
             if size > self._max_request_size and launched:
                 break
-            # At once, before another queue is asked: what one partition goes through may cost
-            # the producer id that this batch is to be numbered with.
+            # Launched before the next queue is asked: that queue may have to discard the producer
+            # id with which this batch is numbered.
             try:
                 attempt = queue.launch(queued, node_id)
             except Exception as error:  # noqa: BLE001  logged by report()
                 self._internal_errors.fail_batch(queued, "launch", error)
                 size -= queued.size
-                del ready[queue]  # offered again, if it has more
+                del ready[queue]  # offered again if it has more batches
                 continue
             launched.append(_Launched(queued, attempt))
-            # To the end of the line: its next batch is for the next request.
+            # To the end of the line: its next batch goes into the next request.
             ready.move_to_end(queue)
         self._waiting_since = now if ready else None
         return launched
@@ -303,7 +304,7 @@ class Sender:
         return version
 
     def _zstd(self, queue: PartitionQueue, version: int) -> bool:
-        """Whether the queue's batches are zstd, which this broker does not take: they fail."""
+        """Return whether the queue's batches are zstd, which the broker cannot take; fail them."""
         if self._owner.codec(queue.topic) != ZSTD:
             return False
         queue.fail_unsent(
@@ -345,20 +346,20 @@ class Sender:
         names: dict[UUID, str] = {}
         if version >= FIRST_WITH_TOPIC_IDS:
             names = {data.topic_id: topic for topic, data in topics.items()}
-            if ZERO_ID in names:  # the snapshot came from a broker that has no ids
+            if ZERO_ID in names:  # the metadata came from a broker without topic ids
                 version = FIRST_WITH_TOPIC_IDS - 1
         return _InFlight(sent, names), request, version
 
     async def _send_and_forget(
         self, connection: Connection, in_flight: _InFlight, request: ProduceRequest, version: int
     ) -> None:
-        """acks=0: delivered when the socket took it, which is all that will ever be known."""
+        """Send with acks=0: a batch counts as delivered when the socket took it."""
         connection.send_no_reply(request, version=version)
         try:
             async with asyncio.timeout(self._timeout):
                 await connection.drain()
         except TimeoutError:
-            # No answer is due that could be late, so the connection itself does not notice.
+            # No answer is due, so the connection itself does not notice that the broker hangs.
             lost = ConnectionLost(
                 f"closed, {self.node.name} took nothing more within {self._timeout:g} s",
                 api="Produce",
@@ -443,7 +444,7 @@ class Sender:
                 None,
             )
             hint = LeaderHint(leader.leader_id, leader.leader_epoch, broker)
-        if answer.error_code == 46:  # DUPLICATE_SEQUENCE_NUMBER: in the log, at an unknown place
+        if answer.error_code == 46:  # DUPLICATE_SEQUENCE_NUMBER: in the log, at an unknown offset
             self._owner.answered(queued, attempt, -1, -1)
         else:
             self._owner.refused(queued, attempt, error, bad_records, hint)
@@ -460,7 +461,7 @@ class Sender:
             self._internal_errors.fail_batch(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
-        """Fails what this broker can never take; nothing of it was sent."""
+        """Fail the queued batches, which this broker can never take."""
         while self._ready:
             queue, _ = self._ready.popitem(last=False)
             if queue.leader == self.node.node_id:

@@ -1,6 +1,7 @@
-"""SenderPool: one Sender per broker; brings queues to the sender of their leader.
+"""SenderPool: the senders of a producer, one per broker.
 
-It also takes to the queues and to the cluster engine what the senders learn from brokers.
+It offers queues to the sender of their leader, and passes answers and errors from the senders to
+the queues and to the cluster engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns how a user's object becomes bytes: one call shape out of the two that are accepted."""
+"""Serializer: the protocol of serializers; plain callables are accepted as well."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokq.core.types import Buffer
 __all__ = ["Headers", "Serialize", "Serializer", "serialize_with"]
 
 Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
-"""Record headers: names with values, in order; a name may come twice."""
+"""Record headers: (name, value) pairs in order; a name may occur twice."""
 
 Serialize: TypeAlias = Callable[[str, Headers | None, object], "Buffer | None"]
 """(topic, headers, object) to bytes; None to None."""
@@ -18,21 +18,21 @@ Serialize: TypeAlias = Callable[[str, Headers | None, object], "Buffer | None"]
 
 @runtime_checkable
 class Serializer(Protocol):
-    """A serializer that wants to know the topic and the headers, as Kafka's own interface does."""
+    """A serializer that is given the topic and the headers, like Kafka's own interface."""
 
     def serialize(self, topic: str, headers: Headers | None, data: object) -> Buffer | None:
-        """The bytes of `data`, which is not None; None writes a null.
+        """Return the bytes of `data`, which is not None; return None to write a null.
 
-        What it raises reaches the caller of send.
+        An exception propagates to the caller of send.
         """
         ...
 
 
 def serialize_with(serializer: Serializer | Callable[[object], Buffer | None]) -> Serialize:
-    """A serializer of either shape as one of (topic, headers, object).
+    """Return a function of (topic, headers, object) for either kind of serializer.
 
-    A null stays null without asking it, as for deserializers: most records have no key, and what
-    deletes one must not become the text "null".
+    None is not passed to the serializer and stays null, as for deserializers: most records have
+    no key, and a tombstone must not become the text "null".
     """
     if isinstance(serializer, Serializer):
         full = serializer.serialize

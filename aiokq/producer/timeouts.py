@@ -1,4 +1,4 @@
-"""Owns how the timeouts of a producer fit together: what is derived, and which contradict."""
+"""The timeouts of a producer: derives those that were not set, and refuses contradictions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["ProducerTimeouts", "fitted"]
 logger = logging.getLogger("aiokq.producer")
 
 LEAST_REQUEST_TIMEOUT_MS: Final = 100
-"""A derived limit for Produce requests is not below this: brokers need time to replicate."""
+"""The least derived timeout of Produce requests: brokers need time to replicate."""
 
 
 @frozen
 class ProducerTimeouts:
-    """The limits that a producer keeps, in milliseconds.
+    """The timeouts of a producer, in milliseconds.
 
     Attributes:
         linger_ms: how long a batch waits for more records.
         request_timeout_ms: how long a Produce request may wait for its response. Other requests
-            have the `request_timeout_ms` of the settings.
+            use the `request_timeout_ms` of the settings.
         delivery_timeout_ms: from the acceptance of a record to its delivery or failure.
-        max_block_ms: how long a call waits for room, and records for an unknown topic.
+        max_block_ms: how long a call waits for buffer memory, and records for an unknown topic.
     """
 
     linger_ms: float
@@ -44,19 +44,18 @@ class ProducerTimeouts:
 
 
 def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeouts:
-    """The timeouts that hold.
+    """Return the effective timeouts.
 
-    Where `delivery_timeout_ms` was set, those that were not set give way to it: linger to a
+    If `delivery_timeout_ms` was set, the timeouts that were not set are limited by it: linger to a
     quarter of it, the timeout of Produce requests to half of the rest, `max_block_ms` to all of
-    it. Where it was not set, it is raised to what the others need, as in Java, or
-    to its own maximum.
+    it. If it was not set, it is raised to what the others need, as in Java, up to its maximum.
 
     Args:
-        given: what was set, and the defaults of the others.
-        explicit: the names of those that were set.
+        given: the settings, with defaults for those that were not set.
+        explicit: the names of the settings that were set.
 
     Raises:
-        ConfigError: settings that were given contradict each other.
+        ConfigError: settings contradict each other.
     """
     linger, request = given.linger_ms, given.request_timeout_ms
     delivery = given.delivery_timeout_ms

@@ -1,4 +1,4 @@
-"""Owns the failed batches that nobody may have looked at, until flush or close reports them."""
+"""UnobservedFailures: failed batches that no caller may have observed, for flush and close."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["UnobservedFailures"]
 
 MAX_BATCHES = 1_000
-"""So many failed batches are remembered; of older ones only the numbers."""
+"""The number of failed batches kept; of older ones only counts and partitions are kept."""
 
 MAX_DETAILS = 100
-"""So many errors are in the DeliveryFailed of a flush; that of `send_many` has all outcomes."""
+"""The most errors in the DeliveryFailed of a flush; that of `send_many` has all outcomes."""
 
 
 class UnobservedFailures:
     """Failed batches since the last report.
 
-    Whether a failure was observed is asked when it is reported, not when it happens: the task
-    that awaits a Delivery looks at it after the batch has failed.
+    Whether a failure was observed is checked when it is reported, not when the batch fails: the
+    task that awaits a Delivery sees the error after the failure.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class UnobservedFailures:
         self._older_partitions: set[TopicPartition] = set()
 
     def add(self, batch: Batch, error: KafkaError) -> None:
-        """A batch failed."""
+        """Add a failed batch."""
         self._batches.append((batch, error))
         if len(self._batches) > MAX_BATCHES:
             oldest, _ = self._batches.popleft()
@@ -42,7 +42,7 @@ class UnobservedFailures:
                 self._older_partitions.add(TopicPartition(oldest.topic, oldest.partition))
 
     def take(self) -> DeliveryFailed | None:
-        """One error for all that was not observed; None if there is nothing. Forgets it."""
+        """Return one error for all unobserved failures, or None, and forget them."""
         count = self._older
         partitions = dict.fromkeys(sorted(self._older_partitions))
         errors: list[KafkaError] = []
