@@ -1,4 +1,4 @@
 """Record batches as bytes: headers, compression, legacy formats, control records.
 
-Owns no connection, file or cluster state, and no hot loop (that is ``aiokq.fastpath``).
+It has no connections, files or cluster state; the hot loops are in ``aiokq.fastpath``.
 """

@@ -1,4 +1,4 @@
-"""Owns RecordCodecs, what the compiled core is handed to open compressed and legacy batches."""
+"""RecordCodecs: decompression and conversion of legacy batches, for the compiled core."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class RecordCodecs:
     """Implements ``aiokq.fastpath.consume.Codecs``.
 
     Args:
-        crc32c: given, upconverted batches carry a right CRC; else 0, as the legacy CRC-32 was
-            verified on the way.
-        limit: the most bytes a legacy wrapper may decompress to.
+        crc32c: computes the CRC of converted batches; without it their CRC is 0, because the legacy
+            CRC-32 was verified by the conversion.
+        limit: the most bytes that a legacy wrapper may decompress to.
     """
 
     __slots__ = ("_crc32c", "_limit")
@@ -25,9 +25,9 @@ class RecordCodecs:
         self._limit: Final = limit
 
     def decompress(self, codec: int, data: memoryview, limit: int) -> bytes:
-        """``data`` of a v2 batch, decompressed; see ``compression.decompress``."""
+        """Return the decompressed ``data`` of a v2 batch; see ``compression.decompress``."""
         return compression.decompress(codec, data, limit)
 
     def upconvert(self, data: memoryview) -> bytes:
-        """v0/v1 entries as one v2 batch; see ``legacy.upconvert``."""
+        """Return v0/v1 entries as one v2 batch; see ``legacy.upconvert``."""
         return legacy.upconvert(data, crc32c=self._crc32c, limit=self._limit)

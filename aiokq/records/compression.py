@@ -1,6 +1,6 @@
-"""Owns the codecs: ids, levels, and bytes in and out with a limit. Knows nothing of batches.
+"""Kafka's compression codecs: ids, levels, compression, and decompression with a size limit.
 
-Each codec's library is imported where it is used: a broker that never decompresses loads none.
+Each codec's library is imported on first use: a broker that never decompresses loads none.
 
 Source: KIP-390 (levels), Kafka ``common/compress/*.java``, KAFKA-3160 (lz4 header checksum).
 Tests: ``tests/unit/records/test_compression.py``.
@@ -23,7 +23,7 @@ ZSTD: Final = 4
 
 
 class LevelRange(NamedTuple):
-    """Levels a codec takes, and the one it takes by itself."""
+    """The levels that a codec accepts, and its default level."""
 
     minimum: int
     maximum: int
@@ -36,19 +36,19 @@ LEVELS: Final = {
     LZ4: LevelRange(1, 17, 9),
     ZSTD: LevelRange(-131072, 22, 3),
 }
-"""Kafka's ranges: ``compression.gzip.level`` also takes -1, zlib's own default."""
+"""Kafka's ranges; ``compression.gzip.level`` also accepts -1, zlib's own default."""
 
 _BLOCK: Final = 64 * 1024
 _GZIP_STEP: Final = 256
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK: Final = 32 * 1024  # what Java's SnappyOutputStream cuts by
+_XERIAL_BLOCK: Final = 32 * 1024  # the block size of Java's SnappyOutputStream
 _LZ4_MAGIC: Final = 0x184D2204
 _LENGTH: Final = struct.Struct(">i")
 
 
 def codec_id(name: str) -> int:
-    """The id of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
+    """Return the id of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
 
     Raises:
         ConfigError: no such codec.
@@ -61,7 +61,7 @@ def codec_id(name: str) -> int:
 
 
 def check_level(codec: int, level: int) -> int:
-    """``level`` if the codec takes it.
+    """Return ``level`` if the codec accepts it.
 
     Raises:
         ConfigError: outside Kafka's range, or a codec without levels.
@@ -77,13 +77,13 @@ def check_level(codec: int, level: int) -> int:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
-    """``data`` compressed as Kafka's codec ``codec``.
+    """Return ``data`` compressed with Kafka's codec ``codec``.
 
     Args:
         codec: 0 none, 1 gzip, 2 snappy (xerial framing), 3 lz4 (frame of independent 64 KiB
             blocks), 4 zstd.
-        level: of the codec's ``LEVELS``; None takes its default.
-        magic: of the batch it goes into; with 0 the lz4 header checksum is Kafka's wrong one.
+        level: a level in the codec's ``LEVELS``; None is its default.
+        magic: magic of the batch; with 0 the lz4 header checksum is Kafka's wrong one.
 
     Raises:
         UnsupportedCompressionType: unknown codec id, or zstd with a magic below 2.
@@ -108,15 +108,15 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def decompress(codec: int, data: Buffer, limit: int, *, magic: int = 2) -> bytes:
-    """``data`` decompressed, never holding more than ``limit`` bytes and one block.
+    """Return ``data`` decompressed, never holding more than ``limit`` bytes and one block.
 
     Args:
-        codec: id as in ``compress``; 0 hands the bytes back.
-        limit: the most bytes the result may have.
-        magic: of the batch it came in; with 0 either lz4 header checksum is accepted.
+        codec: id as in ``compress``; 0 returns the bytes unchanged.
+        limit: the most bytes that the result may have.
+        magic: magic of the batch; with 0 either lz4 header checksum is accepted.
 
     Raises:
-        CorruptRecord: not what the codec writes, or cut short.
+        CorruptRecord: malformed or truncated data.
         RecordTooLarge: the content is larger than ``limit``.
         UnsupportedCompressionType: unknown codec id.
     """
@@ -147,7 +147,7 @@ def _corrupt(codec: int, detail: object) -> CorruptRecord:
     return CorruptRecord(f"{CODEC_NAMES[codec]} content is malformed: {detail}")
 
 
-# gzip: one member or several, as java.util.zip.GZIPInputStream reads
+# gzip: one or several members, as java.util.zip.GZIPInputStream reads them
 
 
 def _gzip_decompress(data: Buffer, limit: int) -> bytes:
@@ -157,14 +157,14 @@ def _gzip_decompress(data: Buffer, limit: int) -> bytes:
     try:
         while True:
             member = zlib.decompressobj(31)
-            # By steps that grow: what a step holds of later members is copied, and they may be
-            # many and small.
+            # In growing steps: the bytes of later members in a step are copied, and there may be
+            # many small members.
             step = _GZIP_STEP
             while not member.eof:
                 piece = view[position : position + step]
                 if not piece:
                     raise _corrupt(GZIP, "cut short")
-                # one byte above the limit tells "too large" from "exactly the limit"
+                # one byte above the limit distinguishes "too large" from "exactly the limit"
                 part = member.decompress(piece, left + 1)
                 if len(part) > left:
                     _too_large(GZIP, limit)
@@ -178,7 +178,7 @@ def _gzip_decompress(data: Buffer, limit: int) -> bytes:
         raise _corrupt(GZIP, error) from error
 
 
-# snappy: xerial's stream (Java, librdkafka) and one raw block (some other clients)
+# snappy: a xerial stream (Java, librdkafka) or one raw block (some other clients)
 
 
 def _snappy_compress(data: Buffer) -> bytes:
@@ -218,7 +218,7 @@ def _snappy_decompress(data: memoryview, limit: int) -> bytes:
 
 
 def _snappy_block(block: memoryview, left: int, limit: int) -> bytes:
-    """One raw snappy block; its varint preamble is its size, checked before it is believed."""
+    """Decompress one raw snappy block; the size in its varint preamble is checked first."""
     size = shift = 0
     for position in range(5):
         if position >= len(block):
@@ -246,8 +246,8 @@ def _snappy_block(block: memoryview, left: int, limit: int) -> bytes:
 def _lz4_compress(data: Buffer, level: int | None, magic: int) -> bytes:
     import lz4.frame  # type: ignore[import-untyped]  # has no stubs
 
-    # Java takes its default level 9 for the fast compressor and any other for the high one,
-    # which begins at 3 in the C library and ends at 12.
+    # Java uses the fast compressor for its default level 9, and the high-compression one, whose
+    # levels in the C library are 3 to 12, for every other level.
     fast = level is None or level == LEVELS[LZ4].default
     frame: bytes = lz4.frame.compress(
         data,
@@ -257,7 +257,7 @@ def _lz4_compress(data: Buffer, level: int | None, magic: int) -> bytes:
         store_size=False,
     )
     if magic == 0:
-        # Kafka 0.8 hashed the frame's magic number too; its consumers insist on that byte
+        # Kafka 0.8 included the frame's magic number in the hash; its consumers require that byte
         return frame[:6] + bytes((_xxh32_byte(frame[:6]),)) + frame[7:]
     return frame
 
@@ -272,7 +272,7 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
     left = limit
     pending: Buffer | None = data
     try:
-        # the library allocates max_length at once: ask by steps, not for the whole limit
+        # the library allocates max_length at once: request steps, not the whole limit
         step = max(_BLOCK, 4 * len(data))
         while not frame.eof:
             part = frame.decompress(pending, max_length=min(step, left + 1))
@@ -289,7 +289,7 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
 
 
 def _lz4_with_right_checksum(data: Buffer) -> bytes:
-    """A magic-0 frame whose header checksum is right, whichever it had: Kafka ignores it too."""
+    """Return a magic-0 frame with the right header checksum; Kafka ignores a wrong one, too."""
     frame = bytearray(data)
     if len(frame) < 7 or int.from_bytes(frame[:4], "little") != _LZ4_MAGIC:
         raise _corrupt(LZ4, "no frame")
@@ -302,7 +302,7 @@ def _lz4_with_right_checksum(data: Buffer) -> bytes:
 
 
 def _xxh32_byte(data: Buffer) -> int:
-    """Second byte of xxHash32 (seed 0), the frame header's checksum. For less than 16 bytes."""
+    """Return the second byte of xxHash32 (seed 0) of less than 16 bytes: the header checksum."""
     mask = 0xFFFFFFFF
     h = (374761393 + len(data)) & mask
     whole = len(data) & ~3
@@ -318,7 +318,7 @@ def _xxh32_byte(data: Buffer) -> int:
     return ((h ^ (h >> 16)) >> 8) & 0xFF
 
 
-# zstd: one frame or several; streaming writers (Java) leave the size out of the frame's header
+# zstd: one or several frames; streaming writers (Java) omit the size in the frame header
 
 
 def _zstd_decompress(data: Buffer, limit: int) -> bytes:
@@ -337,7 +337,7 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
             try:
                 part = decompressor.decompress(frame, max_output_size=max(1, min(bound, left)))
             except zstandard.ZstdError:
-                if bound > left:  # the one shape of failure a whole, honest frame can have
+                if bound > left:  # the only way in which a complete, valid frame can fail
                     _too_large(ZSTD, limit)
                 raise
             parts.append(part)
@@ -349,9 +349,9 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
 
 
 def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
-    """Size of the first frame, the most its content can be, and whether that is exact.
+    """Return the size of the first frame, an upper bound of its content, and whether it is exact.
 
-    The library cannot tell "cut short" from "larger than you allow": its blocks can.
+    The library does not distinguish "truncated" from "larger than the limit"; the blocks do.
     Source: RFC 8878 section 3.1.1.
     """
     import zstandard
@@ -365,7 +365,7 @@ def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
             raise _corrupt(ZSTD, "cut short")
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
         last, kind, size = block & 1, block >> 1 & 3, block >> 3
-        # raw, run of one byte, compressed: of the last only the limit of the format is known
+        # raw, one repeated byte, compressed: for the last only the limit of the format is known
         bound += largest if kind == 2 else size
         position += 3 + (1 if kind == 1 else size)
     position += 4 if header.has_checksum else 0

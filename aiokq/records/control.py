@@ -1,4 +1,4 @@
-"""Owns control records: the markers that end a transaction. Knows no transaction's state.
+"""Control records: the markers that end a transaction.
 
 Source: KIP-98, Kafka ``ControlRecordType.java``, ``EndTransactionMarker.java``.
 Tests: ``tests/unit/records/test_control.py``.
@@ -26,7 +26,7 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class ControlType(enum.IntEnum):
-    """What a control record says; Kafka's numbers."""
+    """The types of control records, with Kafka's numbers."""
 
     ABORT = 0
     COMMIT = 1
@@ -38,14 +38,14 @@ class ControlType(enum.IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of one producer's transaction in one partition."""
+    """The end of a producer's transaction in one partition."""
 
     type: ControlType
     coordinator_epoch: int
 
 
 def read_control_type(key: Buffer | None) -> int:
-    """The type in a control record's key; a number beyond ``ControlType`` is a newer Kafka's.
+    """Return the type in a control record's key; newer Kafkas may write one not in ``ControlType``.
 
     Raises:
         CorruptRecord: no key, or too short.
@@ -59,10 +59,10 @@ def read_control_type(key: Buffer | None) -> int:
 
 
 def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
-    """The marker in the control batch at the start of ``data``; None for another control record.
+    """Return the marker of the control batch at the start of ``data``; None for other types.
 
     Raises:
-        CorruptRecord: not what a control batch holds.
+        CorruptRecord: not a valid control batch.
     """
     for record in iter_records(data, header):
         kind = read_control_type(record.key)
@@ -87,7 +87,7 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The control batch that writes ``marker`` into a partition."""
+    """Return the control batch that writes ``marker`` to a partition."""
     record = RawRecord(
         base_offset,
         timestamp_ms,

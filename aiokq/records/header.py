@@ -1,4 +1,4 @@
-"""Owns the header of a record batch: where it lies, what it says, its checksum. Reads no record.
+"""The header of a record batch: its layout, fields and checksum. No record is read here.
 
 Tests: ``tests/unit/records/test_header.py``, golden bytes of Java in ``test_golden.py``.
 """
@@ -14,19 +14,19 @@ from aiokq.core.errors import CorruptRecord
 from aiokq.core.types import Buffer
 
 Checksum = Callable[[Buffer], int]
-"""A CRC-32C over bytes; ``aiokq.fastpath.crc32c`` where it runs."""
+"""A function that computes the CRC-32C of bytes, as ``aiokq.fastpath.crc32c``."""
 
 LOG_OVERHEAD: Final = 12
-"""Bytes of the base offset and the length, which the length does not count."""
+"""Size of the base offset and the length field, which the length does not include, in bytes."""
 
 LENGTH_OFFSET: Final = 8
-"""Where the length is, of every magic."""
+"""Position of the length field, for every magic."""
 
 HEADER_SIZE: Final = 61
-"""Bytes of a whole v2 batch header; the records follow."""
+"""Size of a v2 batch header in bytes; the records follow it."""
 
 ATTRIBUTES_OFFSET: Final = 21
-"""Where the part covered by the CRC-32C begins (v2)."""
+"""Position of the attributes, where the part covered by the CRC-32C begins (v2)."""
 
 MAX_TIMESTAMP_OFFSET: Final = 35
 
@@ -57,18 +57,18 @@ _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 
 _new_tuple: Final = tuple.__new__
-"""As ``_make``, which counts the fields once more."""
+"""Same as ``_make`` without its check of the number of fields."""
 
 _MAGIC_OFFSET: Final = 16
 _CRC_OFFSET: Final = 17
 _LEADER_EPOCH_OFFSET: Final = 12
 
 MIN_LENGTH: Final = {0: 14, 1: 22, 2: HEADER_SIZE - LOG_OVERHEAD}
-"""The least a length field may say, per magic."""
+"""The least valid length field by magic."""
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, in the order of its bytes.
+    """The header of one batch; the fields are in the order of its bytes.
 
     For a v0/v1 entry (``magic`` 0 or 1) ``base_offset`` is the entry's own offset, which for a
     compressed wrapper is the offset of its *last* record; ``count`` is then UNKNOWN_COUNT.
@@ -92,22 +92,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """The size of the whole batch, header included, in bytes."""
         return self.length + LOG_OVERHEAD
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record (of the last one that ever was, after compaction)."""
+        """The offset of the last record; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Offset of the record after this batch."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec(self) -> int:
-        """Compression codec id, 0 to 4 where it is known."""
+        """The compression codec id; 0 to 4 are known."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -132,29 +132,29 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; wraps from 2**31 - 1 to 0."""
+        """The sequence of the last record; 0 follows 2**31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
 
     def placed_at(self, offset: int, leader_epoch: int) -> BatchHeader:
-        """The header that the batch has at this offset of a log; the CRC covers neither field."""
+        """Return the header with this base offset and leader epoch; the CRC covers neither."""
         # hot: benchmarks/micro/produce.py; `_replace` takes four times as long
         return _new_tuple(BatchHeader, (offset, self.length, leader_epoch, *self[3:]))
 
 
 def add_sequence(sequence: int, increment: int) -> int:
-    """``sequence + increment``, wrapped from 2**31 - 1 to 0 as producers do."""
+    """Return ``sequence + increment``; 0 follows 2**31 - 1, as in producers."""
     return (sequence + increment) & SEQUENCE_MASK
 
 
 def read_header(data: Buffer, offset: int = 0) -> BatchHeader:
-    """Read the header of the batch that begins at byte ``offset`` of ``data``.
+    """Return the header of the batch that begins at byte ``offset`` of ``data``.
 
-    Only the header has to be there: the records may lie beyond the end.
+    Only the header has to be complete: the records may be missing.
 
     Raises:
-        CorruptRecord: fewer bytes than a header, an unknown magic, or an impossible length.
+        CorruptRecord: fewer bytes than a header, an unknown magic, or an invalid length.
     """
     try:
         magic = data[offset + _MAGIC_OFFSET]
@@ -192,13 +192,13 @@ def read_header(data: Buffer, offset: int = 0) -> BatchHeader:
 
 
 def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
-    """Headers of the whole batches in ``data``, one after the other.
+    """Yield the headers of the complete batches in ``data``.
 
-    An incomplete batch at the end (fetch responses may hold one) is left out: the bytes covered
-    are the sum of the headers' ``size``.
+    An incomplete batch at the end (fetch responses may have one) is ignored: the number of bytes
+    covered is the sum of the headers' ``size``.
 
     Raises:
-        CorruptRecord: the bytes where a batch should begin are no header.
+        CorruptRecord: the bytes where a batch should begin are not a header.
     """
     position, end = 0, len(data)
     while end - position > _MAGIC_OFFSET:
@@ -211,7 +211,7 @@ def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
 
 
 def computed_crc(data: Buffer, header: BatchHeader, crc32c: Checksum) -> int:
-    """The checksum of the batch at the start of ``data``, by its magic.
+    """Return the checksum of the batch at the start of ``data``, by its magic.
 
     CRC-32C from the attributes on for v2, zlib's CRC-32 from the magic on for v0 and v1.
     """
@@ -222,18 +222,18 @@ def computed_crc(data: Buffer, header: BatchHeader, crc32c: Checksum) -> int:
 
 
 def verify_crc(data: Buffer, header: BatchHeader, crc32c: Checksum) -> bool:
-    """Whether the batch at the start of ``data`` is whole and has the checksum its header says."""
+    """Return whether the batch at the start of ``data`` is complete and matches its checksum."""
     return len(data) >= header.size and computed_crc(data, header, crc32c) == header.crc
 
 
 def set_base_offset(data: bytearray | memoryview, offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch into a v2 batch; both lie outside its CRC."""
+    """Write base offset and leader epoch into a v2 batch; its CRC covers neither."""
     _BASE_OFFSET.pack_into(data, 0, offset)
     _LEADER_EPOCH.pack_into(data, _LEADER_EPOCH_OFFSET, leader_epoch)
 
 
 def set_log_append_time(data: bytearray | memoryview, timestamp_ms: int, crc32c: Checksum) -> None:
-    """Make a v2 batch LogAppendTime: attribute bit 3, max timestamp, and the CRC over both."""
+    """Set a v2 batch to LogAppendTime: attribute bit 3, max timestamp, and the new CRC."""
     struct.pack_into(">q", data, MAX_TIMESTAMP_OFFSET, timestamp_ms)
     data[ATTRIBUTES_OFFSET + 1] |= TIMESTAMP_TYPE_MASK
     size = _LENGTH.unpack_from(data, 8)[0] + LOG_OVERHEAD
@@ -241,5 +241,5 @@ def set_log_append_time(data: bytearray | memoryview, timestamp_ms: int, crc32c:
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of a v2 header, with whatever ``crc`` it carries."""
+    """Return the 61 bytes of a v2 header, with its ``crc`` unchanged."""
     return _HEADER.pack(*header)

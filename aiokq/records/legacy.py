@@ -1,8 +1,8 @@
-"""Owns message sets of magic 0 and 1, and their conversion to and from v2 batches.
+"""Message sets of magic 0 and 1, and their conversion to and from v2 batches.
 
 An entry: offset int64, size int32, then CRC-32 over the rest, magic, attributes, [timestamp in
-v1], key, value. A compressed set is one entry (the wrapper) whose value is the set: the wrapper
-has the offset of the last record; inside, v0 counts absolute offsets and v1 relative ones.
+v1], key, value. A compressed set is one entry (the wrapper) whose value is the set. The wrapper
+has the offset of the last record; inside, offsets are absolute in v0 and relative in v1.
 
 Source: Kafka ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java``, KIP-31, KIP-32.
 Tests: ``tests/unit/records/test_legacy.py``.
@@ -38,7 +38,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 class Message(NamedTuple):
-    """One message of a v0/v1 set, its offset absolute."""
+    """One message of a v0/v1 set, with its absolute offset."""
 
     offset: int
     timestamp_ms: int
@@ -50,16 +50,16 @@ class Message(NamedTuple):
 def decode_message_set(
     data: Buffer, *, check_crcs: bool = True, limit: int = DEFAULT_LIMIT
 ) -> Iterator[Message]:
-    """The messages of a v0/v1 set, compressed ones opened; an incomplete one at the end is left.
+    """Yield the messages of a v0/v1 set and its wrappers; ignore an incomplete last one.
 
     Args:
         data: entries of magic 0 or 1, one after the other.
         check_crcs: verify the CRC-32 of each outer entry.
-        limit: the most bytes one wrapper may decompress to.
+        limit: the most bytes that one wrapper may decompress to.
 
     Raises:
         CorruptRecord: malformed, or the CRC-32 is wrong.
-        RecordTooLarge: a wrapper is larger than ``limit`` inside.
+        RecordTooLarge: the content of a wrapper is larger than ``limit``.
     """
     view = memoryview(data)
     position = 0
@@ -78,7 +78,7 @@ def decode_message_set(
 
 
 def _message(entry: memoryview, offset: int, magic: int, timestamp_type: int) -> Message:
-    """Key and value of one entry, which is exactly ``entry``."""
+    """Return the message of one entry; ``entry`` has exactly its bytes."""
     timestamp = NO_TIMESTAMP
     position = LOG_OVERHEAD + MIN_LENGTH[magic] - 8
     if magic == 1:
@@ -114,13 +114,13 @@ def _open_wrapper(wrapper: Message, magic: int, codec: int, limit: int) -> Itera
                 f"message of magic {header.magic}, codec {header.codec} inside a compressed one"
                 f" of magic {magic}"
             )
-        # inner checksums are not looked at, as in Kafka: the wrapper's covers them
+        # inner checksums are not verified, as in Kafka: the wrapper's covers them
         entry = content[position : position + header.size]
         inner.append(_message(entry, header.base_offset, magic, header.timestamp_type))
         position += header.size
     if not inner or position != len(content):
         raise CorruptRecord(f"compressed message at offset {wrapper.offset} ends in mid-message")
-    # KIP-31: v1 counts inside from zero, and the wrapper says where the last one is
+    # KIP-31: inner v1 offsets are relative, and the wrapper has the offset of the last message
     base = wrapper.offset - inner[-1].offset if magic == 1 else 0
     append_time = wrapper.timestamp_type == LOG_APPEND_TIME
     for message in inner:
@@ -141,12 +141,12 @@ def encode_message_set(
     level: int | None = None,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """A v0/v1 message set of ``records`` with their own offsets; one wrapper if compressed.
+    """Return a v0/v1 message set of ``records`` with their own offsets; one wrapper if compressed.
 
-    Headers of records are dropped: the formats have none.
+    Record headers are dropped: these formats have none.
 
     Raises:
-        UnsupportedCompressionType: zstd, which v2 alone has.
+        UnsupportedCompressionType: zstd, which only v2 supports.
     """
     messages = list(records)
     if codec == compression.NONE:
@@ -201,16 +201,16 @@ def upconvert(
     check_crcs: bool = True,
     limit: int = DEFAULT_LIMIT,
 ) -> bytes:
-    """The v0/v1 entries in ``data`` as one uncompressed v2 batch; offsets and timestamps kept.
+    """Return the v0/v1 entries in ``data`` as one uncompressed v2 batch with the same offsets.
 
-    A batch has one timestamp type, so LogAppendTime survives where all messages share one time,
-    as those of one entry do: whoever needs the type exactly converts entry by entry.
+    A batch has one timestamp type. LogAppendTime is kept if all messages have the same time, as the
+    messages of one entry do; a caller that needs the exact type converts entry by entry.
 
     Args:
-        crc32c: the checksum; without one the CRC field is 0 (the CRC-32 was verified here).
+        crc32c: computes the checksum; without it the CRC is 0 (the CRC-32 was verified here).
 
     Raises:
-        CorruptRecord, RecordTooLarge: as ``decode_message_set``; no whole entry in ``data``.
+        CorruptRecord, RecordTooLarge: as ``decode_message_set``; no complete entry in ``data``.
     """
     messages = list(decode_message_set(data, check_crcs=check_crcs, limit=limit))
     if not messages:
@@ -228,10 +228,10 @@ def upconvert(
 
 
 def downconvert(batches: Buffer, magic: int, *, limit: int = DEFAULT_LIMIT) -> bytes:
-    """v2 batches as message sets of ``magic`` 0 or 1, for clients that know no newer.
+    """Return v2 batches as message sets of ``magic`` 0 or 1, for old clients.
 
-    Each batch keeps its codec; headers are lost, control batches left out, entries of the
-    wanted magic or an older one handed on as they are.
+    Each batch keeps its codec; record headers are dropped, and control batches are omitted. Entries
+    of the requested magic or an older one are not changed.
 
     Raises:
         UnsupportedCompressionType: a zstd batch.

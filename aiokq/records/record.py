@@ -1,7 +1,7 @@
-"""Owns one v2 record as values, and the walk over a batch's records, in plain Python.
+"""Encoding and decoding of v2 records in plain Python.
 
-For the places that look into few batches: validation of compacted topics, time lookups, control
-records, conversion. What iterates records by the million is ``aiokq.fastpath``.
+For uses with few batches: validation for compacted topics, time lookups, control records,
+conversion. The hot loops over records are in ``aiokq.fastpath``.
 
 Source: Kafka ``DefaultRecord.java``. Tests: ``tests/unit/records/test_record.py``.
 """
@@ -31,13 +31,13 @@ from aiokq.records.header import (
 from aiokq.records.varint import append_varint, read_varint
 
 DEFAULT_LIMIT: Final = 128 * 1024 * 1024
-"""The most a batch may decompress to where nobody says otherwise, in bytes."""
+"""The default limit of a batch's decompressed size, in bytes."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class RawRecord(NamedTuple):
-    """A record as the log holds it: absolute offset and timestamp, bytes or None."""
+    """A record of the log: absolute offset and timestamp; key and value are bytes or None."""
 
     offset: int
     timestamp_ms: int
@@ -49,14 +49,14 @@ class RawRecord(NamedTuple):
 def iter_records(
     data: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT
 ) -> Iterator[RawRecord]:
-    """The records of the whole v2 batch at the start of ``data``, control records included.
+    """Yield the records of the v2 batch at the start of ``data``, control records included.
 
     Args:
-        data: bytes that begin with the batch ``header`` was read from.
-        limit: the most bytes its records may decompress to.
+        data: bytes that begin with the batch of ``header``.
+        limit: the most bytes that its records may decompress to.
 
     Raises:
-        CorruptRecord: the records are not what the header promises.
+        CorruptRecord: the records do not match the header.
         RecordTooLarge: they decompress to more than ``limit``.
     """
     section: Buffer = memoryview(data)[HEADER_SIZE : header.size]
@@ -123,17 +123,17 @@ def encode_batch(
     base_sequence: int = NO_SEQUENCE,
     attributes: int = 0,
 ) -> bytes:
-    """One v2 batch of ``records``, whose offsets rise (gaps are kept).
+    """Return one v2 batch of ``records``; their offsets increase, and may have gaps.
 
     Args:
-        crc32c: the checksum; with None the CRC field is 0, for bytes that go no further than
-            the reader that asked for them.
-        base_offset: the header's, at most the first record's; None takes the first record's.
-        timestamp_type: with LOG_APPEND_TIME all records take the largest timestamp given.
-        attributes: further bits (transactional, control).
+        crc32c: computes the checksum; with None the CRC is 0, for batches whose reader does not
+            verify it.
+        base_offset: the batch's base offset, at most the first record's (the default).
+        timestamp_type: with LOG_APPEND_TIME all records get the largest timestamp given.
+        attributes: additional bits (transactional, control).
 
     Raises:
-        ValueError: no records, or offsets that do not rise, or that lie 2**31 apart.
+        ValueError: no records, or offsets that do not increase or span 2**31 or more.
     """
     section = bytearray()
     base_timestamp = max_timestamp = last = first = None

@@ -1,4 +1,4 @@
-"""Owns Kafka's zigzag varints, read and written in Python for the places that are not hot.
+"""Kafka's zigzag varints in Python, for code that is not hot.
 
 Source: KIP-98, ``org.apache.kafka.common.utils.ByteUtils``.
 """
@@ -10,10 +10,10 @@ from aiokq.core.types import Buffer
 
 
 def read_varint(data: Buffer, position: int, max_bytes: int = 10) -> tuple[int, int]:
-    """One zigzag varint: its value and the position after it.
+    """Return the zigzag varint at ``position``, and the position after it.
 
     Raises:
-        CorruptRecord: it runs past the data or is longer than ``max_bytes``.
+        CorruptRecord: it exceeds the data or is longer than ``max_bytes``.
     """
     value = shift = 0
     for index in range(position, position + max_bytes):
