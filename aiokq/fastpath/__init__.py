@@ -1,15 +1,15 @@
-"""What runs once per record, compiled or in pure Python; see docs/adr/0008-compiled-units.md.
+"""The code that runs once per record, compiled or pure Python; docs/adr/0008-compiled-units.md.
 
-    aiokq.fastpath              what every unit needs: checksums, LoopGuard (shared.py)
+    aiokq.fastpath              shared by all units: checksums, LoopGuard (shared.py)
     aiokq.fastpath.produce      Accumulator, Batch, Delivery, RecordColumns
     aiokq.fastpath.consume      Cursor, Record, Columns, RecordStream
     aiokq.fastpath.broker       OffsetMap, KeptBatches, read_produced
 
-A unit loads when it is imported, and no unit loads another. Each gives the classes of its compiled
-parts or of its pure ones: here it is decided which, once and for all units. `AIOKQ_PURE=1` forces
-the pure core, `AIOKQ_REQUIRE_COMPILED=1` makes the absence of the compiled one an ImportError. With
-neither, its absence is a RuntimeWarning, once in a process: pip hides what setup.py says, and
-nobody would know why everything is slow.
+A unit is loaded when it is imported, and no unit loads another. Each exports the classes of its
+compiled parts or of its pure ones; this module chooses once, for all units. `AIOKQ_PURE=1` forces
+the pure core, `AIOKQ_REQUIRE_COMPILED=1` makes a missing compiled core an ImportError. With
+neither, a missing compiled core is one RuntimeWarning per process: pip hides the output of
+setup.py, and otherwise a user would not learn why everything is slow.
 
 Tests: tests/unit/test_fastpath.py, tests/unit/fastpath/.
 """
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from aiokq.fastpath.loading import choose, load
 
 COMPILED, MISSING = choose()
-"""Whether the compiled core is in use; why it is not there, and what to do, though nobody asked for
-the pure one."""
+"""Whether the compiled core is in use; the reason and the remedy if it is missing although the pure
+one was not requested, else None.
+"""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,10 +42,10 @@ else:
 
 
 def stale() -> bool:
-    """Whether the compiled core in use was built from other sources than those beside it."""
+    """Return whether the compiled core in use was built from other sources than those beside it."""
     if not COMPILED:
         return False
-    # Not at the top: it costs a broker's start milliseconds.
+    # Imported here, because it costs milliseconds of a broker's start.
     from pathlib import Path
 
     from aiokq.fastpath.units import source_hash
@@ -54,7 +55,7 @@ def stale() -> bool:
 
 
 def restore_metadata(topic: str, partition: int, offset: int, timestamp_ms: int) -> RecordMetadata:
-    """Unpickles a RecordMetadata, whichever core made it."""
+    """Unpickle a RecordMetadata of either core."""
     from aiokq.fastpath.produce import RecordMetadata
 
     return RecordMetadata(topic, partition, offset, timestamp_ms)
@@ -71,7 +72,7 @@ def restore_record(
     headers: Iterable[tuple[str, bytes | None]],
     leader_epoch: int,
 ) -> Record:
-    """Unpickles a Record, whichever core made it."""
+    """Unpickle a Record of either core."""
     from aiokq.fastpath.consume import Record
 
     return Record(

@@ -1,4 +1,4 @@
-# Owns the C types and the C functions that shared.py gives the other parts.
+# The C types of shared.py, and its C functions for the other parts.
 
 from aiokq.fastpath.native cimport aiokq_loop_hook
 
@@ -11,7 +11,7 @@ cdef class LoopGuard:
 cdef int look_closer(LoopGuard guard) except? -1
 
 
-# Inline, since it runs once per record; uncompiled, it is look_closer itself.
+# Inline, because it runs once per record; the uncompiled one is look_closer itself.
 cdef inline int require_loop(LoopGuard guard) except? -1:
     """Raises what the guard's check does, if this is not the place."""
     if <void *>guard.hook == aiokq_loop_hook():

@@ -1,4 +1,4 @@
-/* Owns the two type slots (am_send, tp_iternext) behind `await` and `async for`.
+/* The two type slots (am_send, tp_iternext) behind `await` and `async for`.
  * Tests: tests/unit/fastpath/test_delivery.py, test_stream.py. */
 #ifndef AIOKQ_AWAITING_H
 #define AIOKQ_AWAITING_H
@@ -9,10 +9,10 @@
  * NULL with an exception set. */
 typedef PyObject *(*aiokq_step)(PyObject *self, int *yielded);
 
-/* Cython leaves am_send empty, and its tp_iternext raises a StopIteration per await. 3.11 asks
- * for am_send (PyIter_Send); 3.12 and later call tp_iternext, so there one StopIteration is used
- * again and again while nobody else holds it. Not under a free-threaded build: the test of the
- * reference count needs the lock. */
+/* Cython leaves am_send empty, and its tp_iternext raises a StopIteration per await. 3.11 uses
+ * am_send (PyIter_Send); 3.12 and later call tp_iternext, so there one StopIteration is
+ * reused while it has no other reference. Not in a free-threaded build: the check of the
+ * reference count needs the GIL. */
 static PySendResult aiokq_send(aiokq_step step, PyObject *self, PyObject **result) {
     int yielded = 0;
     *result = step(self, &yielded);

@@ -1,5 +1,5 @@
-/* Owns CRC-32C (Castagnoli), by instruction where the processor has one.
- * Each part that includes it has tables of its own, and calls aiokq_crc32c_setup() at import.
+/* CRC-32C (Castagnoli), with the processor's instruction if it has one.
+ * Each part that includes it has its own tables, and calls aiokq_crc32c_setup() at import.
  * Tests: tests/unit/fastpath/test_checksums.py. */
 #ifndef AIOKQ_CHECKSUMS_H
 #define AIOKQ_CHECKSUMS_H

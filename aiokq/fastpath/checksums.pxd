@@ -1,4 +1,4 @@
-# Owns the C names of checksums.h.
+# The C names of checksums.h.
 
 from libc.stdint cimport uint32_t
 

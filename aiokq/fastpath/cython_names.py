@@ -1,6 +1,6 @@
-"""Owns the names of Cython's pure-Python mode that the parts use where they run uncompiled.
+"""The names of Cython's pure-Python mode that uncompiled parts use.
 
-Cython itself is needed to build aiokq, never to run it; the compiler ignores this module.
+Cython is needed to build aiokq, never to run it; the compiler ignores this module.
 """
 
 from __future__ import annotations

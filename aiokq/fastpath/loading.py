@@ -1,7 +1,7 @@
-"""Owns the choice between the compiled core and the pure one, and loads a unit of either.
+"""The choice between the compiled and the pure core, and the loading of a unit of either.
 
-All units are compiled, or all are pure. A mixture would put a compiled Delivery over a pure Batch,
-or a Batch over the fields of another build's Accumulator, so it is refused with an ImportError.
+All units are compiled, or all are pure. A mixture would combine a compiled Delivery with a pure
+Batch, or a Batch with the field layout of another build's Accumulator; it is an ImportError.
 Tests: tests/unit/fastpath/test_build.py, tests/unit/test_fastpath.py.
 """
 
@@ -20,10 +20,10 @@ REMEDY = "install aiokq again (in a checkout: make setup), or set AIOKQ_PURE=1 t
 
 
 def choose() -> tuple[bool, tuple[str, str] | None]:
-    """Whether the compiled core is to be used; if it should be and cannot, why and what to do.
+    """Return whether to use the compiled core, and if it is missing the reason and the remedy.
 
     Raises:
-        ImportError: AIOKQ_REQUIRE_COMPILED=1 and it is not there; or only some of it is there.
+        ImportError: AIOKQ_REQUIRE_COMPILED=1 and it is missing, or only a part of it is there.
     """
     if os.environ.get("AIOKQ_PURE") == "1":
         return False, None
@@ -52,10 +52,10 @@ def choose() -> tuple[bool, tuple[str, str] | None]:
 
 
 def load(unit: str, compiled: bool) -> dict[str, object]:
-    """What a unit gives, by name, from its compiled or its pure parts; both can be loaded.
+    """Return a unit's exports by name, from its compiled or pure parts; both can be loaded.
 
     Raises:
-        ImportError: the compiled parts are not of one build.
+        ImportError: the compiled parts are of different builds.
     """
     shared = import_module(parts("", compiled)[0])
     given: dict[str, object] = {}
@@ -65,8 +65,8 @@ def load(unit: str, compiled: bool) -> dict[str, object]:
             if compiled and module.SOURCE_HASH != shared.SOURCE_HASH:
                 raise ImportError(f"{name} is of another build", name=name)
             given.update((public, getattr(module, public)) for public in module.__all__)
-    # Cython raises ValueError or TypeError where the sizes of classes or the types of functions
-    # are not those that a part was compiled against.
+    # Cython raises ValueError or TypeError if the class sizes or function types differ from those
+    # that a part was compiled against.
     except (ImportError, TypeError, ValueError) as error:
         other = _other_builds(unit, shared.SOURCE_HASH) if compiled else []
         if not other:
@@ -80,18 +80,19 @@ def load(unit: str, compiled: bool) -> dict[str, object]:
 
 
 def _file(name: str) -> str:
-    """Where an extension is once it is built."""
+    """Return the path of a built extension."""
     return os.path.join(PACKAGE, *name.split(".")[1:]) + EXTENSION_SUFFIXES[0]
 
 
 def _listed(names: list[str]) -> str:
-    """The files of extensions, as they are below the directory that the package is in."""
+    """Return the file names of extensions, relative to the directory that contains the package."""
     return ", ".join(os.path.relpath(_file(name), os.path.dirname(PACKAGE)) for name in names)
 
 
 def _other_builds(unit: str, source_hash: str) -> list[str]:
-    """The extensions of a unit that do not have this hash in them. They are read, not loaded: a
-    mixture may not even import."""
+    """Return the extensions of a unit without this hash. The files are read, not loaded:
+    a mixture may fail to import.
+    """
     other = []
     for name in parts(unit, True):
         try:

@@ -1,4 +1,4 @@
-"""Why the compiled core is not there, in words; imported only where it is missing."""
+"""The reason why the compiled core is missing, for the warning; imported only in that case."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NAMES = [name for name, _ in extensions()]
 
 
 def reason_and_remedy(error: ImportError) -> tuple[str, str]:
-    """What is wrong, and what to do about it, each as half a sentence.
+    """Return the reason and the remedy, each as half a sentence.
 
     Args:
-        error: what importing the compiled core raised.
+        error: the exception from importing the compiled core.
     """
     if error.name not in NAMES:
         return str(error), "Install aiokq again"
@@ -39,7 +39,7 @@ def reason_and_remedy(error: ImportError) -> tuple[str, str]:
 
 
 def _compiled_installation() -> Path | None:
-    """Another aiokq package on sys.path that has a compiled core."""
+    """Return another aiokq package on sys.path that has a compiled core."""
     for distribution in distributions(name="aiokq"):
         for package in _packages(distribution):
             if package != HERE and all(_built(package, name) for name in NAMES):
@@ -52,9 +52,9 @@ def _built(package: Path, name: str) -> bool:
 
 
 def _packages(distribution: Distribution) -> Iterator[Path]:
-    """Where the package of an installation may be: beside its metadata, or where pip took it from.
+    """Yield the possible directories of a package: beside its metadata, or in its source tree.
 
-    The latter is that of an editable installation.
+    The latter is the place of an editable installation.
     """
     yield Path(str(distribution.locate_file("aiokq"))).resolve()
     origin = distribution.read_text("direct_url.json")

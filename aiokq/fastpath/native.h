@@ -1,6 +1,6 @@
-/* Owns the small C functions that Cython's pure mode cannot say and more than one part needs:
- * clock, varints, big-endian numbers, murmur2. It has no state. The pure branches of the parts do
- * the same in Python.
+/* Small stateless C functions that several parts need and Cython's pure mode cannot express:
+ * clock, varints, big-endian numbers, murmur2. The pure branches of the parts do the same in
+ * Python.
  * Tests: tests/unit/fastpath/, tests/property/test_core_parity.py. */
 #ifndef AIOKQ_NATIVE_H
 #define AIOKQ_NATIVE_H

@@ -1,4 +1,4 @@
-# Owns the C names that more than one part uses; what they do stands in native.h.
+# The C names that several parts use; native.h documents them.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -39,7 +39,7 @@ cdef extern from "aiokq/fastpath/native.h":
     const uint64_t AIOKQ_MIX_1
     const uint64_t AIOKQ_MIX_2
 
-# Bytes: a v2 batch's header; where its checksum begins to cover. pure.py has the same.
+# Size of a v2 batch header, and position where its checksum begins; pure.py has the same.
 cdef enum:
     HEADER_SIZE = 61
     CRC_COVERS = 21

@@ -1,4 +1,4 @@
-"""Owns varints and CRC-32C where the core is not compiled: tables in place of C's loops.
+"""Varints and CRC-32C of the pure core: tables instead of C loops.
 
 Tests: tests/unit/fastpath/test_checksums.py, tests/property/test_core_parity.py.
 """
@@ -15,16 +15,16 @@ from aiokq.core.types import Buffer
 Checksum: TypeAlias = Callable[[Buffer, int], int]
 
 HEADER_SIZE: Final = 61
-"""Bytes of a v2 batch's header."""
+"""Size of the header of a v2 batch, in bytes."""
 
 CRC_COVERS: Final = 21
-"""Where the checksum of a v2 batch begins to cover it."""
+"""Position of the first byte of a v2 batch that its checksum covers."""
 
 # ---------------------------------------------------------------- varints
 
 
 def zigzag_bytes(value: int) -> bytes:
-    """`value` as a zigzag varint."""
+    """Return `value` as a zigzag varint."""
     bits = (value << 1) ^ (value >> 63)
     out = bytearray()
     while bits >= 0x80:
@@ -35,7 +35,7 @@ def zigzag_bytes(value: int) -> bytes:
 
 
 class Varints(dict[int, bytes]):
-    """Varints by value: small numbers are looked up, the rest worked out each time."""
+    """Varints by value: small numbers are looked up, others are computed each time."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ def varint_size(value: int) -> int:
 
 
 def long_varint(data: bytes, at: int, most: int) -> tuple[int, int]:
-    """The bits of a varint of any length, `most` bits at most, and where it ends."""
+    """Return the bits of a varint of any length up to `most` bits, and the position after it."""
     bits = shift = 0
     while True:
         byte = data[at]
@@ -95,7 +95,7 @@ def _octets(data: Buffer) -> memoryview:
 
 
 def crc32c_table(data: Buffer, value: int = 0) -> int:
-    """Byte by byte: right everywhere, and hundreds of times slower than the others."""
+    """Compute the checksum byte by byte, in Python: hundreds of times slower than the others."""
     crc = value ^ 0xFFFFFFFF
     table = _CRC_TABLE
     for byte in _octets(data):
@@ -104,7 +104,7 @@ def crc32c_table(data: Buffer, value: int = 0) -> int:
 
 
 def crc32c_package() -> Checksum:
-    """PyPI's crc32c."""
+    """Return the function of the PyPI package crc32c."""
     from crc32c import crc32c
 
     return crc32c
@@ -122,7 +122,7 @@ def _times(matrix: Sequence[int], vector: int) -> int:
 
 
 def _zeros(length: int) -> list[int]:
-    """The matrix that moves a CRC on over `length` zero bytes."""
+    """Return the matrix that advances a CRC over `length` zero bytes."""
     power = [0x82F63B78] + [1 << n for n in range(31)]  # one bit
     for _ in range(3):
         power = [_times(power, row) for row in power]
@@ -137,12 +137,12 @@ def _zeros(length: int) -> list[int]:
 
 
 def crc32c_cramjam() -> Checksum:
-    """cramjam comes with python-snappy; its snappy frames carry a masked CRC-32C per 64 KiB."""
+    """Return a checksum based on cramjam, whose snappy frames have a masked CRC-32C per 64 KiB."""
     from cramjam import snappy
 
     block_size = 65536
     over_block = _zeros(block_size)
-    # By byte of the CRC, as table-driven CRCs do.
+    # One table per byte of the CRC, as in table-driven CRCs.
     shift = [[_times(over_block, n << 8 * byte) for n in range(256)] for byte in range(4)]
 
     def of_block(block: Buffer) -> int:
@@ -153,7 +153,7 @@ def crc32c_cramjam() -> Checksum:
 
     def crc32c(data: Buffer, value: int = 0) -> int:
         view = _octets(data)
-        # The odd piece first: the others then move the CRC on by the same length.
+        # The incomplete piece first: the CRC is advanced by the same length for all others.
         at = len(view) % block_size
         if at:
             first = of_block(view[:at])
@@ -172,7 +172,7 @@ def crc32c_cramjam() -> Checksum:
 
 
 def _load_crc32c() -> Checksum:
-    """The fastest CRC-32C that can be imported and knows the right answer."""
+    """Return the fastest CRC-32C that can be imported and passes a check."""
     for load in (crc32c_package, crc32c_cramjam):
         try:
             function = load()

@@ -1,4 +1,4 @@
-/* Owns how one record of a v2 batch is read.
+/* Reading of one record of a v2 batch.
  * Tests: tests/unit/fastpath/test_cursor.py, test_compaction.py. */
 #ifndef AIOKQ_RECORDS_H
 #define AIOKQ_RECORDS_H

@@ -1,4 +1,4 @@
-# Owns the C names of records.h.
+# The C names of records.h.
 
 from libc.stdint cimport int64_t
 

@@ -1,13 +1,13 @@
-"""Owns what more than one unit needs: checksums and hashes of keys, and whose loop it is.
+"""What several units share: checksums, hashes of keys, and the guard of the event loop.
 
     numbers and checksums       crc32c, murmur2, partition_for_key
     arguments                   int_of, thrown
-    whose loop it is            LoopGuard: other loops and threads are refused, by one comparison
+    event loops                 LoopGuard: refuses other loops and threads with one comparison
 
 Tests: tests/unit/fastpath/test_checksums.py, test_guard.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import sys
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never: the import exists because the compiler needs the name
     import cython
 
 if cython.compiled:
@@ -53,7 +53,7 @@ def crc32c(data, value=0):
     """
     if cython.compiled:
         start: cython.uint = value
-        # No typed memoryview: the code for it takes as long to import as all the rest of a part.
+        # Not a typed memoryview: its generated code takes as long to import as the rest of a part.
         buffer = cython.declare(Py_buffer)
         PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
         try:
@@ -65,7 +65,7 @@ def crc32c(data, value=0):
 
 
 def murmur2(key):
-    """Java's murmur2 of a key, as an unsigned 32-bit number.
+    """Return Java's murmur2 of a key as an unsigned 32-bit number.
 
     Source: org.apache.kafka.common.utils.Utils.murmur2.
     """
@@ -92,7 +92,7 @@ def murmur2(key):
 
 
 def partition_for_key(key, partitions):
-    """The partition Java's default partitioner gives `key` in a topic of `partitions`."""
+    """Return the partition that Java's default partitioner chooses for `key` among `partitions`."""
     if partitions <= 0:
         raise ValueError("a topic has at least one partition")
     return (murmur2(key) & 0x7FFFFFFF) % partitions
@@ -115,7 +115,7 @@ def read_varint(data, at):
 
 
 def int_of(value, name, bits):
-    """The number, if it is an int of so many bits: what is kept in C, in both builds."""
+    """Return `value` if it is an int of at most `bits` bits, as stored in C, in both builds."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is an int, not {value!r}")
     if value.bit_length() >= bits and value != -(1 << bits - 1):
@@ -124,7 +124,7 @@ def int_of(value, name, bits):
 
 
 def thrown(kind, value, traceback):
-    """The exception that the old three-argument throw() means."""
+    """Return the exception that a call of the old three-argument throw() means."""
     if isinstance(kind, BaseException):
         error = kind
     elif isinstance(value, BaseException):
@@ -134,21 +134,20 @@ def thrown(kind, value, traceback):
     return error.with_traceback(traceback) if traceback is not None else error
 
 
-# ---------------------------------------------------------------- whose loop it is
+# ---------------------------------------------------------------- event loops
 
 
 @cython.final
 @cython.cclass
 class LoopGuard:
-    """Refuses the use of something on another event loop than its own, or in another thread.
+    """Refuses the use of an object on another event loop, or in another thread, than its own.
 
     While a loop runs, its thread has a hook for asynchronous generators that is a method of that
-    loop. One comparison with the hook seen last thus tells loop and thread; asking asyncio for the
-    running loop takes as long as taking a record.
+    loop. So one comparison with the last accepted hook identifies loop and thread; asking asyncio
+    for the running loop takes as long as appending a record.
 
     Args:
-        check: called where the hook is another one; raises if this is not the loop of its own.
-            None refuses nothing.
+        check: called when the hook differs; raises if this is not the right loop. None accepts any.
     """
 
     __slots__ = ("check", "hook")
@@ -158,11 +157,11 @@ class LoopGuard:
         self.hook = None
 
     def require(self):
-        """Raises what `check` does, if this is not the place."""
+        """Raise the error of `check` if this is another loop or thread."""
         require_loop(self)
 
     def forget(self):
-        """Asks `check` anew: this may be another process."""
+        """Forget the accepted hook, so that `check` is called again, as after a fork."""
         self.hook = None
 
 
@@ -174,14 +173,14 @@ def look_closer(guard: LoopGuard) -> cython.int:
     hook = sys.get_asyncgen_hooks().firstiter
     if hook is None or hook is not guard.hook:
         guard.check()
-        # A hook that somebody else has set, another loop among them, says nothing about this loop.
+        # A hook set by other code, or by another loop, does not identify this loop.
         own = getattr(hook, "__self__", None)
         guard.hook = hook if own is asyncio.get_running_loop() else None
     return 0
 
 
 if not cython.compiled:
-    # Where it is compiled, _shared.pxd has it inline: it runs once per record.
+    # The compiled one is inline in _shared.pxd: it runs once per record.
     require_loop = look_closer
 
 

@@ -1,4 +1,4 @@
-"""Owns the types of shared.py, and of what is compiled from it."""
+"""The types of shared.py, compiled or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit of records that are sent: from Accumulator.append to the Delivery's outcome."""
+"""The unit for records that are sent: from Accumulator.append to the outcome of the Delivery."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-# Owns the C types of accumulator.py.
+# The C types of accumulator.py.
 
-# Batches and routes refer to accumulators and accumulators to them: the name comes first.
+# Batches and routes refer to accumulators and accumulators to them: a forward declaration.
 cdef class Accumulator
 
 from aiokq.fastpath._shared cimport LoopGuard

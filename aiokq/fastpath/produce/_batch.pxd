@@ -1,6 +1,6 @@
-# Owns the C types and the C functions that batch.py gives the other parts.
+# The C types of batch.py, and its C functions for the other parts.
 
-# Accumulators refer to batches and batches to accumulators: the names come first.
+# Accumulators refer to batches and batches to accumulators: forward declarations.
 cdef class Batch
 cdef class Slot
 

@@ -1,4 +1,4 @@
-# Owns the C types and the C functions that columns.py gives the other parts.
+# The C types of columns.py, and its C functions for the other parts.
 
 from aiokq.fastpath.native cimport int32_t, int64_t, memcpy
 
@@ -37,7 +37,7 @@ cdef class RecordColumns:
 cdef Py_ssize_t row_headers_size(RecordColumns columns, Py_ssize_t n) noexcept
 
 
-# Inline, since they run once per record; columns.py has what they are uncompiled.
+# Inline, because they run once per record; columns.py has the uncompiled ones.
 cdef inline bint bit(Part part, Py_ssize_t n) noexcept:
     """Whether row `n` has a value; all have where there are no bits."""
     return part is None or (part.base[n >> 3] >> (n & 7)) & 1

@@ -1,6 +1,6 @@
-# Owns the C types and the C functions that deliveries.py gives the other parts.
+# The C types of deliveries.py, and its C functions for the other parts.
 
-# Batches refer to deliveries and deliveries to batches: the names come first.
+# Batches refer to deliveries and deliveries to batches: forward declarations.
 cdef class Delivery
 cdef class Wait
 cdef class Deliveries

@@ -1,6 +1,6 @@
-# Owns the C types and the C functions that routes.py gives the other parts.
+# The C types of routes.py, and its C functions for the other parts.
 
-# Accumulators refer to routes and routes to accumulators: the name comes first.
+# Accumulators refer to routes and routes to accumulators: a forward declaration.
 cdef class Route
 
 from aiokq.fastpath.produce._accumulator cimport Accumulator

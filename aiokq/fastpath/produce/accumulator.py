@@ -1,13 +1,13 @@
-"""Owns Accumulator: records into the batch of their partition, within buffer_memory.
+"""Accumulator: appends records to the batch of their partition, within buffer_memory.
 
 To follow a record that is sent, start at Accumulator.append.
 
     the accumulator             Accumulator: append(), append_many(), append_columns(), routes
-    arguments                   what is accepted as key, value, headers, timestamp, partition
+    arguments                   validation of key, value, headers, timestamp, partition
     a record's place            its route, partition and batch
-    encoding                    into the block of the batch
-    room                        batches opened, grown and closed
-    many records                of one call
+    encoding                    into the memory block of the batch
+    memory                      batches opened, grown and closed
+    many records                append_many() and append_columns()
 
 Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
 """
@@ -25,7 +25,7 @@ from aiokq.fastpath.produce.refusals import bad_partition, bad_timestamp, check_
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never: the import exists because the compiler needs the name
     import cython
 
 if cython.compiled:
@@ -124,30 +124,31 @@ _NO_TOPIC = object()
 @cython.final
 @cython.cclass
 class Accumulator:
-    """Takes records, one call each, into the batch of their partition; owns buffer_memory.
+    """Appends records, one call each, to the batch of their partition; owns buffer_memory.
 
     Args:
         batch_size: bytes a batch grows to. A larger record gets a batch of its own.
         buffer_memory: bytes of all batches that are not done.
-        max_record_bytes: the largest batch a single record may make (max.request.size).
-        clock: None or the system's for the clock in C, else asked for every record.
+        max_record_bytes: the largest batch of a single record (max.request.size).
+        clock: None or the system clock for the clock in C, else called for every record.
         on_unknown_topic: called with the topic when a record for a topic without metadata
             begins to wait.
         on_memory_freed: called when memory was freed while `waiting` is above 0.
-        on_refused: called with a batch that failed here: its records waited for the metadata of
-            their topic, and then named a partition that it does not have, or a bug ended it.
-        on_bug: called with the name of what the core had called, and an exception that must not
-            leave it; returns the error for the records it concerns, else they have that itself.
-        choose: called with a topic when another partition's turn for records without a key
-            begins; returns the partition, or -1 for a uniform choice among the available ones.
-        seed: of the choice among partitions for records without a key.
+        on_refused: called with a batch that failed here: its records had waited for the metadata
+            of their topic, and named a partition that it does not have, or a bug ended the batch.
+        on_bug: called with the name of a callback and the exception that it raised, which must not
+            leave the core; returns the error for the records concerned. Without it they get the
+            exception itself.
+        choose: called with a topic when the partition for records without a key changes; returns
+            the new one, or -1 for a uniform choice among the available ones.
+        seed: of the choice of a partition for records without a key.
         ignore_keys: partition records with a key like those without one
             (partitioner.ignore.keys).
-        guard: of the loop that records are taken on, and deliveries awaited; anywhere by default.
+        guard: of the loop that appends and awaits of deliveries must run on; any by default.
 
     Attributes:
-        used_bytes: bytes of buffer_memory taken.
-        waiting: how many callers queue for room; while there are any, append() refuses.
+        used_bytes: bytes of buffer_memory in use.
+        waiting: number of calls that wait for memory; above 0, append() refuses records.
         loop: the event loop that deliveries are awaited on; set at the first wait.
     """
 
@@ -194,8 +195,8 @@ class Accumulator:
     ):
         if batch_size < 0 or buffer_memory <= 0 or max_record_bytes <= 0:
             raise ValueError("batch_size, buffer_memory and max_record_bytes are sizes in bytes")
-        # A batch never outgrows what a single record may make, so one compare checks both; nor
-        # int32, the type of Kafka's sizes.
+        # A batch never exceeds the largest batch of a single record, so one comparison checks both;
+        # nor int32, the type of sizes in Kafka.
         self.max_record_bytes = min(max_record_bytes, buffer_memory, _MAX_INT32 - 64)
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), self.max_record_bytes)
         self.buffer_memory = buffer_memory
@@ -232,18 +233,19 @@ class Accumulator:
         self.queued = count
 
     def has_memory(self, size):
-        """Whether a record of `size` bytes (key, value and headers) fits, in a new batch if
-        it must. Waiters do not count: whoever asks is the next of them."""
+        """Return whether a record of `size` bytes (key, value and headers) fits, in a new batch if
+        necessary. `waiting` does not matter: the caller is the next waiter.
+        """
         return self.used + HEADER_SIZE + RECORD_OVERHEAD + size <= self.buffer_memory
 
     def append(self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None):
-        """Accepts a record: `producer.send_nowait`.
+        """Append a record: this is `producer.send_nowait`.
 
         Args:
             topic: the topic's name.
             value: the record's value, copied; None is a tombstone.
-            key: picks the partition, as in Java's client; None spreads evenly.
-            partition: the partition, past all choosing.
+            key: determines the partition, as in Java's client; None spreads evenly.
+            partition: the partition, overriding every choice.
             timestamp_ms: milliseconds since 1970; now by default.
             headers: (name, value) pairs.
 
@@ -251,14 +253,14 @@ class Accumulator:
             The record's Delivery.
 
         Raises:
-            BufferFull: no room, or others wait for room.
+            BufferFull: no memory, or other calls wait for memory.
             RecordTooLarge: no batch can hold it.
             UnknownTopicOrPartition: the topic has no such partition.
-            InvalidTopic: `topic` is no topic's name.
+            InvalidTopic: `topic` is not a valid topic name.
             Closed: the accumulator was closed.
             TypeError: a key or value that is not bytes-like.
             ValueError: a negative partition or timestamp.
-            others: what the guard's check raises, before anything else.
+            others: errors of the guard's check, before anything else.
         """
         require_loop(self.guard)
         if self.queued:
@@ -282,27 +284,27 @@ class Accumulator:
     def append_waited(
         self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None
     ):
-        """append() for the waiter that was granted room: those behind it do not bar it."""
+        """Append a record for the waiter that was granted memory; later waiters do not matter."""
         return _append(self, topic, value, key, partition, timestamp_ms, headers)
 
     def append_many(self, topic, records, partition=None, *, start=0, into=None, waited=False):
-        """Accepts records until room runs out.
+        """Append records until memory runs out.
 
         Args:
             topic: the topic's name.
             records: a list or tuple of `(key, value)`, `(key, value, headers)` or
                 `(key, value, headers, timestamp_ms)`.
-            partition: for all of them.
-            start: where in `records` to go on.
+            partition: the partition of all of them.
+            start: index of the first record to append.
             into: the Deliveries of an earlier call with the same `records`.
-            waited: the caller was granted room; others that wait do not bar it.
+            waited: whether the caller was granted memory; then other waiters do not matter.
 
         Returns:
             The Deliveries and the index of the first record not accepted, `len(records)` if
             all were.
 
         Raises:
-            What append() does but BufferFull; then none of this call's records was accepted.
+            The errors of append() except BufferFull; no record of this call was accepted then.
         """
         many: Deliveries
         batch: Batch
@@ -322,7 +324,7 @@ class Accumulator:
             many = into
             if not 0 <= start <= total or total - start > many.capacity - many.filled:
                 raise ValueError("`start` and `records` are not those of the call before")
-        now = many.timestamp  # of the call, as in Java: waiting for room does not change it
+        now = many.timestamp  # of the call, as in Java: waiting for memory does not change it
         consumed = start
         if self.queued and not waited:
             return many, consumed
@@ -363,20 +365,20 @@ class Accumulator:
         return many, consumed
 
     def append_columns(self, topic, columns, *, start=0, into=None, waited=False):
-        """Accepts the rows of columns until room runs out.
+        """Append the rows of columns until memory runs out.
 
         Args:
             topic: the topic's name.
             columns: RecordColumns.
-            start: the row to go on with.
+            start: index of the first row to append.
             into: the Deliveries of an earlier call with the same `columns`.
-            waited: the caller was granted room; others that wait do not bar it.
+            waited: whether the caller was granted memory; then other waiters do not matter.
 
         Returns:
             The Deliveries and the first row not accepted, `len(columns)` if all were.
 
         Raises:
-            What append() does but BufferFull; then none of this call's rows was accepted.
+            The errors of append() except BufferFull; no row of this call was accepted then.
         """
         rows: RecordColumns
         many: Deliveries
@@ -411,27 +413,27 @@ class Accumulator:
                 _note(many, batch, batch.count - 1)
                 n += 1
         except BufferFull:
-            pass  # the caller waits for room and goes on from n
+            pass  # the caller waits for memory and continues at n
         return many, n
 
     def route(self, topic):
-        """The topic's Route, or None."""
+        """Return the topic's Route, or None."""
         return self.routes.get(topic)
 
     def set_route(self, topic, partitions, available, owner_factory):
-        """The topic's partitions are known, have grown, or have other leaders.
+        """Set the topic's partitions, when they become known, grow in number, or change leaders.
 
-        Records that waited for it are placed, in order.
+        Records that waited for the metadata are appended to their partitions, in order.
 
         Args:
             topic: the topic.
-            partitions: how many it has.
-            available: those that have a leader.
+            partitions: number of partitions.
+            available: the partitions that have a leader.
             owner_factory: called with each new Slot; returns its owner.
         """
         if partitions <= 0:
             raise ValueError("a topic has at least one partition")
-        # Also after close(): what waits for the topic was accepted, and is to be delivered.
+        # Also after close(): records that wait for the topic were accepted, and must be delivered.
         route: Route = self.routes.get(topic)
         slot: Slot
         if route is None:
@@ -454,7 +456,7 @@ class Accumulator:
         return route
 
     def forget_route(self, topic):
-        """The topic's metadata is gone: records wait again. Open batches stay with their owners."""
+        """Forget the topic's metadata: new records wait again. Open batches keep their owners."""
         route: Route = self.routes.get(topic)
         if route is not None:
             route.partitions = 0
@@ -463,14 +465,14 @@ class Accumulator:
             route.cache = {}
 
     def pending(self, topic):
-        """The batches of records that wait for the topic's metadata, oldest first."""
+        """Return the batches of records that wait for the topic's metadata, oldest first."""
         route: Route = self.routes.get(topic)
         return tuple(route.pending) if route is not None else ()
 
     def resolve_pending(self, topic):
-        """Places the records that waited for the topic's metadata; returns how many.
+        """Append the records that waited for the metadata to their partitions; return their number.
 
-        They move past buffer_memory if they must: they were accepted already.
+        They may exceed buffer_memory: they were accepted already.
         """
         route: Route = self.routes.get(topic)
         batch: Batch
@@ -485,15 +487,15 @@ class Accumulator:
                 continue
             try:
                 _move_pending(self, route, batch)
-            except Exception as error:  # noqa: BLE001  told to the owner
-                # Those behind it are placed all the same.
+            except Exception as error:  # noqa: BLE001  reported to the owner
+                # The batches behind it are moved nevertheless.
                 give_up(batch, "resolve_pending", error)
             else:
                 moved += batch.count
         return moved
 
     def fail_pending(self, topic, error):
-        """Gives up the records that wait for the topic's metadata; returns how many."""
+        """Fail the records that wait for the topic's metadata; return their number."""
         route: Route = self.routes.get(topic)
         batch: Batch
         failed: cython.Py_ssize_t = 0
@@ -508,10 +510,10 @@ class Accumulator:
         return failed
 
     def new_batch(self, slot, records, created=None):
-        """A sealed-to-appends batch of its own, outside the slot's queue; past buffer_memory.
+        """Return a new batch that takes no appends and is in no slot; may exceed buffer_memory.
 
         Args:
-            slot: whose topic and partition it is for.
+            slot: has the topic and partition of the batch.
             records: `(key, value, headers, timestamp_ms)` tuples.
             created: monotonic seconds of the first append, now by default.
 
@@ -547,15 +549,15 @@ class Accumulator:
         return batch, deliveries
 
     def split(self, batch, payload=None, parts=2):
-        """Smaller batches with the records of one that was too large; deliveries follow.
+        """Split a batch that was too large into smaller ones; the Deliveries follow their records.
 
         Args:
-            batch: a batch that is not done; it is afterwards.
-            payload: its uncompressed records, needed if it was compressed.
-            parts: how many batches to make of it.
+            batch: a batch that is not done; it is done afterwards.
+            payload: its uncompressed records, required if it was compressed.
+            parts: number of new batches.
 
         Raises:
-            ValueError: it has one record: it cannot be split.
+            ValueError: it has one record and cannot be split.
         """
         old: Batch = batch
         if old.count < 2:
@@ -574,7 +576,7 @@ class Accumulator:
         return out
 
     def release(self, batch):
-        """Gives back the memory a batch still holds; complete(), fail() and forward() do it."""
+        """Free the memory that a batch still holds, as complete(), fail() and forward() do."""
         held: Batch = batch
         freed = held.reserved
         held.reserved = 0
@@ -583,7 +585,7 @@ class Accumulator:
             report_memory_freed(self)
 
     def close(self):
-        """Refuses records from now on. What was accepted stays until its batch is done."""
+        """Refuse records from now on; accepted ones stay until their batch is done."""
         self.closed = True
         self.last_topic = _NO_TOPIC
 
@@ -610,7 +612,7 @@ def _monotonic(accumulator: Accumulator) -> cython.double:
 
 
 def _as_bytes(value, what):
-    """A copy of a bytes-like key or value; the errors say what to write instead."""
+    """Return a copy of a bytes-like key or value; the errors say what to write instead."""
     if isinstance(value, str):
         raise TypeError(f"a {what} is bytes, not str: encode it: {what}.encode()")
     if isinstance(value, (bytes, bytearray)):
@@ -624,7 +626,7 @@ def _as_bytes(value, what):
 
 
 def _plain_headers(headers):
-    """Headers as a list of (str, bytes | None) tuples; the errors say what to write instead."""
+    """Return headers as a list of (str, bytes | None); the errors say what to write instead."""
     out = []
     if isinstance(headers, dict):
         headers = headers.items()
@@ -641,7 +643,7 @@ def _plain_headers(headers):
 @cython.cfunc
 @cython.exceptval(-2)
 def _checked_timestamp(timestamp_ms: object) -> cython.longlong:
-    """An explicit timestamp as a number, from 0 to the largest int64."""
+    """Return an explicit timestamp as a number from 0 to the largest int64."""
     number: cython.longlong = _small(timestamp_ms)
     if number < 0:
         raise bad_timestamp(timestamp_ms)
@@ -651,7 +653,7 @@ def _checked_timestamp(timestamp_ms: object) -> cython.longlong:
 @cython.cfunc
 @cython.exceptval(-2)
 def _checked_partition(partition: object) -> cython.longlong:
-    """An explicit partition as a number, from 0 to the largest int32."""
+    """Return an explicit partition as a number from 0 to the largest int32."""
     number: cython.longlong = _small(partition)
     if number < 0 or number > _MAX_INT32:
         raise bad_partition(partition)
@@ -662,19 +664,19 @@ def _checked_partition(partition: object) -> cython.longlong:
 @cython.inline
 @cython.exceptval(-2)
 def _small(value: object) -> cython.longlong:
-    """The number, if it is an int from 0 to the largest int64; else -1."""
+    """Return `value` if it is an int from 0 to the largest int64, else -1."""
     if not isinstance(value, int) or isinstance(value, bool):
         return -1
     if cython.compiled:
         overflow: cython.int = 0
         number: cython.longlong = PyLong_AsLongLongAndOverflow(value, cython.address(overflow))
-        return number if number >= 0 else -1  # beyond int64 it is -1, too
+        return number if number >= 0 else -1  # beyond int64 the number is -1 as well
     else:
         return value if 0 <= value <= _MAX_INT64 else -1
 
 
 def _parts(record):
-    """A send_many record as (key, value, headers, timestamp_ms)."""
+    """Return a record of send_many as (key, value, headers, timestamp_ms)."""
     length = len(record)
     if length == 2:
         return record[0], record[1], None, None
@@ -688,7 +690,7 @@ def _parts(record):
 
 @cython.cfunc
 def _find_route(accumulator: Accumulator, topic: object) -> Route:
-    """The topic's route, a new one if it has none; the last one asked for is remembered."""
+    """Return the topic's route, a new one if necessary; the last result is cached."""
     if accumulator.closed:
         raise Closed("the producer is closed")
     route: Route
@@ -744,7 +746,7 @@ def _place(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Puts a record into the open batch of its partition; returns that batch, it is the last."""
+    """Append a record to the open batch of its partition; return that batch."""
     slot: Slot
     batch: Batch
     at: cython.Py_ssize_t
@@ -794,20 +796,20 @@ def _place(
 
 
 _CACHED_KEYS = 16384
-"""Keys per topic whose partition is remembered where murmur2 is not compiled."""
+"""The number of keys per topic whose partition is cached if murmur2 is not compiled."""
 
 
 if not cython.compiled:
 
     def _put_plain(accumulator, route, value, key, timestamp, headers):
-        """_place() and _put() in one for the common case: bytes, and room in an open batch.
+        """Combine _place() and _put() for the common case: bytes that fit into an open batch.
 
-        Returns the batch; None leaves the record to _place().
+        Returns the batch, or None to leave the record to _place().
         """
         if type(value) is not bytes:
             return None
         if headers is not None and type(headers) is not list and type(headers) is not tuple:
-            return None  # read once: a generator would be empty for _place()
+            return None  # read once: a generator would be exhausted for _place()
         if type(key) is bytes and not accumulator.ignore_keys:
             found = route.cache.get(key)
             if found is None:
@@ -837,7 +839,7 @@ if not cython.compiled:
         if batch.pos + need > batch.capacity:
             return None
         if keyless:
-            # As _put() does, with the numbers at their longest.
+            # As _put() does, with the numbers at their largest size.
             rest = 2 + len(_SMALL[size]) + size + len(heads)
             if route.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
                 return None
@@ -866,8 +868,8 @@ def _put_pending(
     if first and accumulator.on_unknown_topic is not None:
         try:
             accumulator.on_unknown_topic(route.topic)
-        except BaseException as error:  # noqa: BLE001  raised, or told to the owner
-            # Nobody looks for the topic: the next record asks again.
+        except BaseException as error:  # noqa: BLE001  raised, or reported to the owner
+            # The topic is not being looked up: the next record requests it again.
             route.pending = []
             refused_by(batch, "on_unknown_topic", error)
     return batch
@@ -875,16 +877,17 @@ def _put_pending(
 
 @cython.cfunc
 def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> object:
-    """Places the records of a batch that waited for the topic; each has an outcome after that, or
-    a batch that will have one."""
+    """Append the records of a batch that waited for the topic to their partitions; afterwards each
+    has an outcome, or is in a batch that will have one.
+    """
     there: Batch
-    # Before anything is changed: what fails here fails the batch as it is.
+    # Before anything is changed: an error here fails the batch as it is.
     records = batch.records()
     wanted = batch.wanted
     created = batch.created
     refused = {}
     targets = []
-    # Their memory is free before they take it again elsewhere: never counted twice.
+    # The memory is freed before the records take it again elsewhere: never counted twice.
     accumulator.used -= batch.reserved
     batch.reserved = 0
     for n, (key, value, headers, timestamp) in enumerate(records):
@@ -897,7 +900,7 @@ def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> objec
                 there = _place(
                     accumulator, route, value, key, partition, timestamp, headers, created, True
                 )
-            except Exception as failure:  # noqa: BLE001  told to the owner
+            except Exception as failure:  # noqa: BLE001  reported to the owner
                 error = failure
                 if not isinstance(error, KafkaError):
                     error = report_bug(accumulator, "resolve_pending", error)
@@ -918,7 +921,7 @@ def _refused_one(
     partition: object,
     error: object,
 ) -> Batch:
-    """The failed batch for all records that are refused for the same reason, with one more."""
+    """Add a record to the failed batch of all records that are refused for the same reason."""
     batch: Batch = refused.get(why)
     if batch is None:
         batch = failed_batch(
@@ -944,7 +947,7 @@ def _put(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Encodes a record into the slot's open batch, or into a new one where that is full."""
+    """Encode a record into the slot's open batch, or into a new one if that is full."""
     batch: Batch
     rest: cython.Py_ssize_t
     body: cython.Py_ssize_t
@@ -1020,7 +1023,7 @@ def _added(
     need: cython.Py_ssize_t,
     timestamp: cython.longlong,
 ) -> object:
-    """A record of `need` bytes stands in the batch."""
+    """Count a record of `need` bytes that was written into the batch."""
     batch.pos += need
     batch.count += 1
     if timestamp > batch.max_timestamp_ms:
@@ -1034,11 +1037,11 @@ def _added(
 
 @cython.cfunc
 def _begun(accumulator: Accumulator, batch: Batch) -> object:
-    """The batch has its first record. Apart from _added(), which is only inlined if it is short."""
+    """Report the first record of a batch. Not part of _added(), which is only inlined if short."""
     if batch.slot.owner is not None:
         try:
             batch.slot.owner.batch_opened(batch)
-        except BaseException as error:  # noqa: BLE001  raised, or told to the owner
+        except BaseException as error:  # noqa: BLE001  raised, or reported to the owner
             refused_by(batch, "batch_opened", error)
     if batch.pos >= accumulator.batch_size and batch.state == OPEN:
         _close(batch.slot, batch)
@@ -1053,7 +1056,7 @@ def _place_row(
     n: cython.Py_ssize_t,
     now: cython.longlong,
 ) -> Batch:
-    """_place() for a row of columns: straight from their bytes where the topic is known."""
+    """Append a row of columns like _place(), without Python objects if the topic is known."""
     if cython.compiled and route.partitions:
         slot: Slot = route.sticky
         keyless: Route = route
@@ -1154,7 +1157,7 @@ def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ss
 
 @cython.cfunc
 def _headers_size(headers: object) -> cython.Py_ssize_t:
-    """Bytes of the headers as they are; -1 if they are not plain tuples of str and bytes."""
+    """Return the encoded size of plain headers; -1 if they are not tuples of str and bytes."""
     if cython.compiled:
         size: cython.Py_ssize_t
         length: cython.Py_ssize_t = 0
@@ -1217,7 +1220,7 @@ if not cython.compiled:
         return pure.headers_bytes(headers, _plain_headers, _NAMES)
 
 
-# ---------------------------------------------------------------- room
+# ---------------------------------------------------------------- memory
 
 
 @cython.cfunc
@@ -1231,8 +1234,9 @@ def _batch_for(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """The batch that has room for a record of `rest` bytes beside its numbers; a new one has no
-    record yet, and has this one's time."""
+    """Return a batch with memory for a record of `rest` bytes besides its numbers. A new one has
+    no record yet, and the time of this one.
+    """
     batch: Batch
     body: cython.Py_ssize_t
     need: cython.Py_ssize_t
@@ -1253,10 +1257,10 @@ def _batch_for(
 
 @cython.cfunc
 def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> Slot:
-    """The next partition for records without a key; closes the batch it leaves if that is full."""
+    """Return the next partition for records without a key; close the previous one's full batch."""
     slot: Slot = route.sticky
     batch: Batch = slot.batch
-    _check_size(accumulator, rest)  # before anything is closed for a record that is refused
+    _check_size(accumulator, rest)  # before a batch is closed for a record that is then refused
     if batch is not None and batch.pos + rest + NUMBERS > accumulator.batch_size:
         _close(slot, batch)
     return next_sticky(accumulator, route)
@@ -1264,13 +1268,13 @@ def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> 
 
 @cython.cfunc
 def _close(slot: Slot, batch: Batch) -> object:
-    """The batch takes no more records; its owner sends it without waiting for linger."""
+    """Close a batch to appends; its owner sends it without lingering."""
     detach(batch)
     if slot.owner is not None:
         try:
             slot.owner.batch_full(batch)
-        except Exception as error:  # noqa: BLE001  told to the owner
-            # Its records were accepted; that which comes now is not concerned.
+        except Exception as error:  # noqa: BLE001  reported to the owner
+            # Its records were accepted; the record being appended is not affected.
             give_up(batch, "batch_full", error)
     return None
 
@@ -1289,7 +1293,7 @@ def _check_size(accumulator: Accumulator, rest: cython.Py_ssize_t) -> object:
 def _grow(
     accumulator: Accumulator, batch: Batch, need: cython.Py_ssize_t, force: cython.bint
 ) -> cython.bint:
-    """Makes room for `need` more bytes; False if the batch would outgrow batch_size."""
+    """Grow the batch by `need` bytes; return False if it would exceed batch_size."""
     wanted: cython.Py_ssize_t = batch.pos + need
     capacity: cython.Py_ssize_t
     free: cython.Py_ssize_t
@@ -1298,7 +1302,7 @@ def _grow(
     capacity = min(max(2 * batch.capacity, wanted), accumulator.batch_size)
     free = accumulator.buffer_memory - accumulator.used
     if capacity - batch.capacity > free:
-        # Little is left: take what the record needs, not twice the batch.
+        # Little memory is free: take what the record needs instead of doubling the batch.
         capacity = min(max(wanted, batch.capacity + min(free, MIN_CHUNK)), accumulator.batch_size)
         if capacity - batch.capacity > free and not force:
             raise BufferFull
@@ -1317,7 +1321,7 @@ def _open(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """A new batch in the slot, with room for a first record; as large as the last one was."""
+    """Open a batch in the slot with memory for a first record; as large as the previous one."""
     first: cython.Py_ssize_t
     capacity: cython.Py_ssize_t
     free: cython.Py_ssize_t
@@ -1347,7 +1351,7 @@ def _open(
 @cython.cfunc
 @cython.inline
 def _note(many: Deliveries, batch: Batch, index: cython.uint) -> object:
-    """The next record went to `batch`."""
+    """Note that the next record is in `batch`."""
     if batch.mark != many.mark:
         batch.mark = many.mark
         batch.ordinal = len(many.batches)
@@ -1401,7 +1405,7 @@ def _append_each(
             _note(many, batch, batch.count - 1)
             n += 1
     except BufferFull:
-        pass  # the caller waits for room and goes on from n
+        pass  # the caller waits for memory and continues at n
     return n
 
 
@@ -1409,7 +1413,7 @@ def _append_each(
 def _check_records(
     accumulator: Accumulator, route: Route, records: object, partition: object
 ) -> object:
-    """Raises for the first record that append() would refuse, before any is accepted."""
+    """Raise the error of the first record that append() would refuse, before any is accepted."""
     n: cython.Py_ssize_t
     size: cython.Py_ssize_t
     record: tuple

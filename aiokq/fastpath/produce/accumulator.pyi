@@ -1,4 +1,4 @@
-"""Owns the types of accumulator.py, and of what is compiled from it."""
+"""The types of accumulator.py, compiled or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the way from Arrow to RecordColumns; pyarrow is imported when the first batch is taken."""
+"""Conversion of Arrow batches to RecordColumns; imports pyarrow when the first one is converted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce.columns import RecordColumns
 
 NO_TIMESTAMP_MICROS = -1000
-"""What columns have where a record has no time."""
+"""The value of a timestamp column for a record without a timestamp."""
 
 
 def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> RecordColumns:
-    """The rows of a batch as the producer's core takes them; the buffers are shared.
+    """Return the rows of a batch as the producer's native core takes them; the buffers are shared.
 
     Args:
-        kind: of the core that takes them.
+        kind: the class RecordColumns of the core that takes them.
 
     Raises:
         ValueError: it has no column `value`; or as `RecordColumns`.
@@ -33,7 +33,7 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
         if not pa.types.is_timestamp(times.type):
             raise TypeError(f"column timestamp is a timestamp, not {times.type}")
         if times.type.unit != "us":
-            # Coarser ones must fit; of finer ones the rest is cut off.
+            # Coarser units must fit into int64; finer ones are truncated.
             finer = times.type.unit == "ns"
             times = times.cast(pa.timestamp("us", tz=times.type.tz), safe=not finer)
         times = _without_none(times)
@@ -88,7 +88,7 @@ def _headers(
 
 
 def _without_none(times: pyarrow.Array) -> pyarrow.Array:
-    """A record without a time was read with Kafka's -1 ms: it is sent with that of sending."""
+    """Replace Kafka's -1 ms, a record read without a timestamp, by null: the time of sending."""
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     none = pc.equal(times.view("int64"), NO_TIMESTAMP_MICROS)
@@ -106,12 +106,12 @@ def _bits(array: pyarrow.Array, bits: pyarrow.Buffer | None) -> memoryview | Non
 
 
 def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
-    """Arrow's buffers do not change; those that could would be copied."""
+    """Return a read-only view, which RecordColumns does not copy: Arrow buffers are immutable."""
     return memoryview(b"" if buffer is None else buffer).toreadonly()
 
 
 def _from_the_start(array: pyarrow.Array) -> pyarrow.Array:
-    """The array itself, or a copy of a slice: rows are counted from the start of buffers."""
+    """Return the array, or a copy of a slice: rows are counted from the start of the buffers."""
     import pyarrow as pa
 
     if not array.offset:

@@ -1,15 +1,15 @@
-"""Owns batches: the block of records, its header, its outcome, and the memory it holds.
+"""Batch: a memory block of records, its header, its outcome, and its share of buffer_memory.
 
     batches                     Batch
     slots                       Slot: the open batch of a partition
-    memory                      blocks, and what of buffer_memory a batch holds
-    the end of a batch          outcomes, and who is told
+    memory                      blocks, and the share of buffer_memory of a batch
+    the end of a batch          outcomes, and callbacks
     records read back           for a move or a split
 
 Tests: tests/unit/fastpath/test_batch.py, test_memory.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiokq.core.errors import KafkaError
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never: the import exists because the compiler needs the name
     import cython
 
 if cython.compiled:
@@ -93,15 +93,15 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 @cython.final
 @cython.cclass
 class Batch:
-    """Records of one partition that travel together; made and filled by the accumulator.
+    """Records of one partition that are sent together; created and filled by the accumulator.
 
     Attributes:
-        topic: the topic.
-        partition: its number; -1 while the topic's metadata is unknown.
-        slot: where it was filled.
-        count: records in it.
+        topic: name of the topic.
+        partition: number of the partition; -1 while the topic's metadata is unknown.
+        slot: the Slot in which it was filled.
+        count: number of records.
         created: monotonic seconds of its first append.
-        max_timestamp_ms: the latest record's timestamp.
+        max_timestamp_ms: the largest timestamp of its records.
         error: why it failed, or None.
     """
 
@@ -142,12 +142,12 @@ class Batch:
 
     @property
     def size(self):
-        """Bytes of the batch, header included, before compression."""
+        """The size of the batch before compression, header included, in bytes."""
         return self.pos
 
     @property
     def sealed(self):
-        """Whether no more records can be added."""
+        """Whether no more records can be appended."""
         return self.state != OPEN
 
     @property
@@ -157,12 +157,12 @@ class Batch:
 
     @property
     def waiters(self):
-        """How many waits and callbacks hang on its outcome."""
+        """The number of waits and callbacks for its outcome."""
         return self.live
 
     @property
     def awaited(self):
-        """Whether as many wait as it has records; who awaits Deliveries waits for all of them."""
+        """Whether every record is awaited; awaiting Deliveries awaits each of their records."""
         wait: Wait
         many: Deliveries
         if self.many is None:
@@ -170,7 +170,7 @@ class Batch:
         total: cython.longlong = self.live
         for wait in self.waiting or ():
             if wait.whole and wait.state == WAIT_SUSPENDED:
-                total -= 1  # it is one of these, on the first record that is not known yet
+                total -= 1  # a wait for Deliveries: counted below, once per record
         for many in set(self.many):
             if many.awaited > 0:
                 total += records_by_batch(many).get(self, 0)
@@ -178,41 +178,41 @@ class Batch:
 
     @property
     def unobserved(self):
-        """How many of its records failed without anybody having seen or awaited it."""
+        """The number of failed records whose failure nobody has seen or awaited."""
         if self.state != FAILED:
             return 0
         return self.count - self.observed_count
 
     @property
     def reserved_bytes(self):
-        """Bytes of buffer_memory it holds."""
+        """The bytes of buffer_memory that the batch holds."""
         return self.reserved
 
     @property
     def data(self):
-        """The bytes last stamped, read-only; empty before that and once the batch is done."""
+        """The bytes that were last stamped, read-only; empty before that and once it is done."""
         return self.view if self.view is not None else memoryview(b"")
 
     def payload(self):
-        """The records as they were encoded, uncompressed: what a codec compresses. Read-only.
+        """Return the uncompressed records, read-only, as the input of a codec.
 
         Raises:
-            ValueError: the batch was compressed, or is done: they are gone.
+            ValueError: the batch was compressed or is done, so the records are freed.
         """
         if self.block is None or self.codec != 0:
             raise ValueError("the uncompressed records are gone")
         return memoryview(self.block).toreadonly()[HEADER_SIZE : self.pos]
 
     def seal(self, codec=0, compressed=None):
-        """Closes the batch to appends; `compressed` takes the place of the records.
+        """Close the batch to appends; `compressed` replaces the records.
 
         Args:
-            codec: Kafka's number of the codec, 0 for none.
-            compressed: what the codec made of payload().
+            codec: Kafka's id of the codec, 0 for none.
+            compressed: the compressed payload().
 
         Raises:
             RuntimeError: it is sealed already.
-            ValueError: a codec without its bytes, or bytes without their codec.
+            ValueError: a codec without bytes, or bytes without a codec.
         """
         if self.state != OPEN:
             raise RuntimeError("the batch is sealed already")
@@ -225,11 +225,11 @@ class Batch:
             _replace_records(self, codec, bytes(compressed))
 
     def stamp(self, producer_id=-1, producer_epoch=-1, base_sequence=-1, *, transactional=False):
-        """The finished batch: header written, checksum computed. Seals it if it is open.
+        """Return the finished batch with header and checksum; seal it if it is open.
 
-        Stamping again with the same numbers returns the same memory. With others (after an
-        epoch bump) the producer id, epoch, sequence and checksum change, nothing else, in a
-        copy: an earlier request may still hold the old bytes.
+        Stamping again with the same numbers returns the same memory. Other numbers (after an epoch
+        bump) change only producer id, epoch, sequence and checksum, in a copy: an earlier request
+        may still hold the old bytes.
 
         Raises:
             RuntimeError: the batch is done.
@@ -260,14 +260,14 @@ class Batch:
         return self.view
 
     def complete(self, base_offset, log_append_time_ms=-1):
-        """Every record was acknowledged: frees the memory, then wakes who waits.
+        """Complete all records as acknowledged: free the memory, then wake the waiters.
 
         Args:
-            base_offset: the first record's offset, -1 if no broker was asked (acks=0).
-            log_append_time_ms: what the topic replaces the timestamps with, -1 if it does not.
+            base_offset: the first record's offset, -1 if unknown (acks=0).
+            log_append_time_ms: the timestamp that the topic gave the records, -1 if it did not.
 
         Returns:
-            False if the batch was done before: its outcome stands.
+            False if the batch was done before: its outcome does not change.
         """
         if self.state not in (OPEN, SEALED):
             return False
@@ -277,10 +277,10 @@ class Batch:
         return True
 
     def fail(self, error):
-        """No record will be delivered: frees the memory, then wakes who waits.
+        """Fail all records: free the memory, then wake the waiters.
 
         Returns:
-            False if the batch was done before: its outcome stands.
+            False if the batch was done before: its outcome does not change.
         """
         wait: Wait
         if self.state not in (OPEN, SEALED):
@@ -289,7 +289,7 @@ class Batch:
         waiting = self.waiting
         many = self.many
         _finish(self, FAILED)
-        # Who waits will see it; flush() need not report it again.
+        # The waiters will see the error; flush() need not report it again.
         for wait in waiting or ():
             if wait.state == WAIT_SUSPENDED or wait.state == WAIT_CALLBACK:
                 observe(self, wait.delivery.index)
@@ -298,7 +298,7 @@ class Batch:
         return True
 
     def forward(self, targets):
-        """The records moved: each delivery follows the one in `targets` at its index.
+        """Redirect each Delivery to the one in `targets` at its index, because the records moved.
 
         Raises:
             ValueError: not one target per record.
@@ -331,10 +331,10 @@ class Batch:
                     batch.many.extend(many)
 
     def records(self, payload=None):
-        """The records as `(key, value, headers, timestamp_ms)`, for a split.
+        """Return the records as `(key, value, headers, timestamp_ms)`, for a split.
 
         Args:
-            payload: the uncompressed records, needed if the batch was compressed.
+            payload: the uncompressed records, required if the batch was compressed.
         """
         data: bytes = bytes(self.payload() if payload is None else payload)
         return _decode_records(data, self.count, self.base_timestamp)
@@ -388,8 +388,9 @@ def blank_batch(accumulator: Accumulator, topic: object, partition: cython.int) 
 def failed_batch(
     accumulator: Accumulator, topic: object, partition: cython.int, error: object
 ) -> Batch:
-    """A batch, empty as yet, for records that waited for their topic, and fail now that it is
-    known."""
+    """Return an empty batch for records that waited for their topic and fail now that its metadata
+    is known.
+    """
     batch: Batch = blank_batch(accumulator, topic, partition)
     batch.state = FAILED
     batch.error = error
@@ -402,14 +403,14 @@ def failed_batch(
 @cython.final
 @cython.cclass
 class Slot:
-    """Where the records of one partition gather.
+    """The place where the records of one partition are collected.
 
     Attributes:
-        topic: the topic.
-        partition: its number.
-        batch: the batch being filled, or None.
-        owner: told by `batch_opened(batch)` after a batch got its first record, and by
-            `batch_full(batch)` when no more will be added.
+        topic: name of the topic.
+        partition: number of the partition.
+        batch: the open batch, or None.
+        owner: its `batch_opened(batch)` is called after the first record of a batch, and its
+            `batch_full(batch)` when no more will be appended.
     """
 
     __slots__ = ("batch", "hint", "owner", "partition", "topic")
@@ -422,7 +423,7 @@ class Slot:
         self.hint = 0
 
     def take_open(self):
-        """Detaches the batch being filled and returns it; None if there is none."""
+        """Detach the open batch and return it; None if there is none."""
         batch: Batch = self.batch
         if batch is not None:
             detach(batch)
@@ -434,7 +435,7 @@ class Slot:
 
 @cython.cfunc
 def detach(batch: Batch) -> object:
-    """Takes the batch out of its slot if it is the open one there."""
+    """Remove the batch from its slot if it is the open one."""
     slot: Slot = batch.slot
     if slot.batch is batch:
         slot.batch = None
@@ -447,7 +448,7 @@ def detach(batch: Batch) -> object:
 
 @cython.cfunc
 def _recycle(batch: Batch) -> object:
-    """Gives the memory back; full-size blocks that nobody else holds are used again."""
+    """Free the memory; full-size blocks without other references are kept for the next batch."""
     if cython.compiled:
         accumulator: Accumulator = batch.accumulator
         block = batch.block
@@ -467,7 +468,7 @@ def _recycle(batch: Batch) -> object:
 
 @cython.cfunc
 def set_block(batch: Batch, capacity: cython.Py_ssize_t) -> object:
-    """Memory for `capacity` bytes, what is written so far kept."""
+    """Give the batch a block of `capacity` bytes, keeping its content."""
     if cython.compiled:
         accumulator: Accumulator = batch.accumulator
         base: cython.p_uchar
@@ -488,7 +489,7 @@ def set_block(batch: Batch, capacity: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 def _copy_block(batch: Batch) -> object:
-    """Own bytes to write to, where a view of the old ones may be in a transport."""
+    """Copy the block before writing, because a transport may have a view of the old one."""
     if cython.compiled:
         block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, batch.base), batch.wire_size)
         batch.block = block
@@ -509,7 +510,7 @@ def _write(batch: Batch, at: cython.Py_ssize_t, data: bytes) -> object:
 
 @cython.cfunc
 def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> object:
-    """The compressed records in place of the others, with room for the header before them."""
+    """Replace the records with the compressed ones, leaving space for the header before them."""
     accumulator: Accumulator = batch.accumulator
     size: cython.Py_ssize_t = HEADER_SIZE + len(compressed)
     _recycle(batch)
@@ -537,7 +538,7 @@ def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> obje
 
 @cython.cfunc
 def _finish(batch: Batch, state: cython.int) -> object:
-    """Ends the batch: memory first, so that room is free before any waiter runs."""
+    """End the batch: free its memory first, so that it is available before any waiter runs."""
     accumulator: Accumulator = batch.accumulator
     waiting = batch.waiting
     live = batch.live
@@ -561,19 +562,20 @@ def _finish(batch: Batch, state: cython.int) -> object:
 
 @cython.cfunc
 def report_bug(accumulator: Accumulator, where: object, error: object) -> object:
-    """Something that the core called failed, and must not: the error for those it concerns."""
+    """Report an exception of a callback, and return the error for the records concerned."""
     if accumulator.on_bug is None:
         return error
     try:
         return accumulator.on_bug(where, error)
-    except Exception:  # noqa: BLE001  the records need an outcome all the same
+    except Exception:  # noqa: BLE001  the records need an outcome nevertheless
         return error
 
 
 @cython.cfunc
 def refused_by(batch: Batch, where: object, error: object) -> object:
-    """The owner could not take a batch of one record. A KafkaError says why the record is not
-    accepted; after a bug it is, and fails."""
+    """End a batch of one record whose owner raised: a KafkaError refuses the record; any other
+    exception is a bug, and the record is accepted and fails.
+    """
     if isinstance(error, KafkaError) or not isinstance(error, Exception):
         batch.fail(error)
         raise error
@@ -583,7 +585,7 @@ def refused_by(batch: Batch, where: object, error: object) -> object:
 
 @cython.cfunc
 def give_up(batch: Batch, where: object, error: object) -> object:
-    """A batch fails by a bug in what the core called."""
+    """Fail a batch because of a bug in a callback."""
     batch.fail(report_bug(batch.accumulator, where, error))
     tell_refused(batch)
     return None
@@ -595,18 +597,18 @@ def tell_refused(batch: Batch) -> object:
     if accumulator.on_refused is not None:
         try:
             accumulator.on_refused(batch)
-        except Exception as error:  # noqa: BLE001  told to the owner
+        except Exception as error:  # noqa: BLE001  reported to the owner
             report_bug(accumulator, "on_refused", error)
     return None
 
 
 @cython.cfunc
 def report_memory_freed(accumulator: Accumulator) -> object:
-    """There is room. What fails here must not keep a batch from its end, which freed it."""
+    """Call `on_memory_freed`; an exception must not keep the batch from its end."""
     if accumulator.on_memory_freed is not None:
         try:
             accumulator.on_memory_freed()
-        except Exception as error:  # noqa: BLE001  told to the owner
+        except Exception as error:  # noqa: BLE001  reported to the owner
             report_bug(accumulator, "on_memory_freed", error)
     return None
 
@@ -615,7 +617,7 @@ def report_memory_freed(accumulator: Accumulator) -> object:
 
 
 def _decode_records(data, count, base_timestamp):
-    """Records encoded here, so unchecked: once per move or split, never on the way out."""
+    """Decode records that were encoded here, so unchecked; called once per move or split."""
     out = []
     at = 0
     for _ in range(count):
@@ -634,7 +636,7 @@ def _decode_records(data, count, base_timestamp):
         headers = []
         for _ in range(names):
             length, at = read_varint(data, at)
-            # Columns may have names that are no UTF-8; they are read back so, too.
+            # Columns may have names that are not UTF-8; they survive a move, too.
             name = data[at : at + length].decode(errors="replace")
             at += length
             length, at = read_varint(data, at)

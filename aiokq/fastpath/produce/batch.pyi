@@ -1,4 +1,4 @@
-"""Owns the types of batch.py, and of what is compiled from it."""
+"""The types of batch.py, compiled or not."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from aiokq.fastpath.produce.deliveries import Delivery
 PlainHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 PlainRecord: TypeAlias = tuple[bytes | None, bytes | None, PlainHeaders, int]
-"""(key, value, headers, timestamp_ms), as Batch.records() gives them."""
+"""(key, value, headers, timestamp_ms), as returned by Batch.records()."""
 
 class SlotOwner(Protocol):
-    """What a Slot tells of its batches, once per batch each."""
+    """The receiver of a Slot's callbacks; each is called once per batch."""
 
     def batch_opened(self, batch: Batch, /) -> None: ...
     def batch_full(self, batch: Batch, /) -> None: ...

@@ -1,9 +1,9 @@
-"""Owns RecordColumns: rows in Arrow's buffers, checked, as append_columns() takes them.
+"""RecordColumns: rows in Arrow's buffers, validated, for append_columns().
 
 Tests: tests/unit/fastpath/test_record_columns.py, tests/property/test_columns_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import struct
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never: the import exists because the compiler needs the name
     import cython
 
 if cython.compiled:
@@ -39,7 +39,7 @@ _INT64 = struct.Struct("=q")
 @cython.final
 @cython.cclass
 class Part:
-    """A buffer of RecordColumns, held for as long as it is read; nobody writes into it."""
+    """A buffer of RecordColumns, kept alive while it is read; it is never written to."""
 
     __slots__ = ("data", "size")
 
@@ -51,9 +51,9 @@ class Part:
 
 @cython.cfunc
 def _part(data: object, size: cython.longlong, what: object) -> Part:
-    """A copy of the first `size` bytes of what is checked once and trusted from then on.
+    """Return a copy of the first `size` bytes of a buffer that is validated once and then trusted.
 
-    Even of a view that cannot be written to the memory may: toreadonly() makes such ones.
+    Read-only views are copied as well: their memory may still change (toreadonly()).
     """
     view = memoryview(data).cast("B")
     if len(view) < size:
@@ -65,7 +65,7 @@ def _part(data: object, size: cython.longlong, what: object) -> Part:
 
 @cython.cfunc
 def _contents(data: object) -> Part:
-    """Holds bytes that become keys, values, names: of whatever content, nothing goes by them."""
+    """Hold the bytes of keys, values or names; any content is valid, so it need not be copied."""
     view = memoryview(data).cast("B")
     return _held(view if view.readonly else memoryview(bytes(view)))
 
@@ -76,7 +76,7 @@ def _held(view: object) -> Part:
     part.data = view
     part.size = len(view)
     if cython.compiled:
-        # In memory of its own, as a Cursor's and for the same reason.
+        # Copied into memory of its own, for the same reason as a Cursor's.
         held: cython.pointer(Py_buffer) = cython.cast(
             cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
         )
@@ -93,10 +93,10 @@ def _held(view: object) -> Part:
 
 
 if not cython.compiled:
-    # Where it is compiled, _columns.pxd has them inline: they run once per record.
+    # The compiled ones are inline in _columns.pxd: they run once per record.
 
     def bit(part, n):
-        """Whether row `n` has a value; all have where there are no bits."""
+        """Return whether row `n` has a value; without validity bits every row has."""
         return part is None or part.data[n >> 3] >> (n & 7) & 1
 
     def int32_at(part, n):
@@ -109,25 +109,25 @@ if not cython.compiled:
 @cython.final
 @cython.cclass
 class RecordColumns:
-    """Records as columns, in Arrow's memory layout: what `Producer.send_columns` takes.
+    """Records as columns in Arrow's memory layout, for `Producer.send_columns`.
 
-    A column of texts or bytes is (validity bits or None, int32 offsets, bytes); `Columns` has the
-    same. Contents (keys, values, names) are referred to, but for buffers that may be written to,
-    which are copied; so is all that is checked here: bits, offsets, numbers. A row is read for the
-    last time when it is accepted: memory under a read-only view is left alone until then.
+    A column of strings or bytes is (validity bits or None, int32 offsets, bytes), as in `Columns`.
+    The bytes of keys, values and names are not copied, except from writable buffers. Everything
+    that is validated here (bits, offsets, numbers) is copied. A row is read for the last time when
+    it is accepted: until then, memory under a read-only view must not change.
 
     Args:
-        count: rows.
+        count: number of rows.
         value: the values; a null is a tombstone.
         key: the keys, if there are any.
         headers: (validity bits or None, int32 row offsets, int32 name offsets, names, validity
             bits of the values or None, int32 value offsets, values).
-        timestamp: (validity bits or None, int64), microseconds since 1970; what is finer than a
-            millisecond is cut off. Where there is none it is the time of sending.
-        partition: (validity bits or None, int32); where there is none the key picks it.
+        timestamp: (validity bits or None, int64), microseconds since 1970, truncated to
+            milliseconds. A null is the time of sending.
+        partition: (validity bits or None, int32); for a null the key determines it.
 
     Raises:
-        ValueError: buffers too short, offsets that do not rise, a negative partition or timestamp.
+        ValueError: buffers too short, offsets that decrease, a negative partition or timestamp.
         TypeError: not buffers.
     """
 
@@ -157,7 +157,7 @@ class RecordColumns:
 
     def __init__(self, count, *, value, key=None, headers=None, timestamp=None, partition=None):
         items: cython.Py_ssize_t
-        # What is larger no offsets of 32 bits are for; and sizes of buffers do not overflow.
+        # More rows than 32-bit offsets can address; also keeps the buffer sizes from overflowing.
         if not isinstance(count, int) or isinstance(count, bool):
             raise TypeError(f"count is an int, not {type(count).__name__}")
         if not 0 <= count < 1 << 31:
@@ -194,9 +194,9 @@ class RecordColumns:
 
     @classmethod
     def from_arrow(cls, batch):
-        """The columns key, value, headers, timestamp and partition of a pyarrow.RecordBatch.
+        """Return the columns key, value, headers, timestamp and partition of a pyarrow.RecordBatch.
 
-        Others are left out, so that a batch may be sent as `to_arrow()` gave it.
+        Other columns are ignored, so that a batch from `to_arrow()` may be sent.
 
         Raises:
             ValueError: there is no column `value`, or as the class.
@@ -210,7 +210,7 @@ class RecordColumns:
         return self.count
 
     def record(self, index):
-        """A row as (key, value, headers, timestamp_ms, partition), None for what it has not."""
+        """Return a row as (key, value, headers, timestamp_ms, partition), None where missing."""
         n: cython.Py_ssize_t
         index = operator.index(index)
         if not 0 <= index < self.count:
@@ -232,7 +232,7 @@ class RecordColumns:
         return key, value, headers, timestamp, partition
 
     def size(self, index):
-        """Bytes of key, value and headers of a row, as `Accumulator.room` counts them."""
+        """Return the bytes of a row's key, value and headers, for `Accumulator.has_memory`."""
         index = operator.index(index)
         if not 0 <= index < self.count:
             raise IndexError("there are not so many rows")
@@ -285,7 +285,8 @@ def _slice(offsets: Part, data: Part, n: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
-    # As a name is read that is no UTF-8. An error here would come when rows are taken already.
+    # Decoded like a name that is not UTF-8 when it is read: an error here would come after rows
+    # were accepted.
     name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
     if not bit(columns.text_bits, item):
         return name, None
@@ -294,7 +295,7 @@ def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
 
 @cython.cfunc
 def _look_over(columns: RecordColumns) -> object:
-    """What one look at all rows tells: the largest, the highest partition, what is out of range."""
+    """Find the largest row, the highest partition, and values out of range, in one pass."""
     n: cython.Py_ssize_t
     size: cython.Py_ssize_t
     partition: cython.Py_ssize_t
@@ -338,7 +339,7 @@ def _row_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_ssize_t
 @cython.cfunc
 @cython.exceptval(check=False)
 def row_headers_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Bytes of a row's headers as they are in a record."""
+    """Return the encoded size of a row's headers in bytes."""
     item: cython.Py_ssize_t
     length: cython.Py_ssize_t
     first: cython.Py_ssize_t = int32_at(columns.row_offsets, n)

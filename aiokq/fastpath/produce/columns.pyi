@@ -1,4 +1,4 @@
-"""Owns the types of columns.py, and of what is compiled from it."""
+"""The types of columns.py, compiled or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Nullable: TypeAlias = tuple[Buffer | None, Buffer]
 SentBinary: TypeAlias = tuple[Buffer | None, Buffer, Buffer]
 
 SentHeaders: TypeAlias = tuple[Buffer | None, Buffer, Buffer, Buffer, Buffer | None, Buffer, Buffer]
-"""As BinaryColumn and HeadersColumn, of any buffers."""
+"""The layout of HeadersColumn, with any buffers."""
 
 @final
 class RecordColumns:

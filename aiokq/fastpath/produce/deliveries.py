@@ -1,7 +1,7 @@
-"""Owns the outcomes of records: Delivery, Deliveries, and who waits for them.
+"""The outcomes of records: Delivery, Deliveries, and the waits for them.
 
-    deliveries                  RecordMetadata, Delivery, what waits for one (Wait), who is woken
-    many deliveries at once     Deliveries, what send_many() gives
+    deliveries                  RecordMetadata, Delivery, Wait (one `await`), Wakes
+    many deliveries at once     Deliveries, the result of send_many()
     type slots                  what a compiled `await` calls directly (am_send)
 
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
@@ -21,7 +21,7 @@ from aiokq.core.types import TopicPartition
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never: the import exists because the compiler needs the name
     import cython
 
 if cython.compiled:
@@ -83,10 +83,10 @@ class RecordMetadata:
     """Where a record was written.
 
     Attributes:
-        topic: the topic.
-        partition: the partition's number.
-        offset: in the partition; -1 where no broker was asked to answer (acks=0).
-        timestamp_ms: the record's own, or the log's append time where the topic has it so.
+        topic: name of the topic.
+        partition: number of the partition.
+        offset: offset in the partition; -1 if no broker was asked to answer (acks=0).
+        timestamp_ms: the record's own, or the log append time if the topic uses it.
     """
 
     __slots__ = ("offset", "partition", "timestamp_ms", "topic")
@@ -122,7 +122,7 @@ class RecordMetadata:
 
 @cython.cfunc
 def _metadata(batch: Batch, index: cython.longlong, timestamp: cython.longlong) -> RecordMetadata:
-    """The outcome of record `index` of an acknowledged batch."""
+    """Return the outcome of record `index` of an acknowledged batch."""
     meta: RecordMetadata = RecordMetadata.__new__(RecordMetadata)
     meta.topic = batch.topic
     meta.partition = batch.partition
@@ -136,42 +136,42 @@ def _metadata(batch: Batch, index: cython.longlong, timestamp: cython.longlong) 
 @cython.freelist(4096)
 @cython.cclass
 class Delivery:
-    """The outcome of one record, now or later: await it as often as you like.
+    """The outcome of one record, available now or later; may be awaited more than once.
 
-    It is awaitable and has the methods of a future, but is no asyncio future: a wait that is
-    cancelled or timed out ends that wait only. Made by the accumulator, never by hand.
+    It is awaitable and has the methods of a future, but is not an asyncio future: cancelling a wait
+    or its timeout ends that wait only. Created by the accumulator.
     """
 
-    # Not tracked by the garbage collector: 48 bytes, and half a million pending ones cost no
-    # collection. The cycles it can be part of (batch, waiter, delivery) end when its batch
-    # does, and closing a producer ends every batch.
+    # Not tracked by the garbage collector: it takes 48 bytes, and half a million pending ones do
+    # not slow down a collection. The cycles it can be part of (batch, waiter, delivery) end when
+    # its batch does, and closing a producer ends every batch.
     __slots__ = ("batch", "index", "timestamp")
 
     def __init__(self):
         raise TypeError("deliveries come from send_nowait() and enqueue()")
 
     def done(self):
-        """Whether the record was acknowledged or given up."""
+        """Return whether the record was acknowledged or has failed."""
         return settle(self).state in (DELIVERED, FAILED)
 
     def cancelled(self):
-        """Always False: an accepted record cannot be taken back."""
+        """Return False: an accepted record cannot be taken back."""
         return False
 
     def result(self):
-        """The RecordMetadata.
+        """Return the RecordMetadata.
 
         Raises:
-            asyncio.InvalidStateError: not known yet.
+            asyncio.InvalidStateError: there is no outcome yet.
             KafkaError: why the record was not delivered; each call raises its own copy.
         """
         return _outcome(self)
 
     def exception(self):
-        """Why the record was not delivered, or None if it was.
+        """Return why the record was not delivered, or None if it was.
 
         Raises:
-            asyncio.InvalidStateError: not known yet.
+            asyncio.InvalidStateError: there is no outcome yet.
         """
         batch: Batch = settle(self)
         if batch.state == DELIVERED:
@@ -182,7 +182,7 @@ class Delivery:
         return copy_error(batch.error)
 
     def add_done_callback(self, fn, *, context=None):
-        """Has the loop call `fn(self)` once the outcome is known."""
+        """Let the loop call `fn(self)` when the outcome is known."""
         batch: Batch = settle(self)
         require_loop(batch.accumulator.guard)
         loop = _loop_of(batch)
@@ -193,7 +193,7 @@ class Delivery:
         _join(batch, _callback(self, fn, context, loop))
 
     def remove_done_callback(self, fn):
-        """Takes back every add_done_callback(fn); returns how many there were."""
+        """Remove every add_done_callback(fn); return their number."""
         batch: Batch = settle(self)
         removed: cython.int = 0
         wait: Wait
@@ -228,7 +228,7 @@ class Delivery:
 
     @property
     def timestamp_ms(self):
-        """The record's timestamp: its own until the log's append time is known."""
+        """The record's timestamp; with LogAppendTime it changes when the record is acknowledged."""
         batch: Batch = settle(self)
         return batch.append_time if batch.append_time >= 0 else self.timestamp
 
@@ -238,11 +238,11 @@ class Delivery:
             return self
         return _waiter(self)
 
-    # `yield from` asks for it, as asyncio does with what it wraps in a task.
+    # `yield from` calls it, as asyncio does for an awaitable that it wraps in a task.
     def __iter__(self):
         return self.__await__()
 
-    # Called by the loop only where __await__ returned self: the outcome is known.
+    # Called by the loop only if __await__ returned self: the outcome is known.
     def __next__(self):
         raise StopIteration(_outcome(self))
 
@@ -266,7 +266,7 @@ def new_delivery(batch: Batch, index: cython.uint, timestamp: cython.longlong) -
 
 @cython.cfunc
 def settle(delivery: Delivery) -> Batch:
-    """The batch that holds the record now: follows moves and splits, and remembers them."""
+    """Return the batch that has the record now, following moves and splits; cached."""
     batch: Batch = delivery.batch
     target: Delivery
     while batch.state == MOVED:
@@ -290,7 +290,7 @@ def _outcome(delivery: Delivery) -> RecordMetadata:
 
 @cython.cfunc
 def observe(batch: Batch, index: cython.Py_ssize_t) -> object:
-    """Somebody saw that record `index` failed."""
+    """Note that the failure of record `index` was seen."""
     if batch.state != FAILED:
         return None
     if batch.observed is None:
@@ -308,8 +308,8 @@ def observe(batch: Batch, index: cython.Py_ssize_t) -> object:
 class Wait:
     """One wait for a delivery: the iterator behind `await`, and the future its task suspends on.
 
-    One object per pending `await`, so that cancelling a wait ends this wait and no other.
-    asyncio takes anything with `_asyncio_future_blocking` and these methods for a future.
+    There is one object per pending `await`, so that cancelling a wait does not end another one.
+    asyncio accepts any object with `_asyncio_future_blocking` and these methods as a future.
     """
 
     __slots__ = (
@@ -326,7 +326,7 @@ class Wait:
     def __init__(self):
         raise TypeError("made by awaiting a delivery")
 
-    # The iterator's half, called by `await`.
+    # The part of an iterator, called by `await`.
 
     def __iter__(self):
         return self
@@ -347,7 +347,7 @@ class Wait:
     def close(self):
         _leave(self)
 
-    # The future's half, called by the task.
+    # The part of a future, called by the task.
 
     def get_loop(self):
         return self.loop
@@ -381,7 +381,7 @@ class Wait:
     def done(self):
         return self.state != WAIT_SUSPENDED
 
-    # The task asks only to learn whether to throw; the value is made in __next__.
+    # The task calls it only to learn whether to throw; __next__ produces the value.
     def result(self):
         if self.state == WAIT_CANCELLED:
             if self.message is None:
@@ -396,7 +396,7 @@ class Wait:
 
 @cython.cfunc
 def _loop_of(batch: Batch) -> object:
-    """The loop that waiters are woken on: the first one that anybody waited on."""
+    """Return the loop that waiters are woken on: the loop of the first wait."""
     accumulator: Accumulator = batch.accumulator
     if accumulator.loop is None:
         accumulator.loop = asyncio.get_running_loop()
@@ -430,7 +430,7 @@ def _callback(delivery: Delivery, fn: object, context: object, loop: object) -> 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _suspend(wait: Wait) -> cython.bint:
-    """Joins the batch's waiters if the outcome is not known yet; says whether it did."""
+    """Add the wait to the batch's waiters and return True, unless the outcome is known."""
     batch: Batch = settle(wait.delivery)
     if batch.state == DELIVERED or batch.state == FAILED:
         wait.state = WAIT_WOKEN
@@ -450,7 +450,7 @@ def _may_resume(wait: Wait) -> object:
 
 @cython.cfunc
 def _wait_step(wait: Wait) -> object:
-    """One step of `await delivery`: the wait itself to suspend on, else the outcome."""
+    """Take one step of `await delivery`: return the wait to suspend on, else the outcome."""
     if wait.state == WAIT_NEW:
         if _suspend(wait):
             return wait
@@ -461,7 +461,7 @@ def _wait_step(wait: Wait) -> object:
 
 @cython.cfunc
 def _wake_soon(wait: Wait) -> object:
-    """Has the loop wake the task behind a wait that ended by itself."""
+    """Let the loop wake the task of a wait that was cancelled."""
     fn = wait.callback
     wait.callback = None
     if fn is not None:
@@ -480,7 +480,7 @@ def _join(batch: Batch, wait: Wait) -> object:
 
 @cython.cfunc
 def _leave(wait: Wait) -> object:
-    """Nobody waits here any more. Its place in the batch's list goes when enough are empty."""
+    """End a wait; its entry in the batch's list is removed when enough entries are empty."""
     batch: Batch
     other: Wait
     if wait.state == WAIT_SUSPENDED or wait.state == WAIT_CALLBACK:
@@ -501,7 +501,7 @@ def _leave(wait: Wait) -> object:
 
 @cython.cfunc
 def rejoin(wait: Wait) -> object:
-    """Waits on in the batch that its record moved to, which may be done already."""
+    """Continue a wait in the batch that its record moved to, which may be done already."""
     batch: Batch = settle(wait.delivery)
     if batch.state == DELIVERED or batch.state == FAILED:
         observe(batch, wait.delivery.index)
@@ -514,10 +514,10 @@ def rejoin(wait: Wait) -> object:
 @cython.final
 @cython.cclass
 class Wakes:
-    """What the loop calls once after a batch ended: wakes each of its waiters, in order.
+    """The callback that the loop calls once after a batch ended; it wakes the waiters in order.
 
-    One loop callback for all of them, each run in its own context: a callback per waiter
-    would cost more than the wake itself.
+    There is one loop callback for all waiters, each run in its own context: a callback per waiter
+    would cost more than the wake-up itself.
     """
 
     __slots__ = ("loop", "next", "waiting")
@@ -569,10 +569,10 @@ _marks = 0
 @cython.final
 @cython.cclass
 class Deliveries:
-    """The outcomes of one send_many, in input order: `len`, indexing, and await for all.
+    """The outcomes of one send_many, in input order: `len`, indexing, and one await for all.
 
-    Awaiting gives a list of RecordMetadata. If any record failed it raises DeliveryFailed,
-    whose `errors` has an entry per record, None where it was delivered.
+    Awaiting it returns a list of RecordMetadata. If a record failed, it raises DeliveryFailed,
+    whose `errors` has an entry per record, None for a delivered one.
     """
 
     __slots__ = (
@@ -610,7 +610,7 @@ class Deliveries:
         return _delivery_at(self, at + self.filled if at < 0 else at)
 
     def done(self):
-        """Whether the outcome of every record is known."""
+        """Return whether the outcome of every record is known."""
         n: cython.Py_ssize_t
         for n in range(self.filled):
             if not _known(settle(_delivery_at(self, n))):
@@ -638,7 +638,7 @@ def _known(batch: Batch) -> cython.bint:
 
 @cython.cfunc
 def new_deliveries(length: cython.Py_ssize_t, timestamp: cython.longlong) -> Deliveries:
-    """An empty Deliveries with room for `length` records."""
+    """Return an empty Deliveries with space for `length` records."""
     global _marks
     many: Deliveries = Deliveries.__new__(Deliveries)
     _marks += 1
@@ -681,8 +681,9 @@ def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
 
 @cython.cfunc
 def records_by_batch(many: Deliveries) -> dict:
-    """How many of its records each batch has. Counted when asked for, and kept: nobody asks while
-    batches are full, and then nothing is counted."""
+    """Return the number of records in each batch. Counted on the first call, and cached: while
+    batches are full nobody calls this, and nothing is counted.
+    """
     n: cython.Py_ssize_t
     batch: Batch
     if many.counts is None or many.counted != many.filled:
@@ -699,14 +700,14 @@ def records_by_batch(many: Deliveries) -> dict:
 
 @cython.cfunc
 def forget_counts(many: Deliveries) -> object:
-    """Records of its went to other batches."""
+    """Discard the counts, because records moved to other batches."""
     many.counts = None
     return None
 
 
 @cython.cfunc
 def observe_many(many: Deliveries, batch: Batch) -> object:
-    """Whoever awaits `many` will see which of its records failed with `batch`."""
+    """Note that the waiter of `many` will see which of its records failed with `batch`."""
     n: cython.Py_ssize_t
     delivery: Delivery
     if many.awaited > 0:
@@ -719,7 +720,7 @@ def observe_many(many: Deliveries, batch: Batch) -> object:
 
 @cython.cfunc
 def _all_outcomes(many: Deliveries) -> list:
-    """A RecordMetadata per record, or DeliveryFailed with an outcome per record."""
+    """Return a RecordMetadata per record, or raise DeliveryFailed with an outcome per record."""
     n: cython.Py_ssize_t
     batch: Batch
     delivery: Delivery
@@ -794,7 +795,7 @@ class _WaitAll:
 
 @cython.cfunc
 def _wait_all_step(self: _WaitAll) -> object:
-    """The wait to suspend on, kept in `self.wait`; else the outcomes, and that is None."""
+    """Set `self.wait` to the wait to suspend on, or to None and return the outcomes."""
     many: Deliveries = self.deliveries
     delivery: Delivery
     if self.wait is not None:

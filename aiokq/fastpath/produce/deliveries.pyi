@@ -1,4 +1,4 @@
-"""Owns the types of deliveries.py, and of what is compiled from it."""
+"""The types of deliveries.py, compiled or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how headers are encoded where the core is not compiled.
+"""The encoding of headers in the pure core.
 
 Tests: tests/property/test_core_parity.py.
 """
@@ -18,12 +18,12 @@ Pairs: TypeAlias = Sequence[tuple[str, bytes | None]]
 def headers_bytes(
     headers: Iterable[Any], plain: Callable[[Iterable[Any]], Pairs], names: dict[Any, bytes]
 ) -> bytes:
-    """A record's headers, their count first.
+    """Return the encoded headers of a record, beginning with their count.
 
     Args:
-        headers: pairs as the caller gave them.
-        plain: makes plain pairs of them, or raises what is wrong with them.
-        names: header names as they are encoded, filled here: few, and always the same.
+        headers: pairs as the caller passed them.
+        plain: converts the headers to a list of plain pairs, or raises an error.
+        names: cache of encoded header names, filled here: there are few, and they repeat.
     """
     if type(headers) is not list and type(headers) is not tuple:
         headers = plain(headers)

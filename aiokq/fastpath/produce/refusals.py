@@ -1,4 +1,4 @@
-"""Owns the errors for records that are not accepted, made where no speed is needed.
+"""The errors for records that are not accepted; none of this is hot.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
@@ -18,14 +18,14 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def bad_partition(partition: object) -> Exception:
-    """The error for an explicit partition that no topic can have."""
+    """Return the error for an explicit partition that no topic can have."""
     if not isinstance(partition, int) or isinstance(partition, bool):
         return TypeError(f"a partition is an int, not {type(partition).__name__}")
     return ValueError(f"partition {partition}: partitions are numbered from 0 to 2**31 - 1")
 
 
 def no_partition(route: Route, partition: int) -> Exception:
-    """The error for an explicit partition that the topic does not have."""
+    """Return the error for an explicit partition that the topic does not have."""
     return UnknownTopicOrPartition(
         f"topic {route.topic!r} has {route.partitions} partitions, numbered from 0",
         topic_partition=TopicPartition(route.topic, partition),
@@ -33,7 +33,7 @@ def no_partition(route: Route, partition: int) -> Exception:
 
 
 def bad_timestamp(timestamp_ms: object) -> Exception:
-    """The error for an explicit timestamp that no record can have."""
+    """Return the error for an explicit timestamp that no record can have."""
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         return TypeError(f"timestamp_ms is an int, not {type(timestamp_ms).__name__}")
     return ValueError(
@@ -42,7 +42,7 @@ def bad_timestamp(timestamp_ms: object) -> Exception:
 
 
 def check_topic(topic: object) -> None:
-    """Raises what is wrong with a topic's name, if anything is."""
+    """Raise an error if `topic` is not a valid topic name."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic is str, not {type(topic).__name__}")
     if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):

@@ -1,15 +1,15 @@
-"""Owns Route: how the records of a topic find their partition.
+"""Route: how the records of a topic find their partition.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
 
 from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never: the import exists because the compiler needs the name
     import cython
 
 if cython.compiled:
@@ -24,7 +24,7 @@ __all__ = ["Route"]
 
 
 if cython.compiled:
-    # From C: a literal this large would be a Python int, and every step a call.
+    # From C: a literal this large would be a Python int, and every operation a call.
     from cython.cimports.aiokq.fastpath.native import (
         AIOKQ_GOLDEN as _GOLDEN,
     )
@@ -47,9 +47,9 @@ class Route:
     """How the records of one topic find their partition.
 
     Attributes:
-        topic: the topic.
-        slots: one per partition.
-        partitions: how many the topic has; 0 while its metadata is unknown.
+        topic: name of the topic.
+        slots: one Slot per partition.
+        partitions: number of partitions; 0 while the metadata is unknown.
         available: the partitions that have a leader.
         pending: batches of records that wait for the metadata, oldest first.
     """
@@ -80,22 +80,22 @@ class Route:
         self.cache = {}
 
     def batch_opened(self, batch):
-        """A batch of records without a partition began."""
+        """Add a batch of records that have no partition yet."""
         self.pending.append(batch)
 
     def batch_full(self, batch):
-        """Nothing to do: it waits for the metadata like the rest."""
+        """Do nothing: the full batch waits for the metadata as well."""
 
 
 @cython.cfunc
 def next_sticky(accumulator: Accumulator, route: Route) -> Slot:
-    """Picks the partition of the next batch_size bytes of records without a key (KIP-794)."""
+    """Choose the partition for the next batch_size bytes of records without a key (KIP-794)."""
     chosen: cython.Py_ssize_t = -1
     route.sticky_bytes = HEADER_SIZE
     if accumulator.choose is not None:
         try:
             chosen = accumulator.choose(route.topic)
-        except Exception as error:  # noqa: BLE001  told to the owner
+        except Exception as error:  # noqa: BLE001  reported to the owner
             report_bug(accumulator, "choose", error)
     if 0 <= chosen < route.partitions:
         route.sticky = route.slots[chosen]
@@ -109,7 +109,7 @@ def next_sticky(accumulator: Accumulator, route: Route) -> Slot:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _below(accumulator: Accumulator, limit: cython.uint) -> cython.uint:
-    """A number from 0 to limit - 1, uniform; splitmix64, the same sequence in both builds."""
+    """Return a uniform number below `limit` (splitmix64, the same sequence in both builds)."""
     if cython.compiled:
         z: cython.ulonglong
         accumulator.random = accumulator.random + _GOLDEN

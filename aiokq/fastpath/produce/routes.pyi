@@ -1,4 +1,4 @@
-"""Owns the types of routes.py, and of what is compiled from it."""
+"""The types of routes.py, compiled or not."""
 
 from __future__ import annotations
 

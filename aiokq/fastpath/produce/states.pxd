@@ -1,5 +1,4 @@
-# Owns the numbers that the produce unit is compiled with; states.py has the same, and says what
-# they mean.
+# The constants of the produce unit in C; states.py has the same, with their meaning.
 
 cdef enum:
     OPEN

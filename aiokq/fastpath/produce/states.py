@@ -1,22 +1,24 @@
-"""Owns the numbers of the produce unit where it runs uncompiled; states.pxd has the same in C."""
+"""The constants of the produce unit, uncompiled; states.pxd has the same in C."""
 
 from __future__ import annotations
 
 from typing import Final
 
 OPEN, SEALED, DELIVERED, FAILED, MOVED = range(5)
-"""What has become of a batch: still filled, closed to appends, acknowledged, given up, or its
-records moved to other batches."""
+"""The states of a batch: accepts records, closed to appends, acknowledged, failed, or its records
+moved to other batches.
+"""
 
 WAIT_NEW, WAIT_SUSPENDED, WAIT_WOKEN, WAIT_CANCELLED, WAIT_LEFT, WAIT_CALLBACK = range(6)
-"""What a wait is: an `await` not yet suspended, a suspended one, one whose outcome is known, a
-cancelled one (its task is woken), one that its task has left, or a done-callback."""
+"""The states of a wait: an `await` that has not suspended yet, that is suspended, whose outcome is
+known, that was cancelled (its task is woken), or that its task has left; or a done-callback.
+"""
 
 MIN_CHUNK: Final = 1024
-"""Bytes that a partition's first batch starts with; it doubles up to batch_size."""
+"""Size of a partition's first batch, in bytes; it doubles up to batch_size."""
 
 RECORD_OVERHEAD: Final = 36
-"""Bytes that a record takes at most beside key, value and headers."""
+"""The most bytes that a record takes besides its key, value and headers."""
 
 NUMBERS: Final = 20
-"""Bytes that a record's length, timestamp delta and offset delta take at most."""
+"""The most bytes that a record's length, timestamp delta and offset delta take."""
