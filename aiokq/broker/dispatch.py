@@ -1,6 +1,7 @@
-"""From a frame to its handler and back: versions, decoding, encoding.
+"""The way of a request from its frame to its handler, and of the response back to a frame.
 
-Owns no state of the broker; a connection's order, limits and counters are `connection`'s.
+The dispatcher holds no state of the broker. Order, limits and metrics of a connection belong to
+`connection`.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ API_AND_VERSION_BYTES: Final = 4
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 
 BATCHES_A_REQUEST: Final = 16
-"""Appended batches that count as one more request of a turn; a request may have a thousand."""
+"""Number of appended batches that count as one more request of a turn."""
 
 
 class Dispatcher:
-    """Implements `connection.RequestHandler` for one node.
+    """The request handler of one node (`connection.RequestHandler`).
 
     Args:
         areas: of the node, for its handlers.
-        gate: which requests are handled, and what they may touch.
+        gate: decides which requests are handled, and what they may touch.
         counters: the node's metrics.
     """
 
@@ -56,11 +57,11 @@ class Dispatcher:
         self._ordinary: OrdinaryProduce | None = None
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Answer one request.
+        """Handle one request and return its response.
 
         Raises:
-            CloseConnection: an API or version that is not served; Kafka closes here too.
-            ProtocolError: the frame is no request.
+            CloseConnection: the gate does not admit the request; Kafka closes the connection, too.
+            ProtocolError: the frame is not a valid request.
         """
         turn = self._turn
         if turn.is_over:
@@ -84,10 +85,10 @@ class Dispatcher:
             route = (request_class(key), APIS[key].load(self._areas))
             self._routes[api_and_version] = route
         message, handler = route
-        # Bytes behind a request are skipped, as Kafka does: librdkafka leaves three of them behind
-        # its Metadata request for all topics.
+        # Bytes after a request are skipped, as in Kafka: librdkafka sends three after its Metadata
+        # request for all topics.
         request = decode(message, frame, version, header.body_offset, exact=False)
-        del frame  # what the request does not hold of it may go while the handler waits
+        del frame  # free what the request does not refer to while the handler waits
         gate = self._gate
         call = Call(header.api_key, version, header.client_id, context, gate, self._counters)
         response = await handler(request, call)
@@ -99,7 +100,7 @@ class Dispatcher:
         return encode_response(response, version=version, correlation_id=header.correlation_id)
 
     def _answer_ordinary(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """The answer to a Produce request that needs no more; None if it does."""
+        """Answer an ordinary Produce request; return None for any other."""
         ordinary = self._ordinary
         if ordinary is None:
             from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
@@ -123,9 +124,9 @@ def has_throttle_time(response: type[Response], version: int) -> bool:
 
 
 def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:
-    """The answer every client can read: version 0, error 35, and the range to retry with.
+    """Return the response that every client can read: version 0 with error 35 and the range.
 
-    Java retries with that maximum; a range that is missing or wrong makes it loop (KIP-511).
+    Java retries with the maximum of the range, and loops if it is missing or wrong (KIP-511).
     """
     api = APIS[API_VERSIONS]
     response = ApiVersionsResponse(

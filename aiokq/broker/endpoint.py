@@ -8,7 +8,7 @@ __all__ = ["BrokerEndpoint"]
 
 
 class BrokerEndpoint(NamedTuple):
-    """A live broker in answers to clients."""
+    """A live broker, with the address that clients of one listener connect to."""
 
     node_id: int
     host: str

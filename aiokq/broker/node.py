@@ -1,6 +1,6 @@
-"""One broker node: its directories, topics, sessions, waiting fetches and listeners.
+"""One broker node: its log directories, topics, coordinators, listeners and background jobs.
 
-Owns the life of them all; what a request does is in `handlers`. Everything here runs on one loop.
+The node opens, starts and closes its parts. All of it runs on one event loop.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ logger = logging.getLogger("aiokq.broker")
 
 
 RECOVERY_MOMENT: Final = 1.0
-"""Seconds that a start waits for recovery: mostly it is done by then, and nobody notices."""
+"""Seconds that `start` waits for recovery before it accepts clients."""
 
 
 class BrokerNode:
@@ -63,18 +63,18 @@ class BrokerNode:
     Args:
         settings: made by `settings.broker_settings`.
         environment: clock, random, network, files and offload.
-        data_dir: its log directory, or several; made if they are missing.
+        data_dir: its log directory or directories, created if they are missing.
         listeners: where it listens and what it advertises; None for a free port of 127.0.0.1.
-        node_id: None takes the stored one, 0 for a new directory.
+        node_id: None takes the stored id, or 0 for a new directory.
 
     Attributes:
         servers: its listeners.
         purgatory: fetches that wait for records.
-        cold_reads: what looks at logs wait for that need the disk.
-        leadership_listeners: told of the partitions that it leads; to be set before it starts.
-        retention_policies: what old segments are deleted by; others may be added.
-        counters: what metrics show of this node.
-        background: told of failures of what it does by itself.
+        cold_reads: pending reads of records that are not in the page cache.
+        leadership_listeners: notified of the partitions that the node leads; set before it starts.
+        retention_policies: decide which old segments are deleted; others may be added.
+        counters: its metrics.
+        background: notified of failures of background jobs.
         gate: decides which requests are handled, and what they may touch.
         turn: the fairness between its connections.
     """
@@ -116,7 +116,7 @@ class BrokerNode:
         self._purge_handle: asyncio.Handle | None = None
         self._pid = os.getpid()
 
-    # who it is
+    # identity
 
     @property
     def node_id(self) -> int:
@@ -128,11 +128,11 @@ class BrokerNode:
 
     @property
     def log_directories(self) -> Sequence[LogDirectory]:
-        """Its log directories, those that failed too."""
+        """The log directories, offline ones included."""
         return self.storage.directories.all
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """The live nodes of the cluster that advertise a listener.
+        """Return the live nodes of the cluster that advertise a listener.
 
         Args:
             listener: the name of the listener, which gives the addresses; None for the one between
@@ -148,14 +148,14 @@ class BrokerNode:
     def _racks(self) -> dict[int, str | None]:
         return {broker.node_id: broker.rack for broker in self.brokers()}
 
-    # what it has
+    # parts
 
     @property
     def storage(self) -> Storage:
-        """Its open directory.
+        """The open log directories and what is in them.
 
         Raises:
-            Closed: it is not open.
+            Closed: the node is not open.
         """
         if self._storage is None:
             raise Closed("this broker is not running")
@@ -178,12 +178,12 @@ class BrokerNode:
 
     @property
     def metadata(self) -> MetadataChanges:
-        """Changes topics and settings."""
+        """The changes of topics and settings."""
         return self.storage.changes
 
     @functools.cached_property
     def fetch_sessions(self) -> FetchSessionCache:
-        """The sessions of those who fetch; made for the first one, no start waits for it."""
+        """The fetch sessions; created by the first fetch, so that no start waits for the import."""
         from aiokq.broker.replica.fetch_sessions import FetchSessionCache
 
         return FetchSessionCache(
@@ -211,14 +211,14 @@ class BrokerNode:
     def producer_ids(self) -> ProducerIds:
         return self.storage.producer_ids
 
-    # its life
+    # lifecycle
 
     async def open(self) -> None:
-        """Open the directories and all logs in them, recovering those that were not closed.
+        """Open the directories and all logs in them; recover logs that were not closed cleanly.
 
         Raises:
-            KafkaStorage: no directory can be used, or one is in use; says what to do.
-            ConfigError: one belongs to another node.
+            KafkaStorage: no directory can be used, or one is in use; the message says what to do.
+            ConfigError: a directory belongs to another node.
         """
         await self._open()
         try:
@@ -231,8 +231,7 @@ class BrokerNode:
         """Open the directories, and the logs that need no recovery.
 
         Raises:
-            KafkaStorage: no directory can be used, or one is in use; says what to do.
-            ConfigError: one belongs to another node.
+            KafkaStorage, ConfigError: as `open`.
         """
         await self._supervisor.start()
         try:
@@ -276,7 +275,7 @@ class BrokerNode:
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
 
     def _areas(self) -> Areas:
-        """What the handlers use of this node, once it is open."""
+        """Return the areas for the handlers; the node has to be open."""
         cluster = NodeCluster(
             self.node_id, self.cluster_id, self.advertised_versions, brokers=self.brokers
         )
@@ -301,11 +300,12 @@ class BrokerNode:
     async def start(self) -> None:
         """Open the directories, then accept clients.
 
-        After an unclean stop that does not wait for more than a moment: what is recovered later has
-        no leader until then, as clients know it from elections.
+        After an unclean stop, `start` waits for recovery no longer than `RECOVERY_MOMENT`. A
+        partition that is recovered later has no leader until then; clients handle that like an
+        election.
 
         Raises:
-            OSError: the port is in use or the address not ours.
+            OSError: a port is in use, or an address is not this machine's.
             KafkaStorage, ConfigError: as `open`.
         """
         self._failure = asyncio.get_running_loop().create_future()
@@ -335,11 +335,10 @@ class BrokerNode:
         )
 
     async def reset(self) -> None:
-        """Forget all topics with their records, groups, offsets and producers; connections stay.
+        """Delete all topics with their records, groups, offsets and producers.
 
-        Requests in work are answered: fetches that wait as for topics that do not exist, members
-        that wait for their group that this is no coordinator. Ids go on: no topic, producer or
-        fetch session of before is taken for one of after.
+        Connections stay open. Waiting fetches are answered as for topics that do not exist, waiting
+        members with NOT_COORDINATOR. No id of a topic, producer or fetch session is reused.
 
         Raises:
             KafkaStorage: the disk refused.
@@ -351,7 +350,7 @@ class BrokerNode:
             self._deletion.hurry()
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set; raises what made the node fail, if that comes first."""
+        """Wait until `stop` is set; raise the error that makes the node fail before that."""
         assert self._failure is not None
         self._supervisor.spawn(self._end_with(stop, self._failure), name="until stopped")
         await self._failure
@@ -363,16 +362,16 @@ class BrokerNode:
             end.set_result(None)
 
     async def close(self) -> None:
-        """Answer what is in work, close every connection and then the logs, clean. Safe twice.
+        """Answer pending requests, close all connections, then the logs, cleanly. Idempotent.
 
-        Cancelling it ends the wait for clients, not the closing of the logs. In a forked child it
-        does nothing: the logs are the parent's.
+        Cancellation ends the wait for clients, but not the closing of the logs. In a forked child
+        this does nothing, because the logs belong to the parent.
         """
         if os.getpid() != self._pid:
             return
         self.purgatory.close()
         if self._group_coordinator is not None:
-            self._group_coordinator.stop()  # joins that wait are work too, and may wait for minutes
+            self._group_coordinator.stop()  # pending joins may wait for minutes
         try:
             await self.servers.close()
         finally:
@@ -398,12 +397,12 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # embedded, nobody waits for it: no reason to complain
+            self._failure.exception()  # retrieved: nobody may await it
 
-    # what its directories and partitions tell it
+    # notifications of directories and partitions
 
     def _watch_directories(self, directories: LogDirectories) -> None:
-        """Learn of a directory that fails; the thread that meets it may be any."""
+        """Listen for failures of directories, which any thread may report."""
         loop = asyncio.get_running_loop()
 
         def listen(directory: LogDirectory) -> Callable[[KafkaStorage], None]:
@@ -416,13 +415,13 @@ class BrokerNode:
 
         for directory in directories.all:
             directory.disk.listener = listen(directory)
-            if directory.disk.failure is not None:  # while it was opened
+            if directory.disk.failure is not None:  # it failed while it was opened
                 self._directory_failed(directory, directory.disk.failure)
 
     def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
-        """Its partitions are offline until the node restarts; without any directory it ends.
+        """Take the directory's partitions offline until a restart; without any directory, fail.
 
-        Source: Kafka's ``ReplicaManager.handleLogDirFailure``.
+        Source: Kafka ``ReplicaManager.handleLogDirFailure``.
         """
         if self._storage is None:
             return
@@ -449,14 +448,14 @@ class BrokerNode:
             listener.elected(partition)
 
     def _partition_deleted(self, partition: Partition) -> None:
-        """Those who wait for it learn of it, and its files go."""
+        """Wake the requests that wait for the partition, and remove its files."""
         for listener in self.leadership_listeners:
             listener.resigned(partition)
         self.purgatory.wake(partition.name)
         self.purge_later()
 
     def purge_later(self) -> None:
-        """Remove the files of what is deleted in this turn, each after its topic's delay."""
+        """Remove the files deleted in this iteration of the loop, each after its topic's delay."""
         if self._purge_handle is None:
             self._purge_handle = asyncio.get_running_loop().call_soon(self._purge)
 

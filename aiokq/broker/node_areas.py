@@ -1,4 +1,4 @@
-"""The areas of an open node that no part of it is by itself: see ``handlers.areas``."""
+"""The areas of a node that are views of several of its parts; see ``handlers.areas``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["NodeCluster", "NodeConfigs", "NodeHost", "NodeLogs"]
 
 
 class NodeCluster:
-    """The cluster of which this node knows."""
+    """The cluster as this node sees it."""
 
     __slots__ = ("_brokers", "advertised_versions", "cluster_id", "node_id")
 

@@ -1,6 +1,7 @@
-"""The APIs this broker serves: one row each, one module each, imported when first asked for.
+"""The APIs that this broker serves: one row and one module each.
 
-Owns what is advertised. A version that stands here works; what does not work does not stand here.
+A module is imported when the first request of its API arrives. The rows are what ApiVersions
+advertises: every version in them is served completely.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["APIS", "Api", "advertised_versions"]
 
 
 class Api(NamedTuple):
-    """One API: the versions served, those that `legacy` adds below, and its module."""
+    """An API: its versions, the oldest version with `legacy`, and the module of its handler."""
 
     key: int
     name: str
@@ -26,7 +27,7 @@ class Api(NamedTuple):
     legacy_min_version: int | None = None
 
     def oldest(self, legacy: bool) -> int:
-        """The oldest version served."""
+        """Return the oldest version that is served."""
         if legacy and self.legacy_min_version is not None:
             return self.legacy_min_version
         return self.min_version
@@ -41,8 +42,8 @@ class Api(NamedTuple):
 APIS: Final = {
     api.key: api
     for api in (
-        # Produce 0-2 are advertised and refused in the body: librdkafka before 2.11 takes a
-        # minimum above 0 for a broker without compression, and silently sends uncompressed.
+        # Produce 0-2 are advertised and refused in the response: a minimum above 0 makes librdkafka
+        # before 2.11 assume a broker without compression, and send uncompressed without notice.
         Api(0, "Produce", 0, 13, "h00_produce"),
         Api(1, "Fetch", 4, 18, "h01_fetch", legacy_min_version=0),
         Api(2, "ListOffsets", 1, 11, "h02_list_offsets", legacy_min_version=0),
@@ -79,10 +80,10 @@ APIS: Final = {
         Api(75, "DescribeTopicPartitions", 0, 0, "h75_describe_topic_partitions"),
     )
 }
-"""Every API by its key."""
+"""The APIs by their keys."""
 
 
 def advertised_versions(legacy: bool) -> Iterator[tuple[int, int, int]]:
-    """Key, oldest and newest version of each API."""
+    """Return key, oldest and newest version of each API."""
     for api in APIS.values():
         yield api.key, api.oldest(legacy), api.max_version

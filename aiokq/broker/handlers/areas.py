@@ -1,8 +1,8 @@
-"""The areas of a node that handlers use, as protocols: a handler's signature names its areas.
+"""Protocols for the areas of a node that handlers use.
 
-A handler is a function ``handle(area, ..., request, call)``. The parameters before ``request`` are
-fields of ``Areas``, by name; ``bind`` gives them their values once, when the first request of the
-API arrives. No handler sees the node.
+A handler is a function ``handle(area, ..., request, call)``. Its parameters before ``request`` are
+named as fields of ``Areas``; ``bind`` gives them their values when the first request of an API
+version arrives. No handler sees the node.
 
 Tests: ``tests/unit/broker/handlers/test_areas.py``.
 """
@@ -55,7 +55,7 @@ __all__ = [
 R = TypeVar("R")
 
 Handler = Callable[["Request[Response]", "Call"], Awaitable["Response | None"]]
-"""Answers one request; None where the protocol has no answer (Produce with acks=0)."""
+"""Answers one request; None where the protocol has no response (Produce with acks=0)."""
 
 
 class Topics(Protocol):
@@ -130,7 +130,7 @@ class Groups(Protocol):
 
 
 class Logs(Protocol):
-    """Reading and deleting records, and the directories that hold them."""
+    """The logs: waiting fetches, disk reads, log directories and file deletion."""
 
     @property
     def purgatory(self) -> FetchPurgatory:
@@ -139,7 +139,7 @@ class Logs(Protocol):
 
     @property
     def cold_reads(self) -> ColdReads:
-        """Reads of logs that need the disk."""
+        """The pending reads of records that are not in the page cache."""
         ...
 
     @property
@@ -261,9 +261,9 @@ class Areas(NamedTuple):
 
 
 def bind(handle: Callable[..., Awaitable[Response | None]], areas: Areas) -> Handler:
-    """Return `handle` with the areas that its signature names in front of ``request``."""
+    """Bind the leading parameters of `handle` to the areas of the same names."""
     code = handle.__code__
-    names = code.co_varnames[: code.co_argcount - 2]  # without request and call
+    names = code.co_varnames[: code.co_argcount - 2]  # all but request and call
     if not names:
         return handle
     return functools.partial(handle, *(getattr(areas, name) for name in names))

@@ -1,4 +1,4 @@
-"""What a handler knows of a request beside its body."""
+"""The context of a request: version, sender, connection, permissions and metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Call"]
 
 
 class Call(NamedTuple):
-    """One request: API, version, sender and connection; the gate, and the node's metrics."""
+    """One request's API, version, sender and connection, with the node's gate and metrics."""
 
     api_key: int
     version: int

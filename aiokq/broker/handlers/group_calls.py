@@ -1,4 +1,4 @@
-"""Shared by the handlers of groups: the caller, and validation of group ids."""
+"""Functions that the handlers of groups share."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["caller_of", "check_group_id"]
 
 
 def caller_of(call: Call) -> Caller:
-    """The sender of a request in the form that groups keep of their members."""
+    """Return the sender of a request as groups keep it for their members."""
     return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version)
 
 
 def check_group_id(group_id: str) -> None:
-    """Refuse an empty group id. OffsetCommit and OffsetFetch accept it, as in Kafka.
+    """Check that a group id is not empty. OffsetCommit and OffsetFetch accept it, as in Kafka.
 
     Raises:
-        InvalidGroupId: it is empty.
+        InvalidGroupId: the id is empty.
     """
     if not group_id:
         raise InvalidGroupId("the group id is empty")

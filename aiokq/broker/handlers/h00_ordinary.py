@@ -1,16 +1,18 @@
-"""Produce (0), the fast way, which nearly all requests go: nothing to refuse or to wait for.
+"""Produce (0), the fast way: requests of which every batch is stored as it came.
 
-Such a request is read, checked, appended and answered in one turn of the loop, without the general
-codec: all of its batches or none. Any other is left untouched to `h00_produce`, which says what is
-wrong with it. The fast way takes what `fastpath.read_produced` reads, if `admit` lets every batch
-be stored as it came, and its partition acknowledges it at once. Nothing is awaited between the
-check of the in-sync replicas and the answer, so acks=all needs no second check here.
+Almost all requests are of this kind. Such a request is read, checked, appended and answered in one
+iteration of the event loop, without the general codec: all of its batches or none. A request of
+any other kind is left unchanged to `h00_produce`, which reports what is wrong with it.
+
+A request is ordinary if `fastpath.read_produced` can read it, the gate permits all of its topics,
+`admit` lets every batch be stored as it came, and every partition acknowledges at once. Nothing is
+awaited between the check of the in-sync replicas and the answer, so acks=all needs no second check.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
 
-# hot: benchmarks/raw_load.py. Each object that is used here misses the processor's caches, which
-# the records of the last request have filled.
+# hot: benchmarks/raw_load.py. Each object that is used here is a miss in the processor's caches,
+# because the records of the previous request have filled them.
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from aiokq.wire.fields import Fragment
 
 TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppend]]]"
-"""A topic as the request names it, and what is to be appended to its partitions."""
+"""A topic by the name or id in the request, and the appends to its partitions."""
 
 PRODUCE: Final = 0
 
@@ -51,10 +53,10 @@ _header: Final = tuple.__new__
 
 
 class OrdinaryProduce:
-    """The fast way of Produce.
+    """The handler of ordinary Produce requests.
 
     Attributes:
-        appended: batches that the last request appended.
+        appended: number of batches that the last request appended.
     """
 
     __slots__ = ("_clock", "_counters", "_gate", "_topics", "appended")
@@ -67,10 +69,10 @@ class OrdinaryProduce:
         self.appended = 0
 
     def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Append the batches of an ordinary request; None if it is none: nothing was appended then.
+        """Append the batches of an ordinary request; append nothing of any other and return None.
 
         Returns:
-            The answer, empty where the protocol has none (acks=0).
+            The response, empty for acks=0, which has none.
 
         Raises:
             CloseConnection: a batch sent with acks=0 was refused.
@@ -97,8 +99,8 @@ class OrdinaryProduce:
                     result = partition.append_prepared(append)
                 except BrokerError as error:
                     counters.errors[error.name] += 1
-                    # Not the error: it knows this call, which would know it, and until the
-                    # collector came by the memory of the request would not be free.
+                    # Keep the answer, not the error: the error's traceback refers to this frame,
+                    # so that the request's memory would be freed by garbage collection only.
                     refused[len(answers) - 1, len(appended)] = refusal(partition.index, error)
                     appended.append((partition.index, -1, -1))
                     continue
@@ -131,7 +133,7 @@ class OrdinaryProduce:
         topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]],
         acks: int,
     ) -> list[TopicAppends] | None:
-        """What is to be appended where; None if not all of it may be, as far as can be told."""
+        """Return the appends of a request; None if a check refuses any of them."""
         registry, gate = self._topics, self._gate
         now_ms = self._clock.timestamp_ms()
         appends: list[TopicAppends] = []
@@ -156,7 +158,7 @@ class OrdinaryProduce:
                 try:
                     if admit(partition, header, acks, now_ms) is not AS_IT_CAME:
                         return None
-                except BrokerError:  # the general way says it
+                except BrokerError:  # the general way finds it again and answers it
                     return None
                 if partition.commits_late(acks):
                     return None
@@ -168,7 +170,7 @@ def _response(
     answers: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
     refused: Mapping[tuple[int, int], PartitionProduceResponse],
 ) -> ProduceResponse:
-    """The answer to a request of which something was refused all the same."""
+    """Return the response to a request of which the log refused a batch."""
     response = ProduceResponse(responses=[])
     for number, (name, appended) in enumerate(answers):
         of_topic = TopicProduceResponse(partition_responses=[])

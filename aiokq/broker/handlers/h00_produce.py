@@ -1,10 +1,18 @@
-"""Produce (0), versions 3-13; 0-2 are refused in the body, or served with `legacy`.
+"""Produce (0), versions 3-13, 0-2 with `legacy`: append record batches to partitions.
+
+Each partition is appended and answered on its own. With acks=all the response waits until the
+high watermark has passed the batches, at most for the request's timeout; with acks=0 there is no
+response, and an error closes the connection. Versions 0-2 are advertised always; without `legacy`
+each of their partitions is answered with 35. With `legacy` they take message formats 0 and 1,
+which are stored as format 2.
+
+Errors of a partition: 2, 3, 6, 7, 10, 17, 18, 19, 20, 21, 29, 32, 35, 45, 47, 48, 53, 56, 76, 87,
+100, 120. Transactions are refused with 48, from version 11 on with 120.
 
 v1   throttle time            v7   zstd                  v10  leaders (KIP-951)
 v2   append time              v8   errors of records     v11  error 120
 v3   format v2, transactions  v9   flexible              v13  topic ids
 v5   log start offset
-Of versions 0-2, `legacy` takes message formats 0 and 1 and stores them as format 2.
 """
 
 from __future__ import annotations
@@ -60,13 +68,14 @@ FIRST_WITH_TOPIC_IDS: Final = 13
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22  # the low byte of the two
 MIN_BATCH_COST_BYTES: Final = 4 * 1024
-"""Bytes of a turn that a smaller batch counts as: it takes no less time to append, and 4 MB may
-hold 50,000 of them."""
+"""Bytes of a turn that a smaller batch counts as. Appending it takes as long as appending 4 KB, and
+4 MB may consist of 50,000 of them.
+"""
 
 NO_ANSWER_POSSIBLE: Final = "a batch sent with acks=0 was refused"
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The one client id that may write to internal topics, by Kafka's convention."""
+"""The only client id that may write to internal topics, by Kafka's convention."""
 
 
 async def handle(
@@ -108,11 +117,11 @@ async def handle(
         )
     if request.acks == 0:
         if refused:
-            # There is no response to say it in: the client must look at its metadata again.
+            # There is no response to carry the error: the client has to refresh its metadata.
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
-    for partition, end_offset, response in appended:  # all are written by now: they share a sync
+    for partition, end_offset, response in appended:  # all are written and share a sync
         try:
             await partition.acknowledged(end_offset, request.acks, deadline)
         except BrokerError as error:
@@ -134,7 +143,7 @@ async def _append(
     """Append one partition's batch, after the checks in Kafka's order.
 
     Returns:
-        The answer, and the partition and offset to wait for before it is given.
+        The response, and the partition and offset whose acknowledgement it has to wait for.
     """
     # hot: benchmarks/micro/produce.py
     version = call.version
@@ -184,7 +193,8 @@ async def _append(
                 crc32c=host.crc32c,
             )
         )
-        # Meanwhile the topic may have been deleted, its settings changed, its replicas lost.
+        # While the batch was prepared, the topic may have been deleted, its settings may have
+        # changed, or replicas may have left the ISR.
         partition = _find(topics, topic, data.index, version)
     counters = call.counters
     if not result.duplicate:
@@ -202,7 +212,7 @@ async def _append(
 
 
 def _is_transactional(records: memoryview) -> bool:
-    """Whether the first batch is transactional. A malformed one is refused by later checks."""
+    """Return whether the first batch is transactional; later checks refuse a malformed one."""
     return (
         len(records) >= HEADER_SIZE
         and records[MAGIC_POSITION] == 2
@@ -238,7 +248,7 @@ def _find(topics: Topics, topic: TopicProduceData, index: int, version: int) -> 
 
 
 def refusal(index: int, error: BrokerError) -> PartitionProduceResponse:
-    """The answer for a partition whose batch was refused."""
+    """Return the response for a partition whose batch was refused."""
     response = PartitionProduceResponse(
         index=index,
         error_code=error.code,
@@ -256,12 +266,12 @@ def refusal(index: int, error: BrokerError) -> PartitionProduceResponse:
 
 
 async def _convert_up(host: Host, records: memoryview) -> memoryview:
-    """A message set of format 0 or 1 as one batch of format 2.
+    """Convert a message set of format 0 or 1 to one batch of format 2.
 
-    The offsets in it are the producer's own (old ones write 0 everywhere) and are counted anew.
+    The offsets in the set are numbered again from 0, because old producers write 0 everywhere.
 
     Raises:
-        InvalidRecord: no whole message.
+        InvalidRecord: the set has no whole message.
         CorruptRecord, RecordTooLarge: as `records.legacy.decode_message_set`.
     """
     from aiokq.records.legacy import decode_message_set

@@ -1,9 +1,16 @@
-"""ListOffsets (2), versions 1-11, 0 with `legacy`: offsets by time or by place in the log.
+"""ListOffsets (2), versions 1-11, 0 with `legacy`: find offsets by time or by position in the log.
 
-v1  one offset with its timestamp   v7   -3, the record with the largest timestamp
-v2  isolation level                 v8   -4, the start of what is local
-v4  leader epochs                   v9   -5, the end of what is tiered: nothing is
-v6  flexible                        v11  -6, the first offset still to be tiered: none is
+A timestamp finds the first record that is not older; special values find -1 the end, -2 the
+start, -3 the record with the largest timestamp, -4 the start of the local log, -5 and -6 tiered
+data, of which there is none. With READ_COMMITTED the end is the last stable offset.
+
+Errors of a partition: 3, 6, 29, 35 (a special value in an older version), 42 (a partition that is
+named twice), 56, 74, 75.
+
+v1  one offset with its timestamp   v7   -3
+v2  isolation level                 v8   -4
+v4  leader epochs                   v9   -5
+v6  flexible                        v11  -6
 """
 
 from __future__ import annotations
@@ -52,7 +59,7 @@ READ_COMMITTED: Final = 1
 
 
 class Found(NamedTuple):
-    """An offset with its record's timestamp and leader epoch; -1 for what is not known."""
+    """An offset with its record's timestamp and leader epoch; -1 where one is unknown."""
 
     timestamp: int
     offset: int
@@ -65,7 +72,7 @@ NOTHING: Final = Found(-1, -1, -1)
 async def handle(
     topics: Topics, logs: Logs, request: ListOffsetsRequest, call: Call
 ) -> ListOffsetsResponse:
-    """Answer each partition; one that is named twice is refused with 42."""
+    """Find the offset of each partition."""
     named: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -142,14 +149,14 @@ async def _find(logs: Logs, partition: Partition, timestamp: int, end: int) -> F
 
 
 async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: int) -> Found:
-    """The first record not earlier than `timestamp`.
+    """Return the first record that is not older than `timestamp`.
 
-    Read off the loop: from the index entry on it may be a whole segment, and to look into one
-    compressed batch takes milliseconds.
+    The search runs off the loop: it may read a whole segment from the index entry on, and looking
+    into one compressed batch takes milliseconds.
     """
     log = partition.log
     offset = log.log_start_offset
-    # What lies above the visible end is not found: a consumer could not read it.
+    # Records at or above `end` do not count, because a consumer could not read them.
     while offset < end:
         look = functools.partial(log.search_timestamp, timestamp, offset)
         search = await logs.cold_reads.read(look)
@@ -171,7 +178,7 @@ async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: in
 async def _old_style(
     logs: Logs, partition: Partition, asked: ListOffsetsPartition, end: int
 ) -> list[int]:
-    """Version 0 lists segment starts, newest first; two of them are enough for any client."""
+    """Return segment starts, newest first, as version 0 does; two are enough for any client."""
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:
         offsets = [end] if end == start else [end, start]

@@ -1,8 +1,16 @@
-"""Metadata (3), versions 0-13: brokers, topics, and topics created by being asked for.
+"""Metadata (3), versions 0-13: describe brokers and topics, and create missing topics.
 
-v0   an empty list means all topics       v8   authorized operations
+Topics are given by name, by id or not at all, which means all of them; of all topics those that
+the client may not describe are left out. A named topic that does not exist is created if the
+broker and the request allow it, and is answered at once with its leaders. Kafka answers 3 or 5
+first and creates the topic later; every client handles both. Brokers are those that advertise the
+listener of the connection, with its addresses.
+
+Errors of a topic: 3, 17, 29, 42, 56, 100. Errors of a partition: 5, 72.
+
+v0   an empty list means all topics       v8   authorized operations (KIP-430)
 v1   null means all, empty none; racks    v9   flexible
-v2   cluster id                           v10  topic ids in answers
+v2   cluster id                           v10  topic ids in answers (KIP-516)
 v4   the client may forbid auto-creation  v11  cluster operations moved to DescribeCluster
 v5   offline replicas                     v12  topics may be asked for by id
 v7   leader epochs                        v13  an error code of the whole
@@ -43,12 +51,12 @@ if TYPE_CHECKING:
 
 
 class _View(NamedTuple):
-    """What the client of a request learns of topics.
+    """How topics are described to the client of a request.
 
     Attributes:
         node_ids: nodes that advertise the listener that the client connected to.
         no_listener: error of a partition whose leader is not one of `node_ids`.
-        operations: gives the bits of the operations on a topic that the client may perform.
+        operations: returns the bit field of the client's authorized operations on a topic.
         only_reachable: leave out replicas that are not among `node_ids`.
     """
 
@@ -66,8 +74,7 @@ async def handle(
     request: MetadataRequest,
     call: Call,
 ) -> MetadataResponse:
-    """Describe the asked topics. One that is created here is answered at once, with its leaders:
-    Kafka answers 3 or 5 first and creates it later, every client takes both."""
+    """Describe the requested topics, or all of them."""
     version = call.version
     brokers = cluster.brokers(call.connection.listener)
     tell_operations = version >= 8 and request.include_topic_authorized_operations
@@ -184,7 +191,7 @@ def _describe(topic: Topic, view: _View) -> MetadataResponseTopic:
 
 def _describe_partition(partition: Partition, view: _View) -> MetadataResponsePartition:
     described = MetadataResponsePartition(
-        # as Kafka says it of a partition that has no leader
+        # as Kafka describes a partition without a leader
         error_code=0 if partition.is_online else LeaderNotAvailable.code,
         partition_index=partition.index,
         leader_id=partition.leader,

@@ -1,9 +1,9 @@
-"""OffsetCommit (8), versions 2-10: commits a group's offsets.
+"""OffsetCommit (8), versions 2-10: commit offsets of a group.
 
-Partitions that do not exist are refused one by one (3, or 100 for topic ids), and metadata that is
-too long (12). Errors of the group (14, 15, 16, 22, 25, 27, 35, 69, 82, 113) apply to all others.
+Errors of a partition: 3 (100 with topic ids), 12 (the metadata is too long), 29. Errors of the
+group, which all other partitions get: 14, 15, 16, 22, 25, 27, 30, 35, 69, 82, 113.
 
-v3  throttle time       v7  static members     v9   the consumer protocol
+v3  throttle time       v7  static members     v9   the consumer protocol (KIP-848)
 v5  no retention time   v8  flexible           v10  topic ids in place of names
 v6  leader epochs
 """
@@ -33,7 +33,7 @@ FIRST_WITH_TOPIC_IDS: Final = 10
 async def handle(
     topics: Topics, groups: Groups, request: OffsetCommitRequest, call: Call
 ) -> OffsetCommitResponse:
-    """Commit the offsets of partitions that exist, and refuse the others."""
+    """Commit the offsets of permitted partitions that exist, and refuse the others."""
     refused = []
     accepted = []
     try:
@@ -78,7 +78,7 @@ def _find(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> Topi
 def _sift(
     found: Topic | None, asked: OffsetCommitRequestTopic, version: int
 ) -> tuple[OffsetCommitRequestTopic | None, OffsetCommitResponseTopic | None]:
-    """The existing partitions of a topic, with its name and id, and the answer for the others."""
+    """Split a topic into its existing partitions and the answer for the others."""
     if found is None:
         unknown = UnknownTopicId if version >= FIRST_WITH_TOPIC_IDS else UnknownTopicOrPartition
         return None, _answer(asked, unknown.code)
@@ -113,7 +113,7 @@ def _answer(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitResponseT
 
 
 def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
-    """The answers with each topic once, as clients put them into a map by topic."""
+    """Join the answers of each topic, because clients put them into a map by topic."""
     if len(answers) < 2:
         return answers
     by_topic: dict[object, OffsetCommitResponseTopic] = {}

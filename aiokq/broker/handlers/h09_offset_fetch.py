@@ -1,7 +1,9 @@
-"""OffsetFetch (9), versions 1-10: the committed offsets of groups.
+"""OffsetFetch (9), versions 1-10: return the committed offsets of groups.
 
-Errors of a group (14, 16, 25, 69, 113) do not affect the other groups of a request. Offsets that an
-open transaction may change are answered with 88 if the client requires stable ones (KIP-447).
+An error of a group (14, 16, 25, 30, 69, 113) does not affect the other groups of a request. Errors
+of a partition: 29, 88 (an open transaction may change the offset, and the client requires stable
+offsets, KIP-447), 100. Of all topics of a group, those that the client may not describe are left
+out.
 
 v2  null for all topics, an error of the group   v7  require_stable     v9   member epochs
 v3  throttle time                                v8  several groups     v10  topic ids
@@ -45,7 +47,7 @@ NO_OFFSET: Final = -1
 async def handle(
     topics: Topics, groups: Groups, request: OffsetFetchRequest, call: Call
 ) -> OffsetFetchResponse:
-    """The offsets of each group, or its error."""
+    """Return the offsets of each group, or its error."""
     if call.version < FIRST_WITH_GROUPS:
         group = _fetch(topics, groups, call, _as_group(request), request, call.version)
         return _as_single(group, call.version)
@@ -57,7 +59,7 @@ async def handle(
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """A request of the versions for one group, in the form of version 8."""
+    """Return the group of a request before version 8, in the form of version 8."""
     topics = None
     if request.topics is not None:
         topics = [
@@ -68,7 +70,7 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _as_single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    """The answer for one group, in the form of the versions before 8."""
+    """Return the answer for one group in the form of the versions before 8."""
     code = group.error_code if version < FIRST_WITH_GROUP_ERROR else 0
     return OffsetFetchResponse(
         error_code=group.error_code,
@@ -113,7 +115,7 @@ def _fetch(
         )
     except BrokerError as error:
         return _failed(group, call.counted(_for_fetch(error)), version)
-    if by_id:  # a deleted topic has no id to name it by
+    if by_id:  # a deleted topic has no id to answer with
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
     if asked_all:
         names = [topic.name for topic in answer.topics]
@@ -128,7 +130,7 @@ def _name_topics(
 ) -> list[OffsetFetchResponseTopics]:
     """Complete each topic's name and id; return the answers for unknown ids and denied topics.
 
-    By name, a topic that does not exist is asked for all the same: its offsets may outlive it.
+    A topic that does not exist is looked up by name all the same: offsets may outlive their topic.
     """
     if group.topics is None:
         return []
@@ -152,7 +154,7 @@ def _name_topics(
 
 
 def _for_fetch(error: BrokerError) -> BrokerError:
-    """16 in place of 15, which Kafka's consumers before 3.9 do not expect here."""
+    """Return 16 in place of 15, which Kafka's consumers before 3.9 do not expect here."""
     return NotCoordinator(str(error)) if isinstance(error, CoordinatorNotAvailable) else error
 
 

@@ -1,11 +1,14 @@
-"""FindCoordinator (10), versions 0-6: which node coordinates a group or a transaction.
+"""FindCoordinator (10), versions 0-6: return the node that coordinates a group or a transaction.
+
+The first request for a group creates `__consumer_offsets`. The address is that of the listener of
+the connection.
+
+Errors of a key: 15 (the group has no coordinator at present), 30, 42 (another type of key), 53.
+This node coordinates no transactions and answers 53 for them, which clients, librdkafka too, treat
+as final; after 15 they would retry.
 
 v1  key type                  v4  several keys in one request
-v3  flexible                  v6  share groups (refused here)
-The first request for a group creates `__consumer_offsets`; 15 if the group has no coordinator at
-present. This node coordinates no transactions, and answers TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-(53) for them, which clients, librdkafka too, take as final; after 15 they would retry. Other key
-types get 42.
+v3  flexible                  v6  share groups (refused with 42)
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ FIRST_WITH_KEYS: Final = 4
 async def handle(
     groups: Groups, cluster: Cluster, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
-    """The coordinator of each key, or the error."""
+    """Return the coordinator of each key, or its error."""
     if call.version >= FIRST_WITH_KEYS:
         return FindCoordinatorResponse(
             coordinators=[

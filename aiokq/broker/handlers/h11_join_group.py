@@ -1,7 +1,8 @@
-"""JoinGroup (11), versions 0-9: a member joins the next generation of a classic group.
+"""JoinGroup (11), versions 0-9: join a member to the next generation of a classic group.
 
-Answered when the generation begins. Errors: 14, 15, 16, 23, 24, 25, 26, 79 (join again with the
-member id that the answer gives), 81, 82. KIP-345, KIP-394.
+The answer comes when the generation begins. KIP-345, KIP-394.
+
+Errors: 14, 15, 16, 23, 24, 25, 26, 30, 79 (join again with the member id in the answer), 81, 82.
 
 v1  rebalance timeout      v5  static members     v8  reason
 v2  throttle time          v6  flexible           v9  skip_assignment
@@ -28,7 +29,7 @@ FIRST_WITH_NULL_PROTOCOL: Final = 7
 async def handle(
     groups: Groups, configs: Configs, request: JoinGroupRequest, call: Call
 ) -> JoinGroupResponse:
-    """Have the member join; the answer comes with the next generation of the group."""
+    """Join the member, and answer with the next generation of the group."""
     if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(call)

@@ -1,6 +1,7 @@
-"""Heartbeat (12), versions 0-4: restarts the session of a classic member.
+"""Heartbeat (12), versions 0-4: restart the session of a classic member.
 
-27 tells the member to join again. Errors: 15, 16, 22, 24, 25, 82.
+Errors: 15, 16, 22, 24, 25, 27 (the member has to join again), 30, 82. While the group is loaded the
+answer is 0, because loading restarts all sessions.
 
 v1  throttle time   v3  static members   v4  flexible
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def handle(groups: Groups, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
-    """Restart the session; the answer says whether the member has to join again."""
+    """Restart the session, and answer whether the member has to join again."""
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
@@ -28,7 +29,7 @@ async def handle(groups: Groups, request: HeartbeatRequest, call: Call) -> Heart
             request.group_id, lambda shard, instant: shard.heartbeat(request, instant)
         )
     except CoordinatorLoadInProgress:
-        # Loading starts the sessions of all members, so there is nothing to do yet.
+        # Loading restarts the sessions of all members.
         return HeartbeatResponse(error_code=0)
     except BrokerError as error:
         return HeartbeatResponse(error_code=call.counted(error))

@@ -1,6 +1,6 @@
-"""LeaveGroup (13), versions 0-5: members leave, or an admin client removes them.
+"""LeaveGroup (13), versions 0-5: remove members, for themselves or for an admin client.
 
-Each member has an answer of its own (0, 25, 82); errors of the group: 14, 15, 16, 24. KIP-345.
+Errors of a member: 25, 82. Errors of the group: 14, 15, 16, 24, 30. KIP-345.
 
 v1  throttle time   v3  several members, static ones by instance id   v4  flexible   v5  reason
 """
@@ -27,7 +27,7 @@ FIRST_WITH_MEMBERS: Final = 3
 
 
 async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
-    """Remove each member; in a group that does not exist each is unknown (25)."""
+    """Remove each member; in a group that does not exist each member is unknown (25)."""
     single = call.version < FIRST_WITH_MEMBERS
     if single:
         request.members = [MemberIdentity(member_id=request.member_id)]

@@ -1,6 +1,8 @@
-"""SyncGroup (14), versions 0-5: a classic member fetches its assignment; the leader sends all.
+"""SyncGroup (14), versions 0-5: return a classic member's assignment, which the leader sends.
 
-Answered when the leader's assignment is written. Errors: 14, 15, 16, 22, 23, 24, 25, 27, 82.
+The answer comes when the leader's assignment is written.
+
+Errors: 14, 15, 16, 22, 23, 24, 25, 27, 30, 82.
 
 v1  throttle time   v3  static members   v4  flexible   v5  protocol type and name
 """
@@ -22,7 +24,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 
 
 async def handle(groups: Groups, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
-    """Store the assignment of the leader, or wait for it."""
+    """Store the leader's assignment, or wait for it."""
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)

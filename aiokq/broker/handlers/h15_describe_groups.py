@@ -1,9 +1,11 @@
-"""DescribeGroups (15), versions 0-6: members and assignments of classic groups.
+"""DescribeGroups (15), versions 0-6: describe members and assignments of classic groups.
 
-Groups that do not exist are shown as dead, from version 6 on with 69. Errors: 14, 15, 16.
+A group that does not exist is described as dead, from version 6 on with error 69.
 
-v1  throttle time           v4  static members    v6  69 for a group that is not there
-v3  authorized operations   v5  flexible
+Errors of a group: 14, 15, 16, 30, 69.
+
+v1  throttle time                     v4  static members    v6  69 for a missing group
+v3  authorized operations (KIP-430)   v5  flexible
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 async def handle(
     groups: Groups, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse:
-    """Each group, or its error."""
+    """Describe each group, or return its error."""
     described = [_describe(groups, call, group_id, call.version) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in described:

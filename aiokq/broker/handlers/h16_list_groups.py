@@ -1,6 +1,8 @@
-"""ListGroups (16), versions 0-5: the groups that this node coordinates.
+"""ListGroups (16), versions 0-5: list the groups that this node coordinates.
 
-Errors: 14 while a shard is loaded, 15 if one cannot be used. KIP-518, KIP-848.
+Groups that the client may not describe are left out.
+
+Errors: 14 (a shard is being loaded), 15 (a shard cannot be used). KIP-518, KIP-848.
 
 v1  throttle time   v3  flexible   v4  filter by state   v5  filter by type
 """
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def handle(groups: Groups, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
-    """The groups in one of the requested states and of one of the requested types."""
+    """List the groups that are in a requested state and of a requested type."""
     try:
         listed = groups.read_all(
             lambda shard: shard.list_groups(request.states_filter, request.types_filter)

@@ -1,8 +1,11 @@
-"""ApiVersions (18), versions 0-4: which APIs this node serves.
+"""ApiVersions (18), versions 0-4: return the APIs that this node serves, with their versions.
+
+The dispatcher answers a version above 4 with a body of version 0 and error 35 (KIP-511).
+
+Errors: 42 (a client software name or version that Kafka's pattern refuses).
 
 v0  the ranges            v3  client software name and version, features
 v1  throttle time         v4  features whose minimum is 0 may be sent
-A version above 4 is answered in the dispatcher, with a body of version 0 and error 35.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def handle(cluster: Cluster, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    """The advertised ranges; 42 for a software name or version that Kafka's pattern refuses."""
+    """Return the advertised ranges, and keep the client's software name and version."""
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -31,7 +34,7 @@ async def handle(cluster: Cluster, request: ApiVersionsRequest, call: Call) -> A
     session.software_name = request.client_software_name
     session.software_version = request.client_software_version
     # No feature is finalized, so none is listed: a client that sees `transaction.version` or
-    # `group.version` would go on to use it.
+    # `group.version` would use it.
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)

@@ -1,4 +1,9 @@
-"""CreateTopics (19), versions 2-7: topics with partitions, replicas and settings.
+"""CreateTopics (19), versions 2-7: create topics with partitions, replicas and settings.
+
+With `validate_only` the topics are checked and not created. A topic whose settings the client may
+not describe is created, and answered without them.
+
+Errors of a topic: 17, 29, 36, 37, 38, 39, 40, 42 (also for a name that is given twice), 44, 56.
 
 v4  -1 takes the broker's defaults   v5  flexible; the topic's settings in the answer
 v6  error 89 (no quotas here)        v7  topic id in the answer
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 async def handle(
     changes: Changes, configs: Configs, request: CreateTopicsRequest, call: Call
 ) -> CreateTopicsResponse:
-    """Create each topic, or only check it; a name given twice is refused with 42."""
+    """Create each topic, or only check it."""
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     for asked in request.topics:

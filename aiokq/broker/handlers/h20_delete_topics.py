@@ -1,6 +1,9 @@
-"""DeleteTopics (20), versions 1-6: topics and their records go.
+"""DeleteTopics (20), versions 1-6: delete topics and their records.
 
-v4  flexible   v5  error messages   v6  topics by id
+Errors of a topic: 3, 29, 42 (named twice, or by name and id), 56, 73, 100. The name of a topic that
+is given by id is told only to a client that may describe it.
+
+v4  flexible   v5  error messages   v6  topics by id (KIP-516)
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, changes: Changes, configs: Configs, request: DeleteTopicsRequest, call: Call
 ) -> DeleteTopicsResponse:
-    """Delete each topic, by name or by id; one that is named twice is refused with 42."""
+    """Delete each topic, by name or by id."""
     if call.version < 6:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     else:
@@ -83,10 +86,10 @@ async def _delete(
 
 
 def _authorize(call: Call, name: str) -> None:
-    """Check that the client may delete a topic, and may know it.
+    """Check that the client may describe and delete a topic.
 
     Raises:
-        TopicAuthorization: it may not.
+        TopicAuthorization: the client may not.
     """
     call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
     call.authorize(Operation.DELETE, ResourceType.TOPIC, name)

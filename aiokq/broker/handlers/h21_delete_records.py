@@ -1,6 +1,12 @@
-"""DeleteRecords (21), versions 0-2: raise a partition's log start offset. v2 flexible.
+"""DeleteRecords (21), versions 0-2: raise the log start offset of partitions.
 
-The records are hidden at once; the files of segments that held no others go a little later.
+The records below it are hidden at once, and stay hidden after a crash. Files of segments that hold
+no other records are removed after a delay. Offset -1 is the high watermark.
+
+Errors of a partition: 1, 3, 6, 29, 44 (the topic's cleanup.policy does not include delete), 56.
+KIP-107.
+
+v2  flexible
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ NOT_KNOWN: Final = -1
 async def handle(
     topics: Topics, logs: Logs, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse:
-    """The new low watermark of each partition."""
+    """Raise the log start offset of each partition, and answer with its low watermark."""
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
@@ -45,7 +51,7 @@ async def handle(
     )
     results = [result for topic in response.topics for result in topic.partitions]
     try:
-        await logs.save_log_starts()  # what was hidden stays hidden over a kill
+        await logs.save_log_starts()  # so that the records stay hidden after a crash
     except BrokerError as error:
         call.counted(error)
         for result in results:

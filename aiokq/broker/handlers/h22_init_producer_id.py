@@ -1,7 +1,12 @@
-"""InitProducerId (22), versions 0-5: a producer id for an idempotent producer.
+"""InitProducerId (22), versions 0-5: return a producer id for an idempotent producer.
+
+Each request without a transactional id gets a new id, as in Kafka, whatever old one it names. This
+node coordinates no transactions.
+
+Errors: 31, 42 (an old id without its epoch, or an epoch without id; an empty transactional id), 53
+(a transactional id), 56. KIP-98, KIP-360, KIP-679.
 
 v2  flexible   v3  a producer may name its old id and epoch   v4  error 90   v5  error 120
-Without a transactional id every request gets a new id, as in Kafka, whatever old one it names.
 """
 
 from __future__ import annotations
@@ -21,10 +26,7 @@ if TYPE_CHECKING:
 async def handle(
     producer_ids: ProducerIds, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
-    """A fresh producer id with epoch 0; 53 for a transactional id, which nobody coordinates.
-
-    An old id without its epoch, or the other way round, is 42.
-    """
+    """Return a new producer id with epoch 0."""
     try:
         _authorize(call, request.transactional_id)
     except BrokerError as error:
@@ -43,10 +45,10 @@ async def handle(
 
 
 def _authorize(call: Call, transactional_id: str | None) -> None:
-    """Check that the client may write: in its transaction, idempotently, or to any topic (KIP-679).
+    """Check that the client may write in its transaction, idempotently, or to any topic (KIP-679).
 
     Raises:
-        TransactionalIdAuthorization, ClusterAuthorization: it may not.
+        TransactionalIdAuthorization, ClusterAuthorization: the client may not.
     """
     if transactional_id is not None:
         call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)

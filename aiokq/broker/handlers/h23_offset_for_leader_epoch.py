@@ -1,4 +1,9 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ends in the log (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (23), versions 2-4: return where a leader epoch ends in the log.
+
+For the latest epoch that is the end of the log, for an epoch above it (-1, -1), and for others the
+end of the largest epoch that is not above the requested one.
+
+Errors of a partition: 3, 6, 29, 56, 74, 75. KIP-101, KIP-320.
 
 v2  the current leader epoch fences   v3  replica id   v4  flexible
 """
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
-    """Latest epoch: the log's end. Unknown higher: (-1, -1). Otherwise the floor epoch's end."""
+    """Return the end of the requested epoch of each partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

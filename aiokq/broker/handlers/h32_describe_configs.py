@@ -1,6 +1,8 @@
-"""DescribeConfigs (32), versions 1-4: settings of topics, groups, brokers and their loggers.
+"""DescribeConfigs (32), versions 1-4: describe settings of topics, groups, brokers and loggers.
 
-Each with where its value comes from.
+Each setting is answered with the source of its value.
+
+Errors of a resource: 3, 17, 29, 30, 31, 42. KIP-133, KIP-226, KIP-569.
 
 v1  sources and synonyms   v3  types and documentation   v4  flexible
 """
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, cluster: Cluster, configs: Configs, request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse:
-    """Each resource's settings, all or those that are named."""
+    """Describe the settings of each resource: all, or those that the request names."""
     return DescribeConfigsResponse(
         results=[
             _describe(topics, cluster, configs, call, resource, request)
@@ -92,7 +94,7 @@ def _entries(
         return topic_config_entries(topic.configs, configs.settings)
     if resource.resource_type == BROKER:
         if not resource.resource_name:
-            return ()  # the cluster-wide dynamic settings, of which there are none
+            return ()  # there are no dynamic settings of the whole cluster
         check_broker_name(resource.resource_name, cluster.node_id)
         return configs.broker_entries()
     if resource.resource_type == BROKER_LOGGER:

@@ -1,4 +1,7 @@
-"""DescribeLogDirs (35), versions 1-4: what lies in which log directory, and which cannot be used.
+"""DescribeLogDirs (35), versions 1-4: describe log directories, their partitions and their volumes.
+
+An offline directory is answered with error 56 and without partitions. Errors of the request: 31,
+which versions 1 and 2 cannot carry: they answer no directories. KIP-113, KIP-827.
 
 v2  flexible    v3  an error code of the whole    v4  sizes of the volume
 """
@@ -30,7 +33,7 @@ NOT_KNOWN: Final = (-1, -1)
 async def handle(
     logs: Logs, host: Host, request: DescribeLogDirsRequest, call: Call
 ) -> DescribeLogDirsResponse:
-    """One result per directory; one that is offline has error 56 and nothing in it."""
+    """Describe each log directory."""
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:
@@ -73,7 +76,7 @@ def _topics(
                     partition_index=index,
                     partition_size=log.size_bytes,
                     offset_lag=log.log_end_offset - log.high_watermark,
-                    is_future_key=False,  # nothing is moved between directories
+                    is_future_key=False,  # partitions do not move between directories
                 )
             )
     return [
@@ -83,12 +86,12 @@ def _topics(
 
 
 def _absolute(path: str) -> str:
-    """As clients are told of it; asks the working directory, no disk."""
+    """Return the path for clients. Only the working directory is asked, not the disk."""
     return os.path.abspath(path)
 
 
 def _volume(files: Files, path: str) -> tuple[int, int]:
-    """Bytes of the disk that a directory is on, and how many a process may still use."""
+    """Return the bytes of a directory's volume, and the bytes that a process may still use."""
     try:
         return files.disk_usage(path)
     except OSError:

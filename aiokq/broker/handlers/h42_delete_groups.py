@@ -1,6 +1,6 @@
-"""DeleteGroups (42), versions 0-2: deletes groups without members, and their offsets.
+"""DeleteGroups (42), versions 0-2: delete groups without members, with their offsets.
 
-Errors of each group: 14, 15, 16, 68, 69. KIP-229.
+Errors of a group: 14, 15, 16, 30, 68, 69. KIP-229.
 
 v2  flexible
 """

@@ -1,8 +1,12 @@
-"""ElectLeaders (43), versions 0-2: make the preferred replica lead, or any that lives.
+"""ElectLeaders (43), versions 0-2: elect the preferred replica of partitions, or any live one.
 
-A partition of one node has one replica: it leads, or nobody can until the node has its log again.
+With one node a partition has one replica. It leads, or it is offline and no election can help.
+Partitions that have their leader are left out if the request asks for all partitions.
 
-v1  election type, and an error for the whole request (KIP-460)   v2  flexible
+Errors of a partition: 3, 80, 83, 84. Errors of the request, repeated for each partition: 31, 42.
+KIP-183, KIP-460.
+
+v1  election type, and an error for the whole request   v2  flexible
 
 Source: Kafka ``ReplicationControlManager.electLeaders``.
 """
@@ -39,10 +43,7 @@ FIRST_WITH_REQUEST_ERROR: Final = 1
 
 
 async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-    """Tell of each partition why there is nothing to elect.
-
-    Asked for all partitions, those that have the leader they should have are left out.
-    """
+    """Answer for each partition why it needs no election, or why none is possible."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as denial:
@@ -93,7 +94,7 @@ def _elect(topics: Topics, name: str, index: int, election_type: int) -> BrokerE
 def _refuse_all(
     request: ElectLeadersRequest, error: BrokerError, version: int
 ) -> ElectLeadersResponse:
-    """As Kafka does: the error for the request, and again for each partition."""
+    """Return the error for the request and again for each partition, as Kafka does."""
     return ElectLeadersResponse(
         error_code=error.code if version >= FIRST_WITH_REQUEST_ERROR else 0,
         replica_election_results=[

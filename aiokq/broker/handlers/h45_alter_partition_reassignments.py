@@ -1,8 +1,10 @@
-"""AlterPartitionReassignments (45), versions 0-1: put partitions on other brokers.
+"""AlterPartitionReassignments (45), versions 0-1: assign partitions to other brokers.
 
-One node has all there is: a partition may be assigned to where it is, which is done at once.
+With one node a partition can be assigned only to the node that has it, which is done at once.
 
-v1  may the number of replicas change (KIP-860)? With one broker it cannot
+Errors of a partition: 3, 39, 85. Errors of the request, repeated for each partition: 31. KIP-455.
+
+v1  whether the number of replicas may change (KIP-860); with one broker it cannot
 
 Source: Kafka ``ReplicationControlManager.alterPartitionReassignments``.
 """
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, cluster: Cluster, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
-    """Check each partition's new replicas; there is nothing to move."""
+    """Check the new replicas of each partition; nothing has to be moved."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as error:
@@ -55,7 +57,7 @@ async def handle(
 def _refuse_all(
     request: AlterPartitionReassignmentsRequest, error: BrokerError
 ) -> AlterPartitionReassignmentsResponse:
-    """As Kafka does: the error for the request, and again for each partition."""
+    """Return the error for the request and again for each partition, as Kafka does."""
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=error.code,
@@ -92,12 +94,12 @@ def _alter(
 
 
 def _check(topics: Topics, cluster: Cluster, name: str, asked: ReassignablePartition) -> None:
-    """Refuse what is no assignment of this partition.
+    """Refuse an assignment that this partition cannot have.
 
     Raises:
-        UnknownTopicOrPartition: there is no such partition.
-        NoReassignmentInProgress: one is to be cancelled.
-        InvalidReplicaAssignment: the replicas are none, named twice, or no brokers.
+        UnknownTopicOrPartition: the partition does not exist.
+        NoReassignmentInProgress: the request cancels a reassignment.
+        InvalidReplicaAssignment: the replicas are empty, repeated, or no brokers.
     """
     topic = topics.get(name)
     if topic is None:

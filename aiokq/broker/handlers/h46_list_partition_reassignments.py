@@ -1,6 +1,8 @@
-"""ListPartitionReassignments (46), version 0: partitions that are on their way to other brokers.
+"""ListPartitionReassignments (46), version 0: list partitions that move to other brokers.
 
-On one node there are none: what AlterPartitionReassignments may ask for is done at once.
+With one node there are none: AlterPartitionReassignments is done at once.
+
+Errors: 31. KIP-455.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 async def handle(
     request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
-    """None, whichever topics are asked for; topics that do not exist are no error in Kafka."""
+    """Answer none; in Kafka, too, a topic that does not exist is no error."""
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:

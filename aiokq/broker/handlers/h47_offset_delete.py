@@ -1,7 +1,7 @@
-"""OffsetDelete (47), version 0: deletes committed offsets of a group.
+"""OffsetDelete (47), version 0: delete committed offsets of a group.
 
-Errors of the group: 14, 15, 16, 24, 68, 69; of a partition: 3, or 86 if a member subscribes to its
-topic. KIP-496.
+Errors of the group: 14, 15, 16, 24, 30, 68, 69. Errors of a partition: 3, 29, 86 (a member
+subscribes to its topic). KIP-496.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, groups: Groups, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
-    """Delete the offsets of existing partitions; those of deleted topics are gone already."""
+    """Delete the offsets of existing partitions. Offsets of deleted topics are deleted already."""
     try:
         call.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
@@ -53,7 +53,7 @@ async def handle(
 def _sifted(
     topics: Topics, call: Call, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
-    """The partitions that exist, and by topic the answers for partitions that are refused."""
+    """Return the existing partitions, and by topic the answers for partitions that are refused."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in asked:

@@ -1,4 +1,9 @@
-"""DescribeCluster (60), versions 0-2: the brokers, the controller and the cluster's id.
+"""DescribeCluster (60), versions 0-2: describe the brokers, the controller and the cluster.
+
+Every client may ask: it needs the brokers to connect to. The brokers are those that advertise the
+listener of the connection, with its addresses.
+
+Errors: 114 (the request asks a controller), 115. KIP-700.
 
 v1  endpoint type (KIP-919)   v2  fenced brokers (KIP-1073): there are none
 """
@@ -26,7 +31,7 @@ CONTROLLERS: Final = 2
 async def handle(
     cluster: Cluster, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
-    """Describe this cluster to whoever asks for its brokers."""
+    """Describe the cluster."""
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
             error_code=MismatchedEndpointType.code,

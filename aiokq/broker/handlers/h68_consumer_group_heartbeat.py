@@ -1,9 +1,10 @@
-"""ConsumerGroupHeartbeat (68), versions 0-1: a member joins, stays in or leaves its group.
+"""ConsumerGroupHeartbeat (68), versions 0-1: join, keep or end the membership in a group.
 
-The answer has the member's epoch, and its assignment if that changed. Errors: 14, 15, 16, 25, 42,
-69, 81, 82, 110, 111, 112, 128. KIP-848.
+The answer carries the member's epoch, and its assignment if that has changed. KIP-848.
 
-v1  subscription by expression, member ids made by the client
+Errors: 14, 15, 16, 25, 29, 30, 42, 69, 81, 82, 110, 111, 112, 128.
+
+v1  subscription by regular expression, member ids chosen by the client
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 async def handle(
     groups: Groups, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
-    """Handle the heartbeat; the answer has the member's epoch and assignment."""
+    """Handle the heartbeat of a member."""
     caller = caller_of(call)
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)

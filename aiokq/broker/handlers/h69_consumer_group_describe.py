@@ -1,6 +1,8 @@
-"""ConsumerGroupDescribe (69), versions 0-1: members and assignments of groups of KIP-848.
+"""ConsumerGroupDescribe (69), versions 0-1: describe members and assignments of consumer groups.
 
-Errors of each group: 14, 15, 16, 24, 69.
+A group is denied as a whole if one of its members has a topic that the client may not describe.
+
+Errors of a group: 14, 15, 16, 24, 29, 30, 69. KIP-848.
 
 v1  member types
 """
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 async def handle(
     groups: Groups, request: ConsumerGroupDescribeRequest, call: Call
 ) -> ConsumerGroupDescribeResponse:
-    """Each group, or its error."""
+    """Describe each group, or return its error."""
     described = [_describe(groups, call, group_id) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in described:
@@ -50,7 +52,7 @@ def _describe(groups: Groups, call: Call, group_id: str) -> ConsumerGroupDescrib
 
 
 def _topics(group: ConsumerGroupDescribedGroup) -> set[str]:
-    """The topics that are assigned to members. A group with one that is denied is denied."""
+    """Return the topics that are assigned to members."""
     return {
         topic.topic_name
         for member in group.members

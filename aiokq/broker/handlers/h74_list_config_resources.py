@@ -1,4 +1,6 @@
-"""ListConfigResources (74), versions 0-1: what there is that has settings (KIP-1142).
+"""ListConfigResources (74), versions 0-1: list the resources that have settings.
+
+Errors: 31, 35 (an unknown type of resource). KIP-1142.
 
 v0  client metrics only, of which there are none   v1  any types; none given means all
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
 
 TYPES: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
-"""In the order of Kafka's answer."""
+"""All types, in the order of Kafka's answer."""
 
 
 async def handle(
@@ -34,7 +36,7 @@ async def handle(
     request: ListConfigResourcesRequest,
     call: Call,
 ) -> ListConfigResourcesResponse:
-    """Every resource of the types that are asked for."""
+    """List the resources of the requested types."""
     try:
         call.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     except BrokerError as error:

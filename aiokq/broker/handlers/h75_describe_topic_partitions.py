@@ -1,7 +1,10 @@
-"""DescribeTopicPartitions (75), version 0: partitions of topics, page by page (KIP-966).
+"""DescribeTopicPartitions (75), version 0: describe partitions of topics, page by page.
 
-Java's Admin asks this before Metadata. The lists of eligible leaders are empty, never null: its
-4.0 client fails on null.
+Topics are sorted by name; a request without names asks for all of them, and of those the topics
+that the client may not describe are left out. Java's Admin sends this before Metadata. The lists
+of eligible leaders are empty, never null, because its version 4.0 fails on null.
+
+Errors of a topic: 3, 17, 29. Errors of a partition: 5. KIP-966.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ async def handle(
     request: DescribeTopicPartitionsRequest,
     call: Call,
 ) -> DescribeTopicPartitionsResponse:
-    """Topics by name from the cursor on, until the limit of partitions; no names means all."""
+    """Describe topics from the cursor on, up to the limit of partitions."""
     asked_all = not request.topics
     names = (
         [topic.name for topic in topics.sorted()]
@@ -111,9 +114,9 @@ def _describe(
 def _describe_partition(
     partition: Partition, reachable: Set[int]
 ) -> DescribeTopicPartitionsResponsePartition:
-    """Describe a partition to a client that can reach the nodes `reachable` only.
+    """Describe a partition to a client that can reach only the nodes in `reachable`.
 
-    Unlike Metadata, a leader that does not advertise the client's listener is no error.
+    Unlike in Metadata, a leader that does not advertise the client's listener is no error.
     """
     described = DescribeTopicPartitionsResponsePartition(
         error_code=0 if partition.is_online else LeaderNotAvailable.code,
