@@ -1,4 +1,4 @@
-"""The unit of records that are read: from fetched bytes to records or columns."""
+"""The unit for reading records: from fetched bytes to records or columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-# Owns the C types and the C functions that columns.py gives the other parts.
+# C types and functions of columns.py that other parts use.
 
 from aiokq.fastpath.consume._cursor cimport Cursor
 

@@ -1,4 +1,4 @@
-# Owns the C types and the C functions that cursor.py gives the other parts.
+# C types and functions of cursor.py that other parts use.
 
 cdef class Record:
     cdef readonly object topic

@@ -1,4 +1,4 @@
-"""Owns the way from Columns to Arrow; pyarrow is imported when the first batch is made."""
+"""Conversion of Columns to Arrow; pyarrow is imported for the first batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def record_batch(columns: Columns) -> pyarrow.RecordBatch:
-    """`columns` in the shape of Spark's Kafka source; the buffers are shared, not copied."""
+    """Return `columns` with the schema of Spark's Kafka source; the buffers are not copied."""
     import pyarrow as pa
 
     count = columns.count

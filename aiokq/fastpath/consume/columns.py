@@ -1,9 +1,9 @@
-"""Owns Columns: the records of a cursor as Arrow's buffers, without an object per record.
+"""Columns: the records of a cursor in Arrow's memory layout, without an object per record.
 
 Tests: tests/unit/fastpath/test_columns.py, tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
 
 from __future__ import annotations
 
@@ -76,20 +76,21 @@ COLUMN_NAMES = (
 @cython.final
 @cython.cclass
 class Columns:
-    """Records of one partition as columns, in Arrow's memory layout.
+    """Records of one partition as columns in Arrow's memory layout.
 
     Attributes:
         topic: of all rows.
         partition: of all rows.
-        count: rows.
-        names: the columns that were asked for.
+        count: the number of rows.
+        names: the columns that were requested.
         key: (validity bits or None, int32 offsets, bytes).
         value: as `key`.
         offset: int64.
-        timestamp: int64, microseconds since 1970, as Spark has it.
+        timestamp: int64, microseconds since 1970, as in Spark.
         timestamp_type: int32.
         headers: (validity bits or None, int32 row offsets, int32 name offsets, names, validity
-            bits of the values or None, int32 value offsets, values); a row without is null.
+            bits of the values or None, int32 value offsets, values); a row without headers is
+            null.
     """
 
     __slots__ = (
@@ -121,9 +122,9 @@ class Columns:
         return self.count
 
     def to_arrow(self):
-        """A pyarrow.RecordBatch in the shape of Spark's Kafka source; needs pyarrow.
+        """Return a pyarrow.RecordBatch with the schema of Spark's Kafka source; needs pyarrow.
 
-        The buffers are handed over as they are.
+        The buffers are shared, not copied.
         """
         from aiokq.fastpath.consume.arrow import record_batch
 
@@ -153,7 +154,7 @@ def columns_of(cursor: Cursor, names: object, max_bytes: object) -> Columns:
 @cython.final
 @cython.cclass
 class _Buffer:
-    """Memory that grows, with bytes as its block so that Arrow can keep it alive."""
+    """A growing buffer; its block is a bytes object, which Arrow can keep alive."""
 
     __slots__ = ("base", "block", "capacity")
 
@@ -170,7 +171,7 @@ def _buffer() -> _Buffer:
 
 @cython.cfunc
 def _reserve(buffer: _Buffer, used: cython.Py_ssize_t, extra: cython.Py_ssize_t) -> object:
-    """Makes room for `extra` bytes after the first `used`."""
+    """Make room for `extra` bytes after the first `used`."""
     if cython.compiled:
         base: cython.p_uchar
         capacity: cython.Py_ssize_t = used + extra
@@ -194,7 +195,7 @@ def _filled(buffer: _Buffer, used: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong) -> Columns:
-    """Straight from the batches' bytes: no object per record."""
+    """Decode columns from the bytes of the batches, without an object per record."""
     if cython.compiled:
         fields = cython.declare(aiokq_record)
         at: cython.pointer(cython.const[cython.uchar])
@@ -256,18 +257,18 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 break
             taken += cursor.opened_bytes
             payload = cursor.record_end - cursor.record
-            # What is left uncompressed bounds what it can hold: one allocation, mostly.
+            # The remaining uncompressed bytes limit the size of the column: mostly one allocation.
             ahead = payload + (cursor.size - cursor.at)
             if rows > 0 and (
                 key_used + payload > _MAX_INT32
                 or value_used + payload > _MAX_INT32
                 or text_used + payload > _MAX_INT32
-                # A byte of a name that is no UTF-8 becomes three.
+                # An invalid UTF-8 byte of a header name is replaced by three bytes.
                 or name_used + 3 * payload > _MAX_INT32
                 or rows + cursor.remaining >= _MAX_INT32
             ):
                 break
-            # A count that lies must cost no memory: a record has seven bytes at least.
+            # A wrong record count must not allocate memory: a record has at least seven bytes.
             most = min(cursor.remaining, payload // 7)
             if want_key:
                 _reserve(keys, key_used, ahead)
@@ -374,7 +375,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                                 memcpy(names.base + name_used, name, name_size)
                                 name_used += name_size
                             else:
-                                # Arrow's strings are UTF-8: as a Record has it, not as it came.
+                                # Arrow's strings are UTF-8: the name is decoded and encoded, as in
+                                # a Record.
                                 other = PyUnicode_DecodeUTF8(
                                     cython.cast(cython.p_char, name), name_size, b"replace"
                                 ).encode()
@@ -401,7 +403,7 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 cursor.last_epoch = cursor.epoch
                 cursor.position = offset + 1
             if problem is not None and cursor.position >= cursor.stop:
-                problem = None  # as _bad_record() has it
+                problem = None  # as in _bad_record()
                 end_cursor(cursor)
             if cursor.remaining == 0 and cursor.opened:
                 leave_batch(cursor)
@@ -441,7 +443,7 @@ def _binary_views(
     data: _Buffer,
     used: cython.Py_ssize_t,
 ) -> tuple:
-    """A column of bytes as Arrow lays it out; the last offset closes the last row."""
+    """Return a column of bytes in Arrow's layout, with the last offset added."""
     if cython.compiled:
         _reserve(offsets, 4 * rows, 4)
         _put_int32(offsets.base, rows, used)
@@ -474,7 +476,7 @@ def _put_int64(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlo
 @cython.inline
 @cython.exceptval(check=False)
 def _put_bit(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uchar) -> cython.void:
-    """Sets bit `at`; each byte is begun afresh at its first bit."""
+    """Set bit `at`; the first bit of each byte resets the byte."""
     if cython.compiled:
         if at & 7 == 0:
             base[at >> 3] = value
@@ -485,7 +487,7 @@ def _put_bit(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uchar) -
 if not cython.compiled:
 
     def _listed_columns(cursor, columns, max_bytes):
-        """From records, by way of lists: right, and no faster than reading them."""
+        """Make columns from records and lists; as slow as reading the records."""
         records = []
         held = taken = 0
         while not records or taken < max_bytes:
@@ -493,7 +495,7 @@ if not cython.compiled:
                 if cursor.remaining == 0 and not open_next(cursor):
                     break
                 taken += cursor.opened_bytes
-                # A byte of a name that is no UTF-8 becomes three.
+                # An invalid UTF-8 byte of a header name is replaced by three bytes.
                 held += 3 * len(cursor.inner)
                 if records and held > _MAX_INT32:
                     break

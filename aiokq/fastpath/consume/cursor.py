@@ -1,16 +1,16 @@
-"""Owns Cursor: the records of fetched bytes, one by one, in order.
+"""Cursor: iterates over the records of fetched bytes, in order.
 
-To follow a record that is read, start at Cursor.__next__.
+To follow the reading of a record, start at Cursor.__next__.
 
     records                     Record
     the cursor                  Cursor
-    batches                     entered, checked, decompressed, left
-    decoding                    records out of the open batch
+    batches                     opened, checked, decompressed, left
+    decoding                    records of the open batch
 
 Tests: tests/unit/fastpath/test_cursor.py, tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
 
 from __future__ import annotations
 
@@ -82,22 +82,22 @@ else:
 @cython.freelist(1024)
 @cython.cclass
 class Record:
-    """A record as it was read.
+    """A record as received.
 
     Attributes:
         topic: the topic.
-        partition: the partition's number.
-        offset: in the partition.
-        timestamp_ms: milliseconds since 1970, -1 if the record has none.
+        partition: the partition number.
+        offset: the offset in the partition.
+        timestamp_ms: milliseconds since 1970; -1 if the record has no timestamp.
         timestamp_type: 0 = set by the producer (CreateTime), 1 = by the log (LogAppendTime),
-            -1 = none (NoTimestampType): records of format 0 have no time.
+            -1 = none (NoTimestampType): records of format 0 have no timestamp.
         key: bytes or None.
-        value: bytes; None is a tombstone.
-        headers: (name, value) pairs, () if there are none.
-        leader_epoch: of its batch, -1 if unknown.
+        value: bytes; None for a tombstone.
+        headers: (name, value) pairs; () if there are none.
+        leader_epoch: of the record's batch; -1 if unknown.
     """
 
-    # Not tracked by the garbage collector: strings, bytes and numbers make no cycle.
+    # Not tracked by the garbage collector: strings, bytes and numbers form no cycles.
     __slots__ = (
         "headers",
         "key",
@@ -169,7 +169,7 @@ class Record:
 
 
 def _short(data):
-    """A payload's repr, cut: a record in a log line is not to flood it."""
+    """Return the repr of a payload, truncated so that a logged record stays short."""
     if data is None or len(data) <= _SHORT:
         return repr(data)
     return f"{data[:_SHORT]!r}+{len(data) - _SHORT}"
@@ -184,28 +184,27 @@ _SHORT = 32
 @cython.final
 @cython.cclass
 class Cursor:
-    """Hands over the records of one partition's fetched bytes, one by one, in order.
+    """An iterator over the records of one partition's fetched bytes, in order.
 
-    Batches are checked and decompressed when their turn comes, records made when asked for.
-    Keys and values are copies: no record keeps the fetched bytes alive. Control batches and
-    what read_committed hides are passed over; a last batch that is cut short is ignored.
+    Batches are checked and decompressed when they are reached, records created when requested.
+    Keys and values are copies: no record keeps the fetched bytes alive. Control batches, and with
+    read_committed aborted records, are skipped. A truncated last batch is ignored.
 
     Args:
         topic: the topic.
-        partition: its number.
+        partition: the partition number.
         data: batches as the broker sent them.
-        start_offset: the first offset to hand over; a batch may begin before it.
-        stop_offset: where to end, if anywhere.
-        codecs: opens compressed and legacy batches.
+        start_offset: the first offset to return; a batch may begin before it.
+        stop_offset: the offset at which to stop; None for the end of the data.
+        codecs: decompresses and converts batches.
         check_crcs: verify each batch's CRC-32C.
-        aborted: (producer_id, first_offset) of aborted transactions, for read_committed; None
-            hands over all records.
-        max_batch_bytes: the most bytes a compressed batch may become.
+        aborted: (producer_id, first_offset) of aborted transactions, for read_committed; None to
+            return all records.
+        max_batch_bytes: the maximum decompressed size of a batch.
 
     Attributes:
-        position: offset of the next record; moves exactly when a record is handed over, and
-            over what is passed over.
-        handed: records handed over.
+        position: offset of the next record; changes when a record is returned or skipped.
+        handed: the number of returned records.
     """
 
     __slots__ = (
@@ -294,9 +293,9 @@ class Cursor:
         if cython.compiled:
             if self.buffer != cython.NULL:
                 raise RuntimeError("a cursor is made once")
-            # In memory of its own, where the garbage collector does not see the reference: it
-            # would clear the memoryview of a cursor that hangs on a traceback, and CPython
-            # cannot release the buffer of a cleared memoryview.
+            # The Py_buffer is allocated separately, so that the garbage collector does not see the
+            # reference. It would otherwise clear the memoryview of a cursor that a traceback refers
+            # to, and CPython cannot release the buffer of a cleared memoryview.
             held: cython.pointer(Py_buffer) = cython.cast(
                 cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
             )
@@ -322,34 +321,35 @@ class Cursor:
 
     @property
     def bytes_left(self):
-        """Bytes of the batches not opened yet, a last incomplete one included."""
+        """Bytes of the batches that are not opened yet, including a truncated last one."""
         return self.size - self.at
 
     @property
     def partial_batch_bytes(self):
-        """What the batch cut short at the end takes in whole; 0 if none was met yet."""
+        """The full size of the truncated last batch; 0 if none was reached."""
         return self.partial
 
     @property
     def exhausted(self):
-        """Whether the end was reached: known once a record was asked for in vain."""
+        """Whether a request for a record has reached the end."""
         return self.ended
 
     @property
     def raised(self):
-        """What was raised for the batch that comes next; None while there is none.
+        """The error that was raised for the next batch; None if there is none.
 
-        Until that is skipped, iteration has ended and the methods raise it again."""
+        Until the batch is skipped, iteration is at its end, and the methods raise the error again.
+        """
         return None if self.deferred else self.error
 
     @property
     def last_handed_offset(self):
-        """Offset of the record handed over last, -1 before the first."""
+        """Offset of the last returned record; -1 before the first."""
         return self.last_offset
 
     @property
     def leader_epoch(self):
-        """Leader epoch of the record handed over last, -1 if unknown."""
+        """Leader epoch of the last returned record; -1 if unknown."""
         return self.last_epoch
 
     def __iter__(self):
@@ -359,27 +359,27 @@ class Cursor:
         if not cython.compiled and len(self.ready) > 1:
             return pop_ready(self)
         if self.error is not None and not self.deferred:
-            raise StopIteration  # it was raised, which ends an iterator
+            raise StopIteration  # an exception ends an iterator
         record = next_record(self)
         if record is None:
             raise StopIteration
         return record
 
     def next_batch(self):
-        """The rest of the current batch, or the next one, as a list; [] at the end.
+        """Return the rest of the current batch, or the next one, as a list; [] at the end.
 
         Raises:
-            CorruptRecord: as iteration does, once what stands before it was handed over.
+            CorruptRecord: as in iteration, after the records before it were returned.
         """
         if self.remaining == 0 and not open_next(self):
             return []
         return take_records(self, self.remaining)
 
     def take(self, limit):
-        """At most `limit` records as a list; [] at the end.
+        """Return at most `limit` records as a list; [] at the end.
 
         Raises:
-            CorruptRecord: as iteration does, once what stands before it was handed over.
+            CorruptRecord: as in iteration, after the records before it were returned.
         """
         out: list = []
         while len(out) < limit:
@@ -389,31 +389,31 @@ class Cursor:
                 out += take_records(self, limit - len(out))
             except CorruptRecord:
                 if out:
-                    self.deferred = True  # raised by the next call
+                    self.deferred = True  # the next call raises it
                     break
                 raise
         return out
 
     def more(self):
-        """Whether there is another record; the batch that comes next is opened for that.
+        """Whether there is another record; opens the next batch if necessary.
 
         Raises:
-            CorruptRecord: as iteration does.
+            CorruptRecord: as in iteration.
         """
         if self.remaining == 0 and not open_next(self):
             return False
         return next_record(_fork(self, self.stop)) is not None
 
     def fork(self, stop_offset=None):
-        """Another cursor that goes on from here, and shares the bytes that are decompressed.
+        """Return another cursor at the same position, which shares decompressed bytes.
 
         Args:
-            stop_offset: where it ends, if that is before this one does.
+            stop_offset: the offset at which to stop, if before that of this cursor.
         """
         return _fork(self, self.stop if stop_offset is None else min(stop_offset, self.stop))
 
     def skip_batch(self):
-        """Passes over the current batch, or the one that CorruptRecord was raised for."""
+        """Skip the current batch, or the one for which CorruptRecord was raised."""
         corrupt: cython.bint = self.error is not None
         self.error = None
         self.deferred = False
@@ -423,24 +423,24 @@ class Cursor:
             _skip_unread(self, corrupt)
 
     def columns(self, names=None, max_bytes=None):
-        """Hands over all records that are left as columns; see Columns.
+        """Return all remaining records as columns; see Columns.
 
-        Fewer where a corrupt batch or more than 2 GiB of a column is next: until `exhausted`
-        another call gives the rest.
+        Fewer are returned before a corrupt batch, and where a column would exceed 2 GiB. Call again
+        until `exhausted` is true.
 
         Args:
-            names: the columns wanted, all by default; see COLUMN_NAMES.
-            max_bytes: open no further batch once those that were have so many bytes of records,
-                decompressed; no limit by default.
+            names: the columns; all by default; see COLUMN_NAMES.
+            max_bytes: open no further batch after so many decompressed bytes of records; no limit
+                by default.
 
         Raises:
-            CorruptRecord: as iteration does, once what stands before it was handed over.
-            ValueError: no such column.
+            CorruptRecord: as in iteration, after the records before it were returned.
+            ValueError: there is no such column.
         """
         if cython.compiled:
             return columns_of(self, names, max_bytes)
         else:
-            # Not at the top: it imports this module.
+            # Imported here because that module imports this one.
             from aiokq.fastpath.consume import columns
 
             return columns.columns_of(self, names, max_bytes)
@@ -451,7 +451,7 @@ class Cursor:
 
 @cython.cfunc
 def _offset_behind(cursor: Cursor) -> object:
-    """The offset behind the batch at the head, by its header; None if that makes no sense."""
+    """Return the offset behind the next batch by its header; None if that is nonsensical."""
     if cursor.opened:
         return cursor.next_offset
     head = b"" if cursor.sub is not None else bytes(cursor.source[cursor.at : cursor.at + 27])
@@ -466,7 +466,7 @@ def _offset_behind(cursor: Cursor) -> object:
 
 @cython.cfunc
 def raise_corrupt(cursor: Cursor, what: object, cause: object) -> object:
-    """Remembers and raises: the batch stays corrupt however often it is asked for."""
+    """Store and raise an error, which is raised again until the batch is skipped."""
     behind: object = _offset_behind(cursor)
     if behind is None:
         skip = "where the next one begins cannot be told: seek() to a later offset"
@@ -479,14 +479,14 @@ def raise_corrupt(cursor: Cursor, what: object, cause: object) -> object:
     )
     error.__cause__ = cause
     cursor.error = error
-    # Nothing more is there: a stream asks its source what to do about it.
+    # No record is available: a stream turns to its source.
     cursor.remaining = 0
     raise copy_error(error)
 
 
 @cython.cfunc
 def _fork(cursor: Cursor, stop: cython.longlong) -> Cursor:
-    """See Cursor.fork; `stop` is not behind where the cursor stops."""
+    """Implement Cursor.fork; `stop` is not behind the cursor's own stop offset."""
     twin: Cursor = Cursor(
         cursor.topic,
         cursor.partition,
@@ -534,7 +534,7 @@ def _fork(cursor: Cursor, stop: cython.longlong) -> Cursor:
 
 @cython.cfunc
 def next_record(cursor: Cursor) -> object:
-    """The next record, handed over; None at the end."""
+    """Return the next record; None at the end."""
     record: object
     while True:
         if cursor.remaining == 0 and not open_next(cursor):
@@ -546,11 +546,11 @@ def next_record(cursor: Cursor) -> object:
 
 @cython.cfunc
 def take_records(cursor: Cursor, limit: cython.Py_ssize_t) -> list:
-    """Up to `limit` records of the open batch; a corrupt one is met by the next call."""
+    """Return at most `limit` records of the open batch; the next call meets a corrupt one."""
     out: list = []
     record: object
     if not cython.compiled and len(cursor.ready) > 1:
-        # All but the last one at once; _hand_over() sees to what comes with that.
+        # All but the last one at once; _hand_over() does what follows the last one.
         first = max(len(cursor.ready) - limit, 1)
         out = cursor.ready[first:]
         del cursor.ready[first:]
@@ -584,7 +584,7 @@ def end_cursor(cursor: Cursor) -> object:
 
 @cython.cfunc
 def move_up_to(cursor: Cursor, offset: cython.longlong) -> object:
-    """The position moves up to `offset`, not past where to stop, never back."""
+    """Move the position forward to `offset`, but not behind the stop offset."""
     offset = min(offset, cursor.stop)
     if offset > cursor.position:
         cursor.position = offset
@@ -596,7 +596,7 @@ def move_up_to(cursor: Cursor, offset: cython.longlong) -> object:
 
 @cython.cfunc
 def leave_batch(cursor: Cursor) -> object:
-    """Done with the open batch: compaction may have emptied its end, so the position jumps."""
+    """Leave the open batch, and move to its end: compaction may have removed its last records."""
     cursor.opened = False
     cursor.remaining = 0
     cursor.inner = None
@@ -610,7 +610,7 @@ def leave_batch(cursor: Cursor) -> object:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def open_next(cursor: Cursor) -> cython.int:
-    """Opens the next batch that has a record to hand over: 0 if there is none."""
+    """Open the next batch that has a record to return; return 0 if there is none."""
     at: cython.Py_ssize_t
     left: cython.Py_ssize_t
     total: cython.Py_ssize_t
@@ -638,7 +638,7 @@ def open_next(cursor: Cursor) -> cython.int:
         if cursor.position >= cursor.stop:
             end_cursor(cursor)
             return 0
-        # An upconverted legacy entry is read like the rest, from memory of its own.
+        # A converted legacy batch is read in the same way, from its own memory.
         if cursor.sub is not None:
             at = cursor.sub_at
             left = len(cursor.sub) - at
@@ -723,7 +723,7 @@ def open_next(cursor: Cursor) -> cython.int:
                         raise_corrupt(cursor, "a wrong CRC-32C", None)
                 elif _crc32c(region[at + CRC_COVERS : at + total]) != crc:
                     raise_corrupt(cursor, "a wrong CRC-32C", None)
-            # The header can be trusted from here on: skip_batch() goes by it.
+            # The header is valid from here on: skip_batch() uses it.
             if count < 0 or count > last_delta + 1:
                 raise_corrupt(
                     cursor, f"a batch of {count} records over {last_delta + 1} offsets", None
@@ -747,8 +747,8 @@ def open_next(cursor: Cursor) -> cython.int:
                 if not cython.compiled:
                     _decode_batch(cursor, count)
         elif cursor.aborted is not None:
-            # A cursor may begin amid batches: a transaction that ended before must not hide what
-            # its producer wrote later.
+            # The data may begin behind the end of an aborted transaction, which must not hide later
+            # records of the same producer.
             _hidden(cursor, at, total, attributes, producer_id, base_offset, last_delta)
         if cursor.sub is not None:
             cursor.sub_at = at + total
@@ -765,7 +765,7 @@ def open_next(cursor: Cursor) -> cython.int:
 
 @cython.cfunc
 def _view(cursor: Cursor, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> object:
-    """The bytes from `at` to `end` of what is being read."""
+    """Return the bytes from `at` to `end` of the data that is being read."""
     if cursor.sub is not None:
         return memoryview(cursor.sub)[at:end]
     return cursor.source[at:end]
@@ -782,7 +782,7 @@ def _hidden(
     base_offset: cython.longlong,
     last_delta: cython.longlong,
 ) -> cython.int:
-    """Whether a batch is passed over: a control batch, or of an aborted transaction.
+    """Whether to skip a batch: a control batch, or one of an aborted transaction.
 
     Source: Kafka's CompletedFetch.nextFetchedRecord.
     """
@@ -813,7 +813,7 @@ def _is_abort_marker(
     total: cython.Py_ssize_t,
     attributes: cython.int,
 ) -> object:
-    """Whether a control batch ends a transaction by abort: the type in its record's key is 0."""
+    """Whether a control batch aborts a transaction: its record's key has type 0."""
     payload: bytes = _decompressed(cursor, at, total, attributes)
     try:
         _, place = read_varint(payload, 0)
@@ -831,7 +831,7 @@ def _is_abort_marker(
 def _decompressed(
     cursor: Cursor, at: cython.Py_ssize_t, total: cython.Py_ssize_t, attributes: cython.int
 ) -> bytes:
-    """The records of a batch as bytes of their own."""
+    """Return the records of a batch, decompressed, as bytes of their own."""
     view = _view(cursor, at + HEADER_SIZE, at + total)
     if attributes & 7 == 0:
         return bytes(view)
@@ -849,7 +849,7 @@ def _open_batch(
     attributes: cython.int,
     count: cython.longlong,
 ) -> object:
-    """Points at the batch's records, decompressed if they were compressed."""
+    """Set the pointers to the batch's records, after decompression if necessary."""
     if cython.compiled:
         payload: bytes
         if attributes & 7 == 0 and cursor.sub is None:
@@ -871,10 +871,10 @@ def _open_batch(
 
 @cython.cfunc
 def _open_legacy(cursor: Cursor) -> object:
-    """Has the next entries of one magic, 0 or 1, made into one v2 batch.
+    """Convert the next entries of one magic, 0 or 1, to one v2 batch.
 
-    One entry at a time where the log set the time, which a v2 batch has once for all records.
-    That those of magic 0 have no time it does not say at all: the cursor does.
+    Entries with LogAppendTime are converted one at a time, because a v2 batch has one such time for
+    all records. A v2 batch cannot express that entries of magic 0 have no time: the cursor does.
     """
     start: cython.Py_ssize_t = cursor.at
     end: cython.Py_ssize_t = start
@@ -903,7 +903,7 @@ def _open_legacy(cursor: Cursor) -> object:
 
 @cython.cfunc
 def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
-    """Passes over the batch at the head, by its header, if that makes sense."""
+    """Skip the next batch by its header, if that makes sense."""
     if cursor.sub is not None:
         cursor.sub = None
         return None
@@ -912,7 +912,7 @@ def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
     if len(head) >= 27:
         size = 12 + int.from_bytes(head[8:12], "big", signed=True)
     if size < 26 or size > cursor.size - cursor.at:
-        # Nothing whole is there; or its length is wrong, and what follows cannot be found.
+        # No whole batch, or a wrong length, so that the next batch cannot be found.
         if corrupt:
             move_up_to(cursor, cursor.position + 1)
         end_cursor(cursor)
@@ -930,7 +930,7 @@ def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _skip_below(cursor: Cursor) -> cython.int:
-    """Passes over the records below the position, so that the next one can be handed over."""
+    """Skip records before the position; return whether another record is left."""
     if cython.compiled:
         fields = cython.declare(aiokq_record)
         while cursor.remaining > 0:
@@ -942,7 +942,7 @@ def _skip_below(cursor: Cursor) -> cython.int:
             cursor.remaining -= 1
         return 0
     else:
-        return cursor.remaining > 0  # _decode_batch() left them out
+        return cursor.remaining > 0  # _decode_batch() left these records out
 
 
 # ---------------------------------------------------------------- decoding
@@ -950,7 +950,7 @@ def _skip_below(cursor: Cursor) -> cython.int:
 
 @cython.cfunc
 def _bad_record(cursor: Cursor, what: object) -> object:
-    """A record cannot be read: that is an error, unless all that is wanted was handed over."""
+    """Raise for an undecodable record, unless all records up to the stop offset were returned."""
     if cursor.position < cursor.stop:
         raise_corrupt(cursor, what, None)
     end_cursor(cursor)
@@ -959,7 +959,7 @@ def _bad_record(cursor: Cursor, what: object) -> object:
 
 @cython.cfunc
 def _hand_over(cursor: Cursor) -> object:
-    """The next record of the open batch; None where it lies beyond the stop offset."""
+    """Return the next record of the open batch; None if it is behind the stop offset."""
     if cython.compiled:
         fields = cython.declare(aiokq_record)
         offset: cython.longlong
@@ -1032,7 +1032,7 @@ def _hand_over(cursor: Cursor) -> object:
 
 @cython.cfunc
 def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple:
-    """The headers of a record, as (name, value) pairs; names as Java reads them."""
+    """Return the headers of a record as (name, value) pairs, names decoded as in Java."""
     if cython.compiled:
         out: list = []
         at: cython.pointer(cython.const[cython.uchar]) = fields.headers
@@ -1067,12 +1067,12 @@ def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple
 if not cython.compiled:
 
     def _decode_batch(cursor, count):
-        """The batch's records into `ready`, last one first, and the error after them."""
+        """Decode the batch's records into `ready`, last one first, and the error after them."""
         cursor.ready, cursor.ready_error = pure.decode_batch(cursor, count, Record)
         cursor.remaining = len(cursor.ready) + (cursor.ready_error is not None)
 
     def _share_ready(cursor, twin):
-        """What is decoded, for a fork, which may stop before."""
+        """Share decoded records with a fork, which may have an earlier stop offset."""
         ready, error, beyond = list(cursor.ready), cursor.ready_error, 0
         while beyond < len(ready) and (ready[beyond] is None or ready[beyond].offset >= twin.stop):
             beyond += 1
@@ -1083,7 +1083,7 @@ if not cython.compiled:
         twin.remaining = 0 if cursor.error is not None else len(ready) + (error is not None)
 
     def pop_ready(cursor):
-        """_hand_over() where more than one record is ready: nothing else can happen."""
+        """Do the same as _hand_over() if more than one record is ready."""
         record = cursor.ready.pop()
         offset = record.offset
         cursor.remaining -= 1

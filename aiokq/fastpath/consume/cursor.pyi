@@ -1,4 +1,4 @@
-"""Owns the types of cursor.py, and of what is compiled from it."""
+"""The types of cursor.py and of the extension compiled from it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aiokq.core.types import Buffer
 from aiokq.fastpath.consume.columns import Columns
 
 class Codecs(Protocol):
-    """What a Cursor is handed to open compressed and legacy batches."""
+    """Decompresses and converts batches for a Cursor."""
 
     def decompress(self, codec: int, data: memoryview, limit: int, /) -> bytes:
-        """`data` decompressed, at most `limit` bytes; `codec` is Kafka's number."""
+        """Return `data` decompressed, at most `limit` bytes; `codec` is Kafka's number."""
         ...
     def upconvert(self, data: memoryview, /) -> bytes:
-        """Whole entries of magic 0 or 1 as one uncompressed v2 batch."""
+        """Return whole entries of magic 0 or 1 as one uncompressed v2 batch."""
         ...
 
 @final

@@ -1,6 +1,6 @@
-"""Owns how records and columns are decoded where the core is not compiled: slices, no C loops.
+"""Decoding of records and columns without the compiled core: slices instead of C loops.
 
-Flat on purpose, like what it stands in for. Tests: tests/property/test_core_parity.py.
+Long functions on purpose, as in the compiled core. Tests: tests/property/test_core_parity.py.
 """
 
 # hot: benchmarks/micro/core.py, column "pure".
@@ -44,15 +44,15 @@ def _decode_headers(data: bytes, at: int, end: int, count: int) -> Pairs:
 
 
 def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | None]:
-    """The records of the cursor's open batch, last one first, and the error after them.
+    """Return the records of the cursor's open batch, last one first, and the error after them.
 
-    All at once: a call per record would cost as much as decoding it. Every read may run over
-    the record's end; what counts is that it ends where it says. None stands for a record at or
-    beyond the stop offset.
+    All records are decoded at once, because a call per record would cost as much as decoding it.
+    Single reads may run past the record's end; the end of the record is checked instead. None
+    stands for a record at or behind the stop offset.
 
     Args:
         cursor: a Cursor whose batch was just opened.
-        count: how many records its header says there are.
+        count: the number of records by the batch header.
         kind: the class Record.
     """
     data = cursor.inner
@@ -75,7 +75,7 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
     error = None
     try:
         while count:
-            # A number of one or two bytes is read in place; `bits` is before un-zigzag.
+            # One-byte and two-byte numbers are decoded in place; `bits` is the value before zigzag.
             bits = data[at]
             if bits < 0x80:
                 at += 1
@@ -87,7 +87,7 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
             end = at + (bits >> 1)
             if bits & 1 or not bits or end > limit:
                 raise ValueError("a malformed record")
-            bits = data[at + 1]  # past the attributes
+            bits = data[at + 1]  # skips the attributes
             wide = far
             if bits < 0x80:
                 at += 2
@@ -182,12 +182,12 @@ _FAR = 2**62
 
 
 def packed(code: str, numbers: Sequence[int]) -> memoryview:
-    """Numbers as Arrow has them."""
+    """Return numbers as an Arrow buffer."""
     return memoryview(struct.pack(f"<{len(numbers)}{code}", *numbers))
 
 
 def _bits(present: Sequence[bool]) -> memoryview | None:
-    """Arrow's validity bits, least significant first; None if all are there."""
+    """Return Arrow's validity bits, least significant first; None if all values are present."""
     if all(present):
         return None
     bits = bytearray((len(present) + 7) // 8)
@@ -200,7 +200,7 @@ def _bits(present: Sequence[bool]) -> memoryview | None:
 def binary_column(
     values: Sequence[bytes | None],
 ) -> tuple[memoryview | None, memoryview, memoryview]:
-    """Validity bits, offsets and bytes."""
+    """Return validity bits, offsets and bytes."""
     offsets = [0]
     total = 0
     for value in values:
@@ -215,7 +215,7 @@ def binary_column(
 
 
 def headers_column(rows: Sequence[Pairs]) -> tuple[memoryview | None, ...]:
-    """Rows of (name, value) pairs as a list of structs; a row without any is null."""
+    """Return rows of (name, value) pairs as a list of structs; a row without pairs is null."""
     offsets = [0]
     names: list[bytes | None] = []
     values: list[bytes | None] = []

@@ -1,9 +1,9 @@
-"""Owns RecordStream: what `async for` iterates, one cursor after another.
+"""RecordStream: the iterator behind `async for`, over the records of several cursors.
 
 Tests: tests/unit/fastpath/test_stream.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ __all__ = ["RecordStream"]
 @cython.final
 @cython.cclass
 class RecordStream:
-    """What `async for record in ...` iterates: records of one cursor after another.
+    """The iterator of `async for record in ...`: the records of one cursor after another.
 
     Args:
-        source: asked for cursors. `next_cursor()` returns the next Cursor or None (and is
-            where the last one's position is taken); it may raise StopAsyncIteration. `wait()`
-            returns an awaitable, a new one each time, for when there may be one again.
+        source: provides cursors. `next_cursor()` returns the next Cursor or None, and takes the
+            position of the last one; it may raise StopAsyncIteration. `wait()` returns a new
+            awaitable, which is done when there may be a cursor again.
 
     Attributes:
-        cursor: the cursor that records are taken from, or None.
-        in_hand: a record was handed over and the next one was not asked for yet.
+        cursor: the cursor from which records are taken, or None.
+        in_hand: a record was delivered and the next one was not requested yet.
     """
 
-    # A record that is there costs three slot calls and no object: __anext__ and __await__
-    # return the stream itself, whose am_send (3.11) or tp_iternext hands the record over. Only
-    # a wait that may have to suspend makes an object, _StreamWait, which can be cancelled.
+    # A record that is available costs three slot calls and no object: __anext__ and __await__
+    # return the stream itself, whose am_send (3.11) or tp_iternext returns the record. Only a wait
+    # that may suspend creates an object, _StreamWait, which can be cancelled.
     __slots__ = ("busy", "cursor", "guard", "in_hand", "source")
 
     def __init__(self, source, guard=None):
@@ -65,8 +65,8 @@ class RecordStream:
         return self
 
     def __await__(self):
-        # A second waiter is refused at its first step: what __await__ raises, `async for` turns
-        # into a TypeError.
+        # A second waiter is refused at its first step, because `async for` would turn an exception
+        # of __await__ into a TypeError.
         cursor: Cursor = self.cursor
         if not self.busy and cursor is not None and cursor.remaining > 0 and not cursor.bounded:
             return self
@@ -82,7 +82,7 @@ class RecordStream:
         raise StopIteration(_stream_step(self))
 
     def next_nowait(self):
-        """The next record if one is there; None otherwise."""
+        """Return the next record if one is available, else None."""
         require_loop(self.guard)
         if self.busy:
             raise RuntimeError("another task waits for this stream's next record")
@@ -90,7 +90,7 @@ class RecordStream:
         return _stream_next(self)
 
     def detach(self):
-        """Lets go of the cursor, for a seek or a pause: the next record is asked of the source."""
+        """Release the cursor for a seek or a pause; the source provides the next one."""
         self.cursor = None
 
     def __repr__(self):
@@ -99,10 +99,10 @@ class RecordStream:
 
 @cython.cfunc
 def _stream_next(stream: RecordStream) -> object:
-    """The next record that is there, from this cursor or the next; None if there is none."""
+    """Return the next available record of this or the next cursor; None if there is none."""
     record: object
     while True:
-        # A cursor that has raised is not asked again: its source knows what to do about it.
+        # A cursor that has raised is not read further: the source handles its error.
         if stream.cursor is not None and (stream.cursor.error is None or stream.cursor.deferred):
             record = next_record(stream.cursor)
             if record is not None:
@@ -155,7 +155,7 @@ class _StreamWait:
 
 @cython.cfunc
 def _stream_wait_step(self: _StreamWait) -> object:
-    """What to suspend on, while `self.inner` is set; else the record."""
+    """Return what to suspend on while `self.inner` is set, else the record."""
     stream: RecordStream = self.stream
     record: object
     while True:
@@ -180,7 +180,7 @@ def _stream_wait_step(self: _StreamWait) -> object:
 
 @cython.cfunc
 def _leave_stream(self: _StreamWait, error: object) -> object:
-    """The wait was cancelled: nothing was taken for it, so nothing is lost."""
+    """Handle the cancellation of the wait: no record was taken for it, so none is lost."""
     inner = self.inner
     if inner is not None:
         self.inner = None
@@ -201,7 +201,7 @@ def _leave_stream(self: _StreamWait, error: object) -> object:
 if not cython.compiled:
 
     async def _anext(self):
-        """As the slots do it, in one coroutine: cheaper than three Python calls."""
+        """Do the same as the slots in one coroutine, which is faster than three Python calls."""
         require_loop(self.guard)
         self.in_hand = False
         if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:

@@ -1,4 +1,4 @@
-"""Owns the types of stream.py, and of what is compiled from it."""
+"""The types of stream.py and of the extension compiled from it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from aiokq.fastpath.consume.cursor import Cursor, Record
 from aiokq.fastpath.shared import LoopGuard
 
 class CursorSource(Protocol):
-    """What a RecordStream asks for cursors."""
+    """Provides a RecordStream with cursors."""
 
     def next_cursor(self) -> Cursor | None:
-        """The next cursor, or None if none is there now; StopAsyncIteration ends the stream."""
+        """Return the next cursor; None if there is none now. StopAsyncIteration ends the stream."""
         ...
     def wait(self) -> Awaitable[object]:
-        """Done when next_cursor() may have one; a new awaitable each time."""
+        """Return a new awaitable, done when next_cursor() may return a cursor."""
         ...
 
 @final

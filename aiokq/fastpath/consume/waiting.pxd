@@ -1,4 +1,4 @@
-# Owns the C functions that give this unit's awaitables their type slots; see awaiting.h.
+# C functions that set the type slots of this unit's awaitables; see awaiting.h.
 
 cdef extern from *:
     """
