@@ -1,5 +1,5 @@
-"""Who of a group reads which partitions: pure functions, used by clients and by the broker.
+"""Assignors: pure functions that assign partitions to the members of a group.
 
-Owns the assignors of both group protocols and the bytes members exchange about them. Knows no
-group, network or clock.
+Clients use those of the classic protocol, the broker those of KIP-848. The package also has the
+bytes that members exchange about assignments. It knows no group, network or clock.
 """

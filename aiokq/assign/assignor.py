@@ -1,4 +1,4 @@
-"""What an assignor of the classic protocol is, and which ones exist by name.
+"""The Assignor protocol of classic groups, and Kafka's assignors by name.
 
 The leader of a classic group runs one (KIP-54, KIP-429); a group's members must have one in common.
 """
@@ -19,14 +19,14 @@ __all__ = ["ASSIGNORS", "Assignor", "common_protocol", "resolve"]
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Distributes partitions; write one to have your own.
+    """Assigns partitions to members; implement it for an assignment of your own.
 
-    One instance belongs to one consumer. None of its methods may block or await.
+    An instance belongs to one consumer. Its methods must not block and cannot await.
 
     Attributes:
-        name: how members of a group agree on it; not that of another assignor.
-        rebalance_protocols: those it can work with. COOPERATIVE requires that a partition which
-            moves is first taken away, and given to its new owner in the rebalance after.
+        name: the name by which members of a group agree on it; unique among assignors.
+        rebalance_protocols: the supported ones. COOPERATIVE requires that a partition which moves
+            is revoked first, and assigned to its new owner in the next rebalance.
 
     Source: Kafka's `ConsumerPartitionAssignor`.
     """
@@ -38,17 +38,17 @@ class Assignor(Protocol):
     def rebalance_protocols(self) -> tuple[RebalanceProtocol, ...]: ...
 
     def user_data(self, topics: Collection[str]) -> bytes | None:
-        """Bytes that this member's subscription carries to whoever assigns."""
+        """Return bytes for this member's subscription, which the leader's assignor receives."""
         ...
 
     def assign(
         self, topology: Topology, members: Mapping[str, Subscription]
     ) -> dict[str, Assignment]:
-        """Distribute all partitions; called on the leader only, with all members by their ids."""
+        """Assign all partitions; called on the leader only, with all members by member id."""
         ...
 
     def assigned(self, assignment: Assignment, generation: int) -> None:
-        """This member was given its part, in this generation of the group."""
+        """Note this member's assignment in this generation of the group."""
         ...
 
 
@@ -58,7 +58,7 @@ ASSIGNORS: Final[Mapping[str, Callable[[], Assignor]]] = {
     "sticky": StickyAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-"""Kafka's assignors by the names they have on the wire."""
+"""Kafka's assignors by their names in the protocol."""
 
 _JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
 _JAVA_NAMES: Final[Mapping[str, str]] = {
@@ -70,10 +70,10 @@ _JAVA_NAMES: Final[Mapping[str, str]] = {
 
 
 def resolve(strategy: Sequence[str | Assignor]) -> list[Assignor]:
-    """The assignors of one consumer, most preferred first.
+    """Return the assignors of one consumer, most preferred first.
 
     Args:
-        strategy: names as on the wire, Java's class names, or assignors of your own.
+        strategy: names in the protocol, Java's class names, or Assignor objects.
 
     Raises:
         ConfigError: a name is unknown, two are equal, the list is empty, or the assignors have no
@@ -91,7 +91,7 @@ def resolve(strategy: Sequence[str | Assignor]) -> list[Assignor]:
 
 
 def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The most advanced rebalance protocol that all of them support, as Java chooses it.
+    """Return the most advanced rebalance protocol that all assignors support, as in Java.
 
     Raises:
         ConfigError: they have none in common.

@@ -1,8 +1,8 @@
-"""Balance with as few moves as it allows: what the sticky assignors share.
+"""Balanced assignment with as few moves as possible, for the sticky assignors.
 
-Owns one computation, in steps: whose claims hold; what everyone keeps; who takes what is free;
-and, where members subscribe to different topics, moves along paths until no difference can be
-lessened. The last step finds the optimum, which Kafka's greedy passes only approach.
+Steps: determine the valid claims; keep partitions with their owners; assign free partitions; and,
+if members subscribe to different topics, move partitions along paths until no difference can be
+reduced. The last step finds the optimum, which Kafka's greedy passes only approach.
 
 Source: KIP-54; Harvey et al., "Semi-matchings for bipartite graphs and load balancing" (2006),
 for the paths.
@@ -23,29 +23,32 @@ __all__ = ["Claim", "balance"]
 
 
 class Claim(NamedTuple):
-    """What a member says it had, and in which generation of the group."""
+    """The partitions that a member reports as its own, and the generation of that."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
 
 
 PORTION: Final = 16
-"""The part of a difference that is moved at once. One partition at a time would be a search for
-each; half of it would give members some that they have to pass on to others."""
+"""The part of a difference that is moved at once, one sixteenth.
+
+Single partitions would need a search each. With half of the difference, members would get
+partitions that they have to pass on.
+"""
 
 _Heap: TypeAlias = list[tuple[int, int, str]]
-"""Members by load, then by their order. Entries may be older than the load: see `_lightest`."""
+"""Members by load, then by order. Entries may have an old load: see `_lightest`."""
 
 
 def balance(
     topology: Topology, members: Mapping[str, Subscription], claims: Mapping[str, Claim]
 ) -> dict[str, list[TopicPartition]]:
-    """Distribute every partition that somebody subscribes to.
+    """Assign every partition of the subscribed topics.
 
-    No member has two partitions more than another that could take one of its, directly or by a
-    chain of moves. With equal subscriptions that is a difference of one at most, and no more
-    partitions leave their owners than that requires. Where racks are known, members get partitions
-    of their own rack first, within the same balance (KIP-881).
+    No member has two or more partitions more than another member that could take one of them,
+    directly or by a chain of moves. With equal subscriptions the difference is at most one, and as
+    few partitions as possible change their owner. If racks are known, members get partitions of
+    their own rack first, within the same balance (KIP-881).
     """
     work = _Work(topology, members)
     owners = _owners(claims, work)
@@ -56,10 +59,10 @@ def balance(
 
 
 def _owners(claims: Mapping[str, Claim], work: _Work) -> dict[TopicPartition, str]:
-    """Whose each partition is: the newest claim counts; of two as new, neither does.
+    """Return the owner of each partition: the member with the claim of the latest generation.
 
-    Two members that claim a partition in the same generation cannot both be right, and one of
-    them may still be reading it.
+    Two members that claim a partition in the same generation cannot both be right, and one of them
+    may still be reading it. Neither is the owner then.
     """
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, claim in claims.items():
@@ -75,7 +78,7 @@ def _owners(claims: Mapping[str, Claim], work: _Work) -> dict[TopicPartition, st
 
 
 class _Work:
-    """A distribution while it is being made."""
+    """An assignment in progress."""
 
     def __init__(self, topology: Topology, members: Mapping[str, Subscription]) -> None:
         self._order = {member: rank for rank, member in enumerate(in_order(members))}
@@ -107,18 +110,18 @@ class _Work:
     def can_take(self, member: str, partition: TopicPartition) -> bool:
         return partition in self._free and partition.topic in self._topics[member]
 
-    # its steps
+    # -- steps
 
     def keep(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Leave members what they have, within their shares, and in their racks if racks count."""
+        """Leave partitions with their owners, within the shares and, if they matter, the racks."""
         for partition, owner in sorted(owners.items()):
             if self._has_room(owner) and self._in_rack(owner, partition):
                 self._give(owner, partition)
 
     def fill(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Give what is free to who has least; in three rounds where racks count."""
+        """Give free partitions to the least loaded members; in three rounds if racks matter."""
         free = list(self._free)
-        if not self._equal:  # first what few members can take
+        if not self._equal:  # partitions that few members can take come first
             free.sort(key=lambda partition: len(self._subscribers[partition.topic]))
         if self._by_rack:
             free = self._deal(free, in_rack=True)
@@ -129,14 +132,14 @@ class _Work:
         self._deal([partition for partition in free if partition in self._free], in_rack=False)
 
     def level(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Move partitions along paths until none lessens a difference.
+        """Move partitions along paths until no path reduces a difference.
 
-        A path leads from a member over a topic that it holds to one that subscribes to it, and on.
-        If the most loaded member reaches nobody with two partitions less, nothing that it reaches
-        will ever change again: so all of them are settled at once.
+        A path leads from a member, over a topic of one of its partitions, to another subscriber of
+        that topic, and so on. If the most loaded member reaches no member with two partitions less,
+        nothing that it reaches will change again, and all these members are settled.
         """
         if self._equal:
-            return  # the shares have seen to it
+            return  # balanced by the shares
         load, order = self._load, self._order
         unsettled = set(load)
         most = [(-load[member], order[member], member) for member in unsettled]
@@ -153,19 +156,19 @@ class _Work:
                 unsettled.difference_update(came_from)
                 continue
             self._shift(came_from, heavy, light, owners)
-            for member in (heavy, light):  # who is between them has as many as before
+            for member in (heavy, light):  # the members between have as many as before
                 heappush(most, (-load[member], order[member], member))
                 heappush(least, (load[member], order[member], member))
 
-    # their parts
+    # -- parts of the steps
 
     def _deal(self, free: Iterable[TopicPartition], *, in_rack: bool) -> list[TopicPartition]:
-        """Each partition to the least loaded that may have it; returns those that nobody may."""
+        """Give each partition to the least loaded subscriber; return those that none may have."""
         left: list[TopicPartition] = []
         heaps: dict[tuple[str, frozenset[str]], _Heap] = {}
         for partition in free:
             racks = self._replica_racks.get(partition, frozenset()) if in_rack else frozenset()
-            # Members with equal subscriptions share one heap, whatever the topic.
+            # Members with equal subscriptions share one heap for all topics.
             topic = "" if self._equal else partition.topic
             heap = heaps.get((topic, racks))
             if heap is None:
@@ -183,7 +186,10 @@ class _Work:
         return left
 
     def _lightest(self, heap: _Heap) -> str | None:
-        """Loads only grow here: an entry that is too low is put right when it comes up."""
+        """Return the least loaded member with room; None if there is none.
+
+        Loads only grow here, so an entry with an old load is corrected when it comes first.
+        """
         while heap:
             load, order, member = heap[0]
             if not self._has_room(member):
@@ -195,7 +201,7 @@ class _Work:
         return None
 
     def _current(self, heap: _Heap, members: Set[str], sign: int) -> str:
-        """Who comes first of these members; what the heap says of older loads is dropped."""
+        """Return the first of these members, dropping entries with old loads from the heap."""
         while True:
             load, _, member = heap[0]
             if member in members and load == sign * self._load[member]:
@@ -203,10 +209,11 @@ class _Work:
             heappop(heap)
 
     def _reachable(self, start: str, lowest: int) -> tuple[dict[str, tuple[str, str]], str]:
-        """The members that paths lead to, and of these the least loaded, of equals the nearest.
+        """Return the members that paths from `start` reach, and the least loaded of them.
 
-        Each with the member and the topic that it is reached by. The search ends with the first
-        that has no more than the `lowest` load of all: there is none better.
+        Each is mapped to the member and the topic before it on its path. Among equally loaded
+        members the nearest is returned. The search ends at a member with the load `lowest`, the
+        minimum.
         """
         came_from = {start: (start, "")}
         crossed: set[str] = set()
@@ -236,7 +243,7 @@ class _Work:
         light: str,
         owners: Mapping[TopicPartition, str],
     ) -> None:
-        """Move partitions from end to end of a path, as many as those along it hold."""
+        """Move partitions from one end of a path to the other, limited by the members on it."""
         steps: list[tuple[str, str, str]] = []
         target = light
         while target != heavy:
@@ -251,7 +258,7 @@ class _Work:
     def _move(
         self, count: int, source: str, target: str, topic: str, owners: Mapping[TopicPartition, str]
     ) -> None:
-        """Partitions of a topic: those that were the target's, then those that are new anyway."""
+        """Move partitions of a topic: first those that `target` owned, then those of others."""
 
         def reluctance(partition: TopicPartition) -> int:
             owner = owners.get(partition)

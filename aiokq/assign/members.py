@@ -1,4 +1,4 @@
-"""What several assignors ask of members and racks. Owns no assignment."""
+"""Questions about members and racks that several assignors have."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["all_topics", "in_order", "racks_matter"]
 
 
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
-    """Member ids in the order in which Java counts them out.
+    """Return the member ids in Java's order.
 
-    Static members come first, by their instance ids, which a restart keeps: so a restarted member
-    gets the same partitions.
+    Static members come first, sorted by instance id, which a restart does not change: a restarted
+    member gets the same partitions.
 
     Source: Kafka's `AbstractPartitionAssignor.MemberInfo.compareTo`.
     """
@@ -27,16 +27,16 @@ def in_order(members: Mapping[str, Subscription]) -> list[str]:
 
 
 def all_topics(members: Mapping[str, Subscription]) -> list[str]:
-    """Every topic that somebody subscribes to, sorted."""
+    """Return every subscribed topic, sorted."""
     return sorted({topic for member in members.values() for topic in member.topics})
 
 
 def racks_matter(
     topology: Topology, partitions: Iterable[TopicPartition], racks: Iterable[str | None]
 ) -> bool:
-    """Whether choosing by rack can make a difference to members in these racks (KIP-881).
+    """Whether assignment by rack can make a difference to members in these racks (KIP-881).
 
-    It cannot where no replica is in a member's rack, or where every partition is in all racks.
+    It cannot if no replica is in a member's rack, or if every partition is in all racks.
     """
     member_racks = {rack for rack in racks if rack is not None}
     if not member_racks or not topology.racks:

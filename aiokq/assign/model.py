@@ -1,4 +1,4 @@
-"""What an assignor is told, and what it answers. Owns values only."""
+"""The input and output values of assignors of the classic protocol."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["Assignment", "RebalanceProtocol", "Subscription", "Topology"]
 
 
 class RebalanceProtocol(Enum):
-    """What a member does with its partitions before it joins again.
+    """What a member does with its partitions before it rejoins.
 
     Source: Kafka's `ConsumerPartitionAssignor.RebalanceProtocol`; KIP-429.
     """
 
     EAGER = 0
-    """It gives up all of them."""
+    """The member gives up all of its partitions."""
     COOPERATIVE = 1
-    """It keeps them, and gives up only those that the next assignment takes away."""
+    """The member keeps its partitions, and gives up those that the new assignment lacks."""
 
 
 @frozen
 class Topology:
-    """The topics that a group subscribes to.
+    """The topics to which a group subscribes.
 
     Attributes:
-        partitions: how many each topic has; a topic that does not exist is missing.
-        racks: where replicas of a partition are, for rack-aware assignment; may be empty.
+        partitions: the number of partitions by topic; topics that do not exist are missing.
+        racks: the racks of the replicas by partition, for rack-aware assignment; may be empty.
     """
 
     partitions: Mapping[str, int]
@@ -39,11 +39,11 @@ class Topology:
 
 @frozen
 class Subscription:
-    """What one member tells the assignor.
+    """The subscription that one member reports.
 
     Attributes:
-        owned: the partitions it has now; they count only if `generation` is the group's newest.
-        generation: -1 where the member does not say.
+        owned: its present partitions; they count only if `generation` is the group's latest.
+        generation: -1 if the member does not report it.
         user_data: the assignor's own bytes.
     """
 
@@ -57,10 +57,10 @@ class Subscription:
 
 @frozen
 class Assignment:
-    """What one member is given.
+    """The assignment of one member.
 
     Attributes:
-        user_data: the assignor's own bytes, handed back to it by `Assignor.assigned`.
+        user_data: the assignor's own bytes, passed to `Assignor.assigned`.
     """
 
     partitions: tuple[TopicPartition, ...]

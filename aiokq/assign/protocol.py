@@ -1,8 +1,8 @@
 """The bytes that members of a classic consumer group exchange through their coordinator.
 
-Owns the translation between the wire's `ConsumerProtocol` schemas and the values of `model`. In a
-classic group the broker passes these bytes on; it reads and writes them for classic members of a
-consumer-protocol group, and reads which topics members subscribe to.
+They are the `ConsumerProtocol` schemas, converted from and to the values of `model`. The broker
+passes these bytes on in a classic group. It reads and writes them for classic members of a
+consumer-protocol group, and reads the subscribed topics.
 
 Source: Kafka's `ConsumerProtocol`.
 """
@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of consumer groups; Kafka Connect's, for one, is another."""
+"""The protocol type of consumer groups; Kafka Connect, for example, has another."""
 
 SUBSCRIPTION_VERSION: Final = ConsumerProtocolSubscription.MAX_VERSION
 ASSIGNMENT_VERSION: Final = ConsumerProtocolAssignment.MAX_VERSION
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """A member's metadata for JoinGroup. The instance id travels beside it, in the request."""
+    """Return a member's metadata for JoinGroup, which has the instance id in another field."""
     return encode_prefixed(
         ConsumerProtocolSubscription(
             topics=sorted(subscription.topics),
@@ -58,9 +58,9 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
-    """What a member sent, whichever version it has; a newer one is read as the newest known.
+    """Return a member's subscription of any version; a newer one is read as the latest known.
 
-    What follows is skipped, as Java does: members that write more than their version has are there.
+    Trailing bytes are skipped, as in Java: some members write more than their version has.
 
     Raises:
         ProtocolError: the bytes are no subscription.
@@ -81,7 +81,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
 
 
 def version_of(data: bytes) -> int:
-    """The version that a member's subscription is written in; a newer one is the newest known.
+    """Return the version of an encoded subscription, at most the latest known one.
 
     Raises:
         ProtocolError: the bytes are no subscription.
@@ -92,7 +92,7 @@ def version_of(data: bytes) -> int:
 
 
 def encode_assignment(assignment: Assignment, version: int = ASSIGNMENT_VERSION) -> bytes:
-    """One member's part for SyncGroup."""
+    """Return one member's assignment for SyncGroup."""
     return encode_prefixed(
         ConsumerProtocolAssignment(
             assigned_partitions=[
@@ -106,7 +106,7 @@ def encode_assignment(assignment: Assignment, version: int = ASSIGNMENT_VERSION)
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """What this member was given; no bytes at all mean nothing, as Java takes them.
+    """Return a decoded assignment; empty bytes are an empty assignment, as in Java.
 
     Raises:
         ProtocolError: the bytes are no assignment.

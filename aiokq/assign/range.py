@@ -1,8 +1,7 @@
-"""The range assignor: per topic, each member a run of neighbouring partitions.
+"""The range assignor: a range of adjacent partitions of each topic per member.
 
-Equal to the rule of the consumer rebalancing algorithm of Kafka 0.8, where member i takes the
-partitions from i*N to (i+1)*N - 1: exactly where the partitions divide evenly, and with the
-remainder on the first members where they do not.
+As in the consumer rebalancing algorithm of Kafka 0.8, member i takes the partitions from i*N to
+(i+1)*N - 1. If the partitions do not divide evenly, the first members get one more.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ __all__ = ["RangeAssignor"]
 
 
 class RangeAssignor:
-    """Kafka's "range"; gives the same assignments as Java's, rack-aware ones too (KIP-881).
+    """Kafka's "range", with the same assignments as Java's, including rack-aware ones (KIP-881).
 
-    Topics with as many partitions and the same subscribers are assigned alike, so that one member
-    has the same partition of each (co-partitioning).
+    Topics with the same number of partitions and the same subscribers are assigned alike, so that
+    one member has the same partition of each (co-partitioning).
 
     Source: Kafka's `RangeAssignor`.
     """
@@ -56,7 +55,7 @@ class RangeAssignor:
 
 
 class _Topic:
-    """One topic while it is being assigned: what is left, and who may take how many more."""
+    """A topic during its assignment, with its free partitions and the members' remaining room."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class _Topic:
         self._taken = taken
 
     def room(self, member: str) -> int:
-        """How many partitions this member may still take."""
+        """Return how many partitions this member may still take."""
         return self._share + (self._larger_shares > 0) - self._given[member]
 
     def in_rack(self, member: str, partition: TopicPartition) -> bool:
@@ -95,7 +94,7 @@ class _Topic:
             self._larger_shares -= 1
 
     def assign_runs(self, may_take: Callable[[str, TopicPartition], bool]) -> None:
-        """Each member in turn takes the first partitions that are left, up to its share."""
+        """Let each member in turn take the first free partitions, up to its share."""
         for member in self.members:
             if not self.left:
                 return
@@ -130,7 +129,7 @@ def _co_partitioned(topics: list[_Topic]) -> list[list[_Topic]]:
 
 
 def _assign_alike(topics: list[_Topic]) -> None:
-    """Give the same partition of each of these topics to one member, in whose rack all are."""
+    """Give the same partition of all these topics to a member whose rack has replicas of all."""
     remaining = dict.fromkeys(topics[0].members)
     for number in range(topics[0].count):
         for member in remaining:

@@ -1,4 +1,4 @@
-"""The roundrobin assignor: all partitions of all topics, dealt out in turn."""
+"""The roundrobin assignor: all partitions of all topics in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["RoundRobinAssignor"]
 
 
 class RoundRobinAssignor:
-    """Kafka's "roundrobin"; gives the same assignments as Java's.
+    """Kafka's "roundrobin", with the same assignments as Java's.
 
     With equal subscriptions no two members differ by more than one partition.
 
@@ -42,7 +42,7 @@ class RoundRobinAssignor:
         next_seat = 0
         for topic in sorted(seats):
             takers = seats[topic]
-            # Who does not subscribe to the topic is passed over, and loses its turn.
+            # A member that does not subscribe to the topic is skipped, and loses its turn.
             turn = bisect_left(takers, next_seat)
             for number in range(topology.partitions.get(topic, 0)):
                 seat = takers[turn % len(takers)]

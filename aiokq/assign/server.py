@@ -1,6 +1,6 @@
-"""The assignors of the broker (KIP-848), by name, and the simpler one of them: range.
+"""The assignors of the broker by name (KIP-848), and the range assignor.
 
-Owns the table of names. `uniform` and `uniform_mixed` have the other one.
+`uniform` and `uniform_mixed` contain the uniform assignor.
 
 Source: Kafka ``RangeAssignor.java`` of the group coordinator (4.2).
 Tests: ``tests/unit/assign/test_server.py``.
@@ -36,17 +36,17 @@ __all__ = [
 
 
 class ServerRangeAssignor:
-    """Gives each subscriber of a topic a contiguous range of it.
+    """Gives each subscriber of a topic a contiguous range of its partitions.
 
-    Topics with as many partitions and the same subscribers are co-partitioned: who has partition
-    n of one has partition n of the others. Static members come first, by instance id: they keep
-    their range when they come back with another member id.
+    Topics with the same number of partitions and the same subscribers are co-partitioned: a member
+    has the same partition of each. Static members come first, by instance id: they keep their range
+    when they return with another member id.
     """
 
     name: Final = "range"
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Ranges whose sizes differ by one at most, the longer ones first; nothing is sticky."""
+        """Return ranges whose sizes differ by one at most, longer ones first; nothing is sticky."""
         members = group.members
         order = sorted(members, key=lambda member_id: _rank(member_id, members[member_id]))
         subscribers: defaultdict[uuid.UUID, list[str]] = defaultdict(list)
@@ -63,7 +63,7 @@ class ServerRangeAssignor:
             for position, member_id in enumerate(takers):
                 end = start + quota + (position < longer)
                 if start == end:
-                    break  # more subscribers than partitions: the rest has none
+                    break  # more subscribers than partitions: the others get none
                 result[member_id][topic_id] = frozenset(range(start, end))
                 start = end
         return result
@@ -78,4 +78,4 @@ def _rank(member_id: str, member: ServerMember) -> tuple[bool, str]:
 SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType(
     {assignor.name: assignor for assignor in (UniformAssignor(), ServerRangeAssignor())}
 )
-"""All assignors by name; the first is used where no member asks for one."""
+"""All assignors by name; the first is the default."""

@@ -1,4 +1,4 @@
-"""What an assignor of the broker is told about a group. Owns values only; topics go by id here.
+"""The input values of the broker's assignors; topics are given by id.
 
 Source: Kafka ``GroupSpec.java``, ``MemberSubscription.java`` (KIP-848).
 """
@@ -15,16 +15,16 @@ from aiokq.core.frozen import frozen
 __all__ = ["GroupSpec", "Partitions", "ServerAssignor", "ServerMember", "TopicSpec"]
 
 Partitions: TypeAlias = Mapping[uuid.UUID, frozenset[int]]
-"""Some partitions of some topics; a topic without partitions is left out."""
+"""Partitions by topic; a topic without partitions is left out."""
 
 
 @frozen
 class TopicSpec:
-    """A topic that exists.
+    """An existing topic.
 
     Attributes:
-        partitions: how many it has.
-        racks: by partition, the racks that have a replica; may be empty.
+        partitions: the number of partitions.
+        racks: by partition, the racks of its replicas; may be empty.
     """
 
     name: str
@@ -37,10 +37,10 @@ class ServerMember:
     """One member of the group.
 
     Attributes:
-        topics: what it subscribes to; topics that the group's `topics` lack have no partitions.
-        assigned: what the last assignment gave it, so that little moves.
-        rack: where it runs, if it says.
-        instance_id: set for static members.
+        topics: the subscribed topics; those that the group's `topics` lack have no partitions.
+        assigned: the member's part of the last assignment, so that few partitions move.
+        rack: of the member; None if unknown.
+        instance_id: of static members.
     """
 
     topics: frozenset[uuid.UUID]
@@ -51,7 +51,7 @@ class ServerMember:
 
 @frozen
 class GroupSpec:
-    """Members by member id, and the topics that exist by topic id."""
+    """The members by member id, and the existing topics by topic id."""
 
     members: Mapping[str, ServerMember]
     topics: Mapping[uuid.UUID, TopicSpec]
@@ -65,17 +65,17 @@ class GroupSpec:
 
 
 class ServerAssignor(Protocol):
-    """Decides which member reads which partitions; runs in the broker (KIP-848)."""
+    """Assigns partitions to the members of a group; runs in the broker (KIP-848)."""
 
     @property
     def name(self) -> str:
-        """As members ask for it in their heartbeat."""
+        """The name by which members request it in their heartbeat."""
         ...
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Each member's partitions, for every member of the group.
+        """Return the partitions of every member of the group.
 
-        Each partition of a topic that somebody subscribes to goes to exactly one of its
-        subscribers. The same group gives the same answer, in whatever order it is listed.
+        Each partition of a subscribed topic goes to exactly one of its subscribers. The result does
+        not depend on the order of members and topics in `group`.
         """
         ...

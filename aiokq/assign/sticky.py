@@ -1,6 +1,6 @@
-"""The sticky assignors: balanced, and with as few moves as balance allows (KIP-54, KIP-429).
+"""The sticky assignors: balanced, with as few moves as possible (KIP-54, KIP-429).
 
-Owns what members tell of their earlier partitions; how they are balanced is `balance`.
+They read the previous partitions of the members; `balance` makes the assignment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Previous(NamedTuple):
 
 
 class StickyAssignor:
-    """Kafka's "sticky": eager, so members tell in their user data what they had.
+    """Kafka's "sticky", an eager assignor: members report their previous partitions as user data.
 
     Source: Kafka's `StickyAssignor`.
     """
@@ -51,16 +51,16 @@ class StickyAssignor:
     def assign(
         self, topology: Topology, members: Mapping[str, Subscription]
     ) -> dict[str, Assignment]:
-        # The subscription's own list is empty: an eager member gave up all before it joined.
+        # `owned` is empty, because an eager member gives up all partitions before it joins.
         claims = {m: Claim(*decode_previous(s.user_data)) for m, s in members.items()}
         return _assignments(balance(topology, members, claims))
 
 
 class CooperativeStickyAssignor:
-    """Kafka's "cooperative-sticky": members keep what the next assignment leaves them.
+    """Kafka's "cooperative-sticky": members keep partitions that the next assignment contains.
 
-    A partition that moves is in nobody's assignment for one rebalance: its owner gives it up, and
-    joins again; then its new owner gets it.
+    A partition that moves is unassigned for one rebalance: its owner gives it up and rejoins, and
+    only then its new owner gets it.
 
     Source: Kafka's `CooperativeStickyAssignor`; KIP-429.
     """
@@ -88,7 +88,7 @@ class CooperativeStickyAssignor:
 
 def _owned(subscription: Subscription) -> Claim:
     generation = subscription.generation
-    if generation < 0:  # an older member: it has it in the user data only
+    if generation < 0:  # an older member, which has the generation in its user data only
         generation = decode_generation(subscription.user_data)
     return Claim(subscription.owned, generation)
 
@@ -96,7 +96,7 @@ def _owned(subscription: Subscription) -> Claim:
 def _withhold_moving(
     partitions: dict[str, list[TopicPartition]], members: Mapping[str, Subscription]
 ) -> None:
-    """Take out what another member still has to give up."""
+    """Remove partitions that another member still has to give up."""
     given_up: set[TopicPartition] = set()
     for member, subscription in members.items():
         given_up.update(set(subscription.owned).difference(partitions[member]))

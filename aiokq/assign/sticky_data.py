@@ -1,9 +1,9 @@
-"""The user data of the sticky assignors, byte for byte as Java's.
+"""The user data of the sticky assignors, the same bytes as Java's.
 
     sticky              [topic, [partition]] and, since version 1, the generation (i32)
     cooperative-sticky  the generation (i32)
 
-There is no version in front: Java tries the newer schema, then the older one.
+The data has no version field: Java tries the newer schema, then the older one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _I32 = struct.Struct(">i")
 
 
 def encode_previous(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """What a member of "sticky" had, and in which generation."""
+    """Return the user data of "sticky": previous partitions and their generation."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
         topics[topic].append(number)
@@ -41,10 +41,10 @@ def encode_previous(partitions: Iterable[TopicPartition], generation: int) -> by
 
 
 def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
-    """The partitions and their generation; nothing where the bytes are no such thing.
+    """Return previous partitions and their generation; no partitions if the data is invalid.
 
-    A member whose data cannot be read is treated as new, as in Java: its partitions may move,
-    but the group goes on.
+    A member with invalid data is treated as new, as in Java: its partitions may move, but the group
+    continues.
     """
     if data is None:
         return (), NO_GENERATION
@@ -67,7 +67,7 @@ def _decode_previous(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
         position += length
         (count,) = _I32.unpack_from(data, position)
         position += 4
-        # Checked before it is used: a hostile count must not allocate.
+        # Checked first: a hostile count must not allocate memory.
         if not 0 <= count <= (len(data) - position) // 4:
             raise ValueError("more partitions than bytes")
         numbers = struct.unpack_from(f">{count}i", data, position)
@@ -80,12 +80,12 @@ def _decode_previous(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
 
 
 def encode_generation(generation: int) -> bytes:
-    """The user data of "cooperative-sticky"."""
+    """Return the user data of "cooperative-sticky"."""
     return _I32.pack(generation)
 
 
 def decode_generation(data: bytes | None) -> int:
-    """The generation, -1 where the bytes hold none."""
+    """Return the generation; -1 if the data has none."""
     if data is None or len(data) < 4:
         return NO_GENERATION
     (generation,) = _I32.unpack_from(data)

@@ -1,11 +1,10 @@
-"""The broker's default assignor where all members subscribe to the same topics.
+"""The broker's default assignor, for groups whose members subscribe to the same topics.
 
-Owns quotas and what leaves or keeps its owner by them; `uniform_mixed` has the groups whose
-members subscribe to different topics.
+`uniform_mixed` assigns if members subscribe to different topics.
 
-Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2); the
-racks are our own (Kafka dropped them in 4.0 for their cost, which is one pass here).
-Tests: ``tests/unit/assign/test_server.py``.
+Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2); racks
+are an addition (Kafka removed them in 4.0 for their cost, which is one pass here). Tests:
+``tests/unit/assign/test_server.py``.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ __all__ = ["UniformAssignor"]
 
 
 class UniformAssignor:
-    """Gives members as many partitions as each other, and moves as few as that takes."""
+    """Gives all members the same number of partitions, with as few moves as possible."""
 
     name: Final = "uniform"
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Counts that differ by one at most, where all subscribe to the same topics.
+        """Return an assignment whose sizes differ by one at most, if subscriptions are equal.
 
-        Where they do not, a topic's subscribers end up as close as moving partitions between two
-        members at a time gets them.
+        If they are not, the sizes of a topic's subscribers are as close as moves of partitions
+        between two members at a time make them.
         """
         if not group.members:
             return {}
@@ -40,10 +39,10 @@ class UniformAssignor:
 
 
 class _HomogeneousAssignment:
-    """One run for one group.
+    """The assignment of one group.
 
-    A member keeps what it has up to its quota, which is the same for all but for the division's
-    remainder: that goes to those who have more already. What is left over fills the others.
+    A member keeps its partitions up to its quota. The quota is the same for all, except that the
+    remainder goes to members that have more already. Free partitions fill up the others.
     """
 
     def __init__(self, group: GroupSpec) -> None:
@@ -55,7 +54,7 @@ class _HomogeneousAssignment:
         self._free = {
             topic_id: set(range(topic.partitions)) for topic_id, topic in self._topics.items()
         }
-        """By topic, the partitions that nobody has."""
+        """By topic, the free partitions."""
 
     def build(self) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
         kept = {member_id: self._claim(member_id) for member_id in self._members}
@@ -78,14 +77,15 @@ class _HomogeneousAssignment:
         return kept
 
     def _claim(self, member_id: str) -> dict[uuid.UUID, frozenset[int]]:
-        """What of its last assignment the member may keep; marks it as taken."""
+        """Take the member's previous partitions out of the free ones, and return them."""
         assigned = self._group.members[member_id].assigned
         kept: dict[uuid.UUID, frozenset[int]] = {}
         for topic_id, partitions in assigned.items():
             free = self._free.get(topic_id)
             if free is None:
                 continue
-            # A damaged log may say that two members have a partition, or that it exists.
+            # A damaged log may assign a partition to two members, or contain one that does not
+            # exist.
             mine = partitions if partitions <= free else partitions & free
             free -= mine
             if mine:
@@ -95,7 +95,7 @@ class _HomogeneousAssignment:
     def _quotas(self, held: dict[str, int]) -> dict[str, int]:
         total = sum(topic.partitions for topic in self._topics.values())
         quota, extra = divmod(total, len(self._members))
-        # Whoever has more than the others may keep one more: that partition need not move.
+        # A member with more than the quota may keep one more, so that it need not move.
         larger = [member_id for member_id in self._members if held[member_id] > quota]
         if len(larger) < extra:
             larger += [member_id for member_id in self._members if held[member_id] <= quota]
@@ -119,7 +119,7 @@ class _HomogeneousAssignment:
                 return
 
     def _hand_out(self, room: dict[str, int]) -> dict[str, dict[uuid.UUID, list[int]]]:
-        """Give what is free to those who have room, to members in a replica's rack first."""
+        """Give free partitions to members with room, first to members in a replica's rack."""
         given: defaultdict[str, defaultdict[uuid.UUID, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -133,7 +133,7 @@ class _HomogeneousAssignment:
                     if place is None:
                         break
                     topic_id, number = place
-                    if number in self._free[topic_id]:  # else a member of another rack has it
+                    if number in self._free[topic_id]:  # otherwise a member in another rack has it
                         self._free[topic_id].remove(number)
                         given[member_id][topic_id].append(number)
                         room[member_id] -= 1

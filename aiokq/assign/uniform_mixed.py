@@ -1,10 +1,10 @@
-"""The broker's default assignor where members subscribe to different topics.
+"""The broker's default assignor, for groups whose members subscribe to different topics.
 
-Owns the balancing of counts between members who may not take every partition.
+It balances sizes between members that may not take every partition.
 
-Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), whose order of topics, order of
-members and limit of rounds this has; it keeps two heaps where Kafka moves the ends of two ranges.
-Tests: ``tests/unit/assign/test_server.py``.
+Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), with the same order of topics
+and members and the same limit of rounds; two heaps replace Kafka's two ranges. Tests:
+``tests/unit/assign/test_server.py``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from aiokq.assign.server_model import GroupSpec
 __all__ = ["MixedAssignment"]
 
 ROUNDS: Final = 16
-"""Most passes over the topics. One balances them where subscribers of a topic have the same
-subscriptions; where they overlap, each about halves what is uneven."""
+"""The maximum number of passes over the topics.
+
+One pass balances topics whose subscribers have the same subscriptions. If subscriptions overlap,
+each pass about halves the imbalance.
+"""
 
 NOBODY: Final = -1
 
 
 class MixedAssignment:
-    """One run for one group; members are numbers, in the order of their ids."""
+    """The assignment of one group; members are numbers, in the order of their ids."""
 
     def __init__(self, group: GroupSpec) -> None:
         self._group = group
@@ -41,7 +44,7 @@ class MixedAssignment:
             topic_id: subscribers[topic_id]
             for topic_id in sorted(
                 subscribers,
-                # The fullest first: what comes later evens out what earlier topics left uneven.
+                # The fullest topics first: later ones even out what remains uneven.
                 key=lambda topic_id: (
                     -group.topics[topic_id].partitions / len(subscribers[topic_id]),
                     len(subscribers[topic_id]),
@@ -62,7 +65,7 @@ class MixedAssignment:
         return self._result()
 
     def _keep(self) -> None:
-        """Everybody keeps what it has of the topics that it still wants."""
+        """Leave all members the previous partitions of topics to which they still subscribe."""
         for index, member_id in enumerate(self._members):
             member = self._group.members[member_id]
             for topic_id, partitions in member.assigned.items():
@@ -70,14 +73,15 @@ class MixedAssignment:
                 if owners is None or topic_id not in member.topics:
                     continue
                 for number in partitions:
-                    # A damaged log may say that two members have it, or that it exists.
+                    # A damaged log may assign it to two members, or contain one that does not
+                    # exist.
                     if number < len(owners) and owners[number] == NOBODY:
                         owners[number] = index
                         self._sizes[index] += 1
         self._before = {topic_id: list(owners) for topic_id, owners in self._owners.items()}
 
     def _assign_rest(self, topic_id: uuid.UUID) -> None:
-        """Each partition that nobody has goes to the subscriber that has least."""
+        """Give each free partition to the subscriber with the fewest partitions."""
         owners, sizes = self._owners[topic_id], self._sizes
         if NOBODY not in owners:
             return
@@ -97,10 +101,10 @@ class MixedAssignment:
             for topic_id in topics:
                 quiet = 0 if self._balance_topic(topic_id) else quiet + 1
                 if quiet >= len(topics):
-                    return  # a whole round changed nothing
+                    return  # a whole round without a change
 
     def _balance_topic(self, topic_id: uuid.UUID) -> bool:
-        """Move partitions from those who have most to those who have least; whether any moved."""
+        """Move partitions from the largest members to the smallest; return whether any moved."""
         sizes, takers = self._sizes, self._subscribers[topic_id]
         counts = [sizes[index] for index in takers]
         if max(counts) - min(counts) <= 1:
@@ -114,7 +118,7 @@ class MixedAssignment:
         while most:
             size, giver = -most[0][0], -most[0][1]
             if size != sizes[giver]:
-                heapq.heapreplace(most, (-sizes[giver], -giver))  # it was given something
+                heapq.heapreplace(most, (-sizes[giver], -giver))  # it has received partitions
                 continue
             while least[0][0] != sizes[least[0][1]]:
                 taker = least[0][1]
@@ -132,7 +136,7 @@ class MixedAssignment:
         return moved
 
     def _held(self, topic_id: uuid.UUID) -> dict[int, list[int]]:
-        """By member, its partitions of the topic; those that may move at no cost come last."""
+        """Return each member's partitions of the topic, those that move at no cost last."""
         before = self._before[topic_id]
         held: defaultdict[int, list[int]] = defaultdict(list)
         for number, owner in enumerate(self._owners[topic_id]):
