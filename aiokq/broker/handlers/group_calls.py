@@ -5,17 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.coordinator.group.group import Caller
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import InvalidGroupId
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aiokq.broker.handlers.call import Call
 
-__all__ = ["caller_of", "check_group_id"]
+__all__ = ["caller_of", "check_group_id", "subscriber_of"]
 
 
 def caller_of(call: Call) -> Caller:
     """Return the sender of a request as groups keep it for their members."""
     return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version)
+
+
+def subscriber_of(call: Call) -> Caller:
+    """Return the sender of a request that may subscribe by a regular expression."""
+
+    def describable(topics: frozenset[str]) -> Collection[str]:
+        return call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, topics)
+
+    return caller_of(call)._replace(describable=describable)
 
 
 def check_group_id(group_id: str) -> None:

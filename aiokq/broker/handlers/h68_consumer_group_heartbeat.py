@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import caller_of
+from aiokq.broker.handlers.group_calls import subscriber_of
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.consumer_group_heartbeat import (
@@ -28,7 +28,7 @@ async def handle(
     groups: Groups, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
     """Handle the heartbeat of a member."""
-    caller = caller_of(call)
+    caller = subscriber_of(call)
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         for name in request.subscribed_topic_names or ():

@@ -395,6 +395,39 @@ async def test_a_consumer_group_with_a_denied_topic_is_not_described():
         assert (group.error_code, group.members) == (TopicAuthorization.code, [])
 
 
+async def test_a_subscription_by_expression_matches_no_denied_topic():
+    """The assignment would tell that the topic is there; it is matched when it is permitted."""
+    pytest.importorskip("re2")
+    async with world(legacy=False) as broker:
+        ids = await populate(broker, "open", SECRET)
+        authorizer = broker.node.gate.authorizer = Denying(
+            lambda operation, kind, name: kind is ResourceType.TOPIC and name == SECRET
+        )
+
+        async def assigned(epoch):
+            response = await broker.ask(
+                wire.ConsumerGroupHeartbeatRequest(
+                    group_id="by-expression",
+                    member_id="m",
+                    member_epoch=epoch,
+                    rebalance_timeout_ms=1000,
+                    subscribed_topic_regex="open|secret",
+                    topic_partitions=[],
+                ),
+                1,
+            )
+            assert response.error_code == 0
+            topics = response.assignment.topic_partitions if response.assignment else []
+            return {topic.topic_id for topic in topics}, response.member_epoch
+
+        found, epoch = await assigned(0)
+        assert found == {ids["open"]}
+        authorizer.denied = lambda *_: False
+        await broker.create("another")  # expressions are resolved when topics change
+        found, _ = await assigned(epoch)
+        assert found == set(ids.values())
+
+
 # admission
 
 

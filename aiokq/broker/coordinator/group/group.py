@@ -9,6 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
 
@@ -29,6 +31,9 @@ class Caller(NamedTuple):
     client_host: str
     """In Kafka's form: "/" and the address."""
     version: int
+    describable: Callable[[frozenset[str]], Collection[str]] = lambda topics: topics
+    """Returns those of some topics that the sender may describe; a regular expression that it
+    subscribes to matches no others."""
 
 
 class Group(Protocol):

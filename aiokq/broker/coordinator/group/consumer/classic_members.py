@@ -66,7 +66,7 @@ def join(
         BrokerError: 23, 25, 81, 82.
     """
     image, instance_id = group.image, request.group_instance_id
-    change = group.begin_change(instant)
+    change = group.begin_change(caller, instant)
     existing = image.static_member(instance_id)
     change.check_room(request.member_id, existing)
     protocols = protocols_of(request.protocols)

@@ -138,12 +138,14 @@ class ConsumerGroup:
         """
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request, instant)
-        beat = Heartbeat(self.image, self.context, request, caller, self.begin_change(instant))
+        beat = Heartbeat(
+            self.image, self.context, request, caller, self.begin_change(caller, instant)
+        )
         response = beat.run()
         self.timers.start_session(beat.change.member, instant)
         return self.take(beat.change, response, instant)
 
-    def begin_change(self, instant: Instant) -> MemberChange:
+    def begin_change(self, caller: Caller, instant: Instant) -> MemberChange:
         """A change of a member, based on the current topics."""
         version = self.context.topics.version
         return MemberChange(
@@ -152,6 +154,7 @@ class ConsumerGroup:
             instant.timestamp_ms,
             topics_version=version,
             topics_changed=version != self._seen,
+            describable=caller.describable,
         )
 
     def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:

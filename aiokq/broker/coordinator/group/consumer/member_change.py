@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -77,8 +78,14 @@ class MemberChange:
         *,
         topics_version: int,
         topics_changed: bool,
+        describable: Callable[[frozenset[str]], Collection[str]],
     ) -> None:
-        """`topics_changed`: topics may have changed since the last change of the group."""
+        """Begin a change of a group.
+
+        Args:
+            topics_changed: topics may have changed since the last change of the group.
+            describable: as in `Caller`.
+        """
         self.topics_version = topics_version
         self.records: list[CoordinatorRecord] = []
         self.replaced: str | None = None
@@ -90,6 +97,7 @@ class MemberChange:
         self._context = context
         self._timestamp_ms = timestamp_ms
         self._topics_changed = topics_changed
+        self._describable = describable
         self._regexes: dict[str, ResolvedRegex] = image.regexes
         self._members: dict[str, ConsumerMember] = image.members
 
@@ -180,7 +188,8 @@ class MemberChange:
                 # Another broker accepted it, perhaps with google-re2: keep what it matched there.
                 self._regexes[regex] = old
                 continue
-            topics = resolve(match, self._context.topics.names())
+            matched = resolve(match, self._context.topics.names())
+            topics = frozenset(self._describable(matched))
             if old is not None and old.topics == topics:
                 self._regexes[regex] = old
                 continue
