@@ -1,5 +1,5 @@
-"""The replicas of partitions on this node: who leads them, what is committed, who waits for it.
+"""The replicas of partitions on this node: leadership, high watermark and pending requests.
 
-Stands on ``log``, which stores records and decides nothing about commitment. Topics, coordinators
-and handlers stand on this package; it imports none of them.
+This package uses ``log``, which stores records and does not decide what is committed. Topics,
+coordinators and handlers use this package; it imports none of them.
 """

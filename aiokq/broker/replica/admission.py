@@ -1,9 +1,9 @@
-"""Admission of a producer's batch to a partition: what its topic, the time and its replica say.
+"""Admission of a producer's batch: the checks that depend on topic, time and replica.
 
-These rules are here only, and both ways of Produce call ``admit``. What a batch tells by itself is
-checked where it is read: by ``fastpath.read_produced`` on the fast way, by ``log.validation`` on
-the general one. What only the log knows (sequences, the size of a segment) is checked by the
-append.
+``admit`` is the only place with these checks; the fast and the general way of Produce both call it.
+Checks of the batch alone are made where it is read: by ``fastpath.read_produced`` on the fast way,
+by ``log.validation`` on the general one. Checks that need the log (sequences, segment size) are
+made by the append.
 
 Source: Kafka ``ReplicaManager.appendToLocalLog``, ``Partition.appendRecordsToLeader``.
 Tests: ``tests/unit/broker/replica/test_admission.py``, ``tests/property/test_ordinary_produce.py``.
@@ -26,7 +26,7 @@ __all__ = ["AS_IT_CAME", "Preparation", "admit"]
 
 
 class Preparation(enum.Enum):
-    """What has to be done with a batch before it is appended."""
+    """The work that a batch needs before it is appended."""
 
     NONE = "it is stored as it came, and its header says all that the topic asks"
     ON_THE_LOOP = "its records are checked or it is changed, which does not take long"
@@ -34,25 +34,25 @@ class Preparation(enum.Enum):
 
 
 AS_IT_CAME: Final = Preparation.NONE
-"""The common one; an attribute of the enumeration takes as long to find as the size to check."""
+"""The usual result. Looking up an enumeration's attribute takes as long as the size check."""
 
 
 def admit(
     partition: Partition, header: BatchHeader, acks: int, now_ms: int, *, by_admin: bool = False
 ) -> Preparation:
-    """Whether a client's batch may be appended now, and what has to be done with it before.
+    """Check that a client's batch may be appended; return the work needed before.
 
     # hot: benchmarks/micro/produce.py
 
     Args:
         now_ms: the broker's time.
-        by_admin: it comes from Kafka's admin client, which may write to internal topics.
+        by_admin: the batch comes from Kafka's admin client, which may write to internal topics.
 
     Raises:
-        InvalidTopic: an internal topic.
+        InvalidTopic: the topic is internal.
         NotEnoughReplicas: acks=all, and fewer than ``min_isr`` replicas are in sync.
         NotLeaderOrFollower, KafkaStorage: the partition has no log.
-        RecordTooLarge: larger than ``max.message.bytes``.
+        RecordTooLarge: the batch is larger than ``max.message.bytes``.
     """
     topic = partition.topic
     limits = topic.limits
@@ -63,7 +63,7 @@ def admit(
             f"{len(partition.isr)} replicas in sync, {partition.min_isr} needed"
         )
     if partition.unavailable is not None:
-        partition.log  # noqa: B018 - raises what is the matter
+        partition.log  # noqa: B018 - raises the reason
     check_size(header, limits.max_bytes)
     if limits.rules.suffice_for(header, now_ms):
         return AS_IT_CAME

@@ -1,7 +1,7 @@
-"""Owns fetch sessions (KIP-227): the partitions each client fetches, and what it was last told.
+"""Fetch sessions (KIP-227): the partitions each client fetches, and what it was last sent.
 
-The cache of sessions, their epochs and incremental answers. The fetch handler reads the logs and
-waits for data.
+Holds the cache of sessions, their epochs and incremental responses. The fetch handler reads the
+logs and waits for data.
 
 Source: Kafka ``FetchSession.scala``. Tests: ``tests/unit/broker/replica/test_fetch_sessions.py``.
 """
@@ -33,15 +33,15 @@ INVALID_FETCH_SESSION_EPOCH: Final = 71
 FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 
 EVICTION_SECONDS: Final = 120.0
-"""Kafka's `min.incremental.fetch.session.eviction.ms`, a constant there too."""
+"""Kafka's `min.incremental.fetch.session.eviction.ms`, which is a constant there too."""
 
 TargetKey = tuple[str | uuid.UUID, int]
-"""Topic (its id from version 13 on, its name before) and partition."""
+"""The topic (its id from version 13 on, its name before) and the partition."""
 
 
 @dataclass(slots=True)
 class FetchTarget:
-    """One partition that a request or a session fetches, and what its client was last told."""
+    """One partition of a fetch request or session, and the offsets last sent to the client."""
 
     topic: str
     topic_id: uuid.UUID
@@ -58,14 +58,14 @@ class FetchTarget:
         return (self.topic if self.topic_id == ZERO_UUID else self.topic_id, self.partition)
 
     def take(self, asked: FetchTarget) -> None:
-        """Take over what a later request says about the same partition."""
+        """Take over the fields of a later request for the same partition."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def is_news(self, data: FetchPartitionData) -> bool:
-        """Whether an incremental answer must carry this partition. Changes nothing."""
+        """Whether an incremental response must include this partition. Changes nothing."""
         return bool(
             data.records
             or data.error_code
@@ -76,10 +76,10 @@ class FetchTarget:
         )
 
     def tell(self, data: FetchPartitionData) -> None:
-        """Note what the client is told.
+        """Store the offsets that the client is sent.
 
-        With an error the high watermark is forgotten, so that the partition is told again when the
-        error is over, even if its high watermark is the same.
+        With an error the stored high watermark is reset, so that the partition is included again
+        when the error is over, even if its high watermark is the same.
         """
         self.told_high_watermark = -1 if data.error_code else data.high_watermark
         self.told_log_start_offset = data.log_start_offset
@@ -87,7 +87,7 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One session: its partitions in the order in which they are served."""
+    """One session, with its partitions in the order in which they are read."""
 
     session_id: int
     uses_topic_ids: bool
@@ -102,7 +102,7 @@ Result = tuple[FetchTarget, "FetchPartitionData"]
 
 
 class FetchContext:
-    """How one request is to be answered: an error, or its partitions, then `finish()`."""
+    """How one request is answered: with an error, or with its partitions and then `finish()`."""
 
     __slots__ = ("_cache", "_full", "error_code", "session", "targets", "uses_topic_ids")
 
@@ -126,7 +126,7 @@ class FetchContext:
     def finish(
         self, results: Sequence[Result], *, privileged: bool = False
     ) -> tuple[int, Sequence[Result]]:
-        """The session id and the partitions that the response carries."""
+        """Return the session id and the partitions that the response includes."""
         if self._full:
             return self._cache.create(results, self.uses_topic_ids, privileged), results
         session = self.session
@@ -138,14 +138,14 @@ class FetchContext:
                 continue
             target.tell(data)
             news.append((target, data))
-            # Fairness: a partition that gave records is served last the next time.
+            # Fairness: a partition that returned records is read last next time.
             if data.records and session.targets.pop(target.key, None) is not None:
                 session.targets[target.key] = target
         return session.session_id, news
 
 
 class FetchSessionCache:
-    """The sessions of a node, at most `slots` of them."""
+    """The fetch sessions of a node, at most `slots`."""
 
     def __init__(self, slots: int, *, clock: Clock, rng: random.Random) -> None:
         self._slots = slots
@@ -157,11 +157,11 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def clear(self) -> None:
-        """Forget all sessions; a client that continues one gets error 70 and begins another."""
+        """Discard all sessions; a client that continues one gets error 70 and starts another."""
         self._sessions.clear()
 
     def open(self, request: FetchRequest, version: int) -> FetchContext:
-        """Match a request with its session, or make it a request without one."""
+        """Find the session of a request, or treat it as a request without a session."""
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A full request ends the session that it names.
@@ -191,7 +191,7 @@ class FetchSessionCache:
         )
 
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
-        """Keep a session of these partitions; 0 if there is no room for it."""
+        """Create a session with these partitions; return its id, or 0 if there is no room."""
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):
             return NO_SESSION
@@ -206,11 +206,12 @@ class FetchSessionCache:
         return session_id
 
     def _evict(self, now: float, size: int, privileged: bool) -> bool:
-        """Make room for a session; whether there is room now.
+        """Evict a session if the rules allow it; return whether one was evicted.
 
-        A session that is not in use goes first, else the one with the lowest priority, if it is
-        lower than the new one's. A follower's session has priority over a consumer's, a larger one
-        over a smaller. Only a follower's replaces a session younger than `EVICTION_SECONDS`.
+        A session that has not been used for `EVICTION_SECONDS` is evicted first, otherwise the one
+        with the lowest priority, if that is lower than the new session's. Followers' sessions have
+        priority over consumers', larger ones over smaller ones. Only a follower's session evicts
+        one that is younger than `EVICTION_SECONDS`.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

@@ -1,8 +1,7 @@
-"""A partition as this node serves it: who leads it, which replicas are in sync, what is committed.
+"""The replica of one partition on this node: leadership, in-sync replicas and high watermark.
 
-Owns leadership, the in-sync replicas, the least number of them, the high watermark and the last
-stable offset. The log stores records; it keeps the high watermark as one number, which bounds what
-is read, deleted and compacted, and which only this module advances.
+The log stores records. It keeps the high watermark as a number that bounds reads, deletion and
+compaction; only this module advances that number.
 
 Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_partition.py``.
 """
@@ -40,7 +39,7 @@ __all__ = ["LeadershipListener", "Partition", "check_leader_epoch"]
 
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
-"""A consumer that may read beyond the high watermark, by the protocol's convention."""
+"""The replica id of a consumer that may read beyond the high watermark."""
 
 ALL: Final = -1
 """acks=all: a produce request is answered when its records are committed."""
@@ -51,20 +50,20 @@ NO_OFFSET: Final = -1
 
 
 class Partition:
-    """One partition of a topic.
+    """The replica of one partition.
 
     Attributes:
-        log: its records. Raises ``unavailable`` while the partition has no log.
-        leader: node id; -1 while no node can serve the partition.
-        leader_epoch: grows with each leader, and when this node starts after it was killed.
+        log: the partition's log. Reading it raises ``unavailable`` while the partition has none.
+        leader: node id of the leader; -1 while no node can serve the partition.
+        leader_epoch: grows with each new leader, and when this node starts after it was killed.
         replicas: node ids in order of preference.
         isr: node ids of the in-sync replicas; changed by ``change_isr``.
         min_isr: in-sync replicas needed to commit: ``min.insync.replicas``, at most the number of
             replicas.
-        offline_replicas: replicas whose log directory has failed.
-        unavailable: why there is no log; None while there is one.
-        high_watermark_listeners: called with the number of bytes below the high watermark that
-            were above it before.
+        offline_replicas: node ids of the replicas whose log directory has failed.
+        unavailable: the reason why there is no log; None while there is one.
+        high_watermark_listeners: called after the high watermark has advanced, with the number of
+            bytes that became visible.
     """
 
     __slots__ = (
@@ -98,11 +97,11 @@ class Partition:
         self.offline_replicas: tuple[int, ...] = ()
         self.unavailable: BrokerError | None = unavailable
         self.high_watermark_listeners: list[Callable[[int], None]] = []
-        # the log end offsets of the other replicas, as far as they have told
+        # log end offsets of the other replicas, known from their fetches
         self._replica_ends: dict[int, int] = {}
         # end offset and bytes of each append that is not committed, oldest first
         self._uncommitted: deque[tuple[int, int]] = deque()
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival
         self._settings_changed()
         self.__class__ = _Unavailable
 
@@ -110,7 +109,7 @@ class Partition:
     def offline(
         cls, topic: ServedTopic, index: int, replicas: tuple[int, ...], error: BrokerError
     ) -> Partition:
-        """A partition whose log is in a directory that cannot be used."""
+        """Return a partition whose log is in a directory that has failed."""
         partition = cls(topic, index, replicas, error)
         partition.leader_epoch = 0
         partition.take_offline(error)
@@ -118,12 +117,12 @@ class Partition:
 
     @classmethod
     def unopened(cls, topic: ServedTopic, index: int, replicas: tuple[int, ...]) -> Partition:
-        """A partition whose log is not open yet; it may have to be recovered first."""
+        """Return a partition whose log is not open yet and may need recovery."""
         error = NotLeaderOrFollower(f"{topic.name}-{index} is being recovered")
         return cls(topic, index, replicas, error)
 
     def bring_online(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
-        """Serve the partition from this log, as its leader."""
+        """Serve the partition from ``log``, as its leader."""
         self.__class__ = Partition
         self.log = log
         self.leader = leader
@@ -138,13 +137,13 @@ class Partition:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether its log is not open yet."""
+        """Whether the log is not open yet."""
         return isinstance(self.unavailable, NotLeaderOrFollower)
 
     def take_offline(self, error: BrokerError) -> None:
-        """Serve the partition no longer, until the node restarts; ``log`` raises ``error``.
+        """Stop serving the partition until the node restarts; ``log`` raises ``error``.
 
-        The in-sync replicas stay what they are, as in Kafka: no other replica may lead.
+        The in-sync replicas are not changed: as in Kafka, no other replica may become the leader.
         """
         if self.is_online:
             del self.log
@@ -157,7 +156,7 @@ class Partition:
 
     @property
     def is_online(self) -> bool:
-        """Whether it has a log."""
+        """Whether the partition has a log."""
         return self.unavailable is None
 
     @property
@@ -165,7 +164,7 @@ class Partition:
         return TopicPartition(self.topic.name, self.index)
 
     def configure(self, config: LogConfig) -> None:
-        """Take over changed settings of the topic."""
+        """Apply changed topic settings."""
         self._settings_changed()
         if self.is_online:
             self.log.update_config(config)
@@ -179,10 +178,10 @@ class Partition:
         self._settings_changed()
         if self.is_online:
             self.advance_high_watermark()
-        self._wake()  # acks=all checks the number of replicas again
+        self._wake()  # acks=all checks the number of in-sync replicas again
 
     def replica_fetched(self, replica_id: int, offset: int) -> None:
-        """Note that another replica fetches from ``offset``: its log ends there.
+        """Note the log end offset of another replica, which is the offset it fetches from.
 
         Source: Kafka's `Partition.updateFollowerFetchState`.
         """
@@ -199,21 +198,22 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """The offset up to which records are committed: consumers read no further."""
+        """The offset before which all records are committed; consumers read up to it."""
         return self.log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, or where the oldest transaction begins that is not decided below it.
+        """The high watermark, or the start of the first transaction that is undecided below it.
 
-        A reader of committed transactions reads no further.
+        A consumer with ``read_committed`` reads up to it.
         """
         return self.log.last_stable_offset
 
     def advance_high_watermark(self) -> None:
-        """Advance it to the least of the in-sync replicas' ends and the flush policy's.
+        """Advance the high watermark to the least end of the in-sync replicas and the flush policy.
 
-        It stays where it is while fewer than ``min_isr`` replicas are in sync, and never goes back.
+        It is unchanged while fewer than ``min_isr`` replicas are in sync, and is never lowered
+        here.
 
         Source: Kafka's `Partition.maybeIncrementLeaderHW`.
         """
@@ -244,18 +244,21 @@ class Partition:
     async def acknowledged(self, offset: int, acks: int, deadline: float | None = None) -> None:
         """Wait until an append that ends before ``offset`` may be acknowledged.
 
-        With any acks, wait until the leader's flush policy allows it. With acks=all, then wait
-        until it is committed, ``deadline`` at the latest. As in Kafka, where an append flushes
-        before it returns, only the wait for other replicas has a timeout.
+        With any acks, wait until the leader's flush policy allows the acknowledgement. With
+        acks=all, then wait until the records are committed, but not beyond ``deadline``. Only the
+        wait for other
+        replicas has a timeout: in Kafka an append flushes before it returns.
 
         Args:
-            deadline: by the loop's clock; None waits as long as it takes.
+            deadline: the loop's time at which to give up; None waits without limit.
 
         Raises:
-            RequestTimeout: acks=all, and it is not committed at the deadline. The records stay in
-                the log and may be committed later.
-            NotEnoughReplicasAfterAppend: it is committed, but by fewer than ``min_isr`` replicas.
-            KafkaStorage: the disk refused, or the log was closed; a restart may keep the records.
+            RequestTimeout: acks=all, and the records are not committed at the deadline. They stay
+                in the log and may be committed later.
+            NotEnoughReplicasAfterAppend: the records are committed, but fewer than ``min_isr``
+                replicas are in sync now.
+            KafkaStorage: the disk failed or the log was closed; the records may still be there
+                after a restart.
         """
         log = self.log
         while log.flush_policy_end < offset:
@@ -279,7 +282,8 @@ class Partition:
         """Wait until the records before ``offset`` are committed.
 
         Raises:
-            KafkaStorage: the disk refused, or the log was closed; a restart may keep the records.
+            KafkaStorage: the disk failed or the log was closed; the records may still be there
+                after a restart.
         """
         log = self.log
         while log.high_watermark < offset:
@@ -292,17 +296,17 @@ class Partition:
             KafkaStorage: the log cannot be written any more, or the partition went offline.
         """
         if not self.is_online:
-            self.log  # noqa: B018 - raises why
+            self.log  # noqa: B018 - raises the reason
         log.check_usable()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
         try:
             await waiter
-        finally:  # a waiter that timed out or was cancelled must not stay until the next change
+        finally:  # do not keep a waiter that timed out or was cancelled
             self._waiters.pop(waiter, None)
 
     def _log_changed(self) -> None:
-        """A flush has ended, well or not, or the log was truncated or closed."""
+        """React to a flush that succeeded or failed, and to a log that was truncated or closed."""
         if self.is_online:
             while self._uncommitted and self._uncommitted[-1][0] > self.log.log_end_offset:
                 self._uncommitted.pop()
@@ -310,7 +314,7 @@ class Partition:
         self._wake()
 
     def _wake(self) -> None:
-        """Let all waiters look again."""
+        """Wake all waiters, which check their condition again."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
@@ -319,10 +323,10 @@ class Partition:
     # --- reading and writing
 
     def visible_end(self, replica_id: int, read_committed: bool) -> int:
-        """The offset up to which a reader sees the log.
+        """Return the offset up to which a reader sees the log.
 
         Raises:
-            NotLeaderOrFollower: `replica_id` is no replica of this partition.
+            NotLeaderOrFollower: the partition has no replica on node `replica_id`.
         """
         if replica_id == CONSUMER:
             log = self.log
@@ -339,10 +343,10 @@ class Partition:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> AppendResult:
-        """Append a producer's batches, which were admitted, or those of a coordinator of this node.
+        """Append a producer's batches that ``admit`` accepted, or a coordinator's batches.
 
-        Awaits nothing: see `PartitionLog.append` for what it refuses. ``committed`` and
-        ``acknowledged`` wait for what comes after.
+        Awaits nothing; ``committed`` and ``acknowledged`` wait for the commit.
+        `PartitionLog.append` lists the other errors.
 
         Raises:
             RecordTooLarge: a coordinator's batch is larger than ``max.message.bytes``.
@@ -354,7 +358,7 @@ class Partition:
         return self.append_prepared(prepared)
 
     def append_prepared(self, prepared: Appendable) -> AppendResult:
-        """Append batches that were checked elsewhere; see `PartitionLog.append_prepared`."""
+        """Append batches that were checked before; see `PartitionLog.append_prepared`."""
         # hot: benchmarks/raw_load.py
         log = self.log
         result = log.append_prepared(prepared, leader_epoch=self.leader_epoch)
@@ -381,8 +385,8 @@ class Partition:
     ) -> int:
         """Append batches that were fetched from the leader; return the new log end offset.
 
-        The log start offset of the leader may lie inside a batch, after DeleteRecords. A follower
-        without records that starts there is sent the whole batch: its log is started again at the
+        After DeleteRecords the log start offset of the leader may lie inside a batch. A follower
+        without records that starts there is sent the whole batch, so its log is restarted at the
         first offset of the batch. Any other batch that begins below the log end offset is refused:
         the follower has to truncate its log by leader epoch first.
 
@@ -409,11 +413,11 @@ class Partition:
         return log.append_as_follower(data, headers, leader_epoch=leader_epoch, now_ms=now_ms)
 
     def delete_records(self, offset: int) -> int:
-        """Hide the records before an offset; the new log start offset."""
+        """Delete the records before an offset; return the new log start offset."""
         return self.log.delete_records(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` and where it ends; (-1, -1) if that is not known.
+        """Return the largest epoch not above `epoch` and its end offset; (-1, -1) if unknown.
 
         Source: Kafka's `LeaderEpochFileCache.endOffsetFor`.
         """
@@ -428,8 +432,8 @@ class Partition:
 class _Unavailable(Partition):
     """A partition while it has no log.
 
-    An object changes its class with its log, so that no access to the log of a partition that has
-    one is checked, nor slowed down by a ``__getattr__``.
+    A partition changes its class when its log comes or goes. So an access to an existing log
+    needs neither a check nor a ``__getattr__``.
     """
 
     __slots__ = ()
@@ -441,33 +445,33 @@ class _Unavailable(Partition):
 
 
 class LeadershipListener(Protocol):
-    """Acts for the partitions that this node leads, as a coordinator does for its topic's.
+    """Callbacks for the partitions that this node leads, as a coordinator needs for its topic.
 
     Called on the node's loop, and must not block: before a partition's first request is answered,
-    and again for all of them when the node starts.
+    and again for all partitions when the node starts.
 
     Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
     """
 
     def elected(self, partition: Partition) -> None:
-        """This node leads the partition from now on, with its `leader_epoch`."""
+        """Handle that this node has become the leader of `partition`, with its `leader_epoch`."""
 
     def resigned(self, partition: Partition) -> None:
-        """This node does not lead the partition any more: it was deleted, or its directory failed.
+        """Handle that this node stopped leading `partition`: it was deleted or its disk failed.
 
-        Its log takes no more appends.
+        The partition's log takes no more appends.
         """
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:
-    """Fence a client whose metadata is older or newer than ours; -1 is not checked.
+    """Refuse a client whose leader epoch differs from the partition's; -1 is not checked.
 
     Raises:
-        FencedLeaderEpoch: the client's epoch is older: it must refresh its metadata.
-        UnknownLeaderEpoch: it is newer: the client must ask again later.
+        FencedLeaderEpoch: the client's epoch is older; it must refresh its metadata.
+        UnknownLeaderEpoch: the client's epoch is newer; it must retry later.
     """
     if epoch == NO_EPOCH or epoch == partition.leader_epoch or not partition.is_online:
-        return  # offline, it says so when its log is asked for
+        return  # the access to an offline partition's log raises the reason
     if epoch < partition.leader_epoch:
         raise FencedLeaderEpoch()
     raise UnknownLeaderEpoch()

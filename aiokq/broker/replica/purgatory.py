@@ -1,6 +1,6 @@
-"""Owns the fetches of one node that wait for records: woken by appends, deletions or a deadline.
+"""The fetches of one node that wait for records, until an append, a deletion or a deadline.
 
-It counts the bytes that became readable; the fetch handler reads again when it is woken.
+The purgatory counts the bytes that become readable; the fetch handler reads again when it is woken.
 
 Source: Kafka ``DelayedOperationPurgatory.java``, ``DelayedFetch.scala``.
 Tests: ``tests/unit/broker/replica/test_purgatory.py``.
@@ -25,7 +25,7 @@ class _DelayedFetch:
     """One waiting fetch.
 
     Attributes:
-        lacking: bytes that are still missing to its ``min_bytes``.
+        lacking: bytes still missing to reach ``min_bytes``.
         room: bytes that each partition may still contribute.
     """
 
@@ -39,7 +39,7 @@ class _DelayedFetch:
         self.room = room
 
     def add(self, partition: TopicPartition, size: int) -> None:
-        """Count bytes that became readable, as far as the fetch has room for that partition's."""
+        """Count bytes that became readable, up to the partition's remaining room."""
         size = min(size, self.room[partition])
         self.room[partition] -= size
         self.lacking -= size
@@ -73,13 +73,13 @@ class FetchPurgatory:
         """Wait until `lacking` more bytes are readable in these partitions.
 
         Args:
-            connection: the client's; the wait ends when it is closed.
-            lacking: bytes that are missing to the fetch's `min_bytes`.
+            connection: the client's connection; the wait ends when it is closed.
+            lacking: bytes missing to reach the fetch's `min_bytes`.
             room: the partitions to watch, each with the most bytes that it may still contribute.
             timeout: seconds.
 
         Returns:
-            False if the time ran out, the client left or the node closes.
+            False if the time ran out, the client disconnected or the node closes.
         """
         if self._closed:
             return False
@@ -120,13 +120,13 @@ class FetchPurgatory:
             delayed.wake(True)
 
     def _disconnected(self, identity: int) -> None:
-        """End the fetch of a client that has left; its request is not cancelled otherwise."""
+        """End the fetch of a client that has disconnected; nothing else cancels its request."""
         delayed = self._by_connection.pop(identity, None)
         if delayed is not None:
             delayed.wake(False)
 
     def close(self) -> None:
-        """Wake every fetch, to be answered with what there is; later ones do not wait."""
+        """Wake every fetch, to be answered with the bytes there are; later fetches do not wait."""
         self._closed = True
         for watchers in self._watchers.values():
             for delayed in watchers:

@@ -1,4 +1,4 @@
-"""Owns what a partition and the admission of batches ask of a topic. The topics are elsewhere."""
+"""The part of a topic that a partition and the admission of batches use."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["ProduceLimits", "ServedTopic"]
 
 
 class ProduceLimits(NamedTuple):
-    """What a topic's settings say of producers' batches, worked out once for all batches.
+    """The settings of a topic that apply to producers' batches, computed once per change.
 
     Attributes:
-        is_internal: only the broker writes to the topic.
+        is_internal: whether only the broker writes to the topic.
         max_bytes: ``max.message.bytes``.
-        rules: whether records have to be looked at.
+        rules: whether the header of a batch is enough to accept it.
     """
 
     is_internal: bool
@@ -34,7 +34,7 @@ class ProduceLimits(NamedTuple):
 
 
 class ServedTopic(Protocol):
-    """What a partition asks of its topic."""
+    """A topic as its partitions see it."""
 
     @property
     def name(self) -> str: ...
