@@ -1,4 +1,4 @@
-"""The unit of the broker: Produce requests, and the loops of log compaction."""
+"""The fast path of the broker: reading of Produce requests, and the loops of log compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the log cleaner's loops: OffsetMap, KeptBatches.
+"""The loops of the log cleaner: OffsetMap, KeptBatches.
 
 Tests: tests/unit/fastpath/test_compaction.py.
 """
@@ -11,7 +11,7 @@ import struct
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -58,32 +58,32 @@ __all__ = [
 ]
 
 
-# Why a walk over batches ended: no whole batch is left; the next one is the caller's to handle
-# (another magic, compressed, of a transaction, a marker); no room; it is not what its header says.
+# Why a walk over batches ended: no whole batch is left; the caller has to handle the next one
+# (another magic, compressed, transactional, a marker); no room; its header is wrong.
 WALK_END, WALK_OTHER, WALK_FULL, WALK_CORRUPT = 0, 1, 2, 3
 
 
-# What is asked of a walk: one batch, whatever its attributes, whose records are not compressed;
-# its CRC-32C was looked at before; its records all stay; it gets a delete horizon if it has none.
+# Options of a walk: one batch of any attributes whose records are not compressed; its CRC-32C
+# was checked before; keep all records; set a delete horizon if it has none.
 WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
 
 
 _NOTES = 4096
 OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
-"""Bytes that a key takes in an OffsetMap."""
+"""Bytes of a key in an OffsetMap."""
 
 
 @cython.final
 @cython.cclass
 class OffsetMap:
-    """The last offset of each key in a part of a log, in memory that is given from the start.
+    """The last offset of each key in a part of a log, in memory allocated at the start.
 
-    A key is stood in for by a hash of 128 bits under a secret, as in Kafka by one of MD5: two
-    keys are taken for one with a chance of 2**-90 among as many as fit a gigabyte.
+    A key is represented by a 128-bit hash under a secret, where Kafka uses MD5. The chance that two
+    keys have the same hash is 2**-90 among as many keys as fit a gigabyte.
 
     Args:
-        slots: room, of OFFSET_MAP_ENTRY bytes each; at least 2.
-        most: how many keys may be in it; fewer than `slots`, or lookups would become slow.
+        slots: capacity, OFFSET_MAP_ENTRY bytes each; at least 2.
+        most: most keys in the map; fewer than `slots`, otherwise lookups would become slow.
         secret: 16 random bytes.
     """
 
@@ -117,9 +117,9 @@ class OffsetMap:
             return len(self.entries)
 
     def close(self):
-        """Gives the memory back, which takes long; others may run meanwhile. Twice is harmless.
+        """Frees the memory, which takes long, without the GIL. A second call does nothing.
 
-        Nothing else is to be asked of it afterwards, nor of what keeps batches by it.
+        Neither the map nor a KeptBatches that uses it may be used afterwards.
         """
         if cython.compiled:
             self.map.used = 0
@@ -135,7 +135,7 @@ class OffsetMap:
             raise RuntimeError("the offset map is closed")
 
     def put(self, key, offset):
-        """Notes where a key is last; False if it is new and there is no room."""
+        """Sets the last offset of a key; returns False if the key is new and there is no room."""
         self._check_open()
         data: bytes = bytes(key)
         if cython.compiled:
@@ -155,7 +155,7 @@ class OffsetMap:
             return True
 
     def get(self, key):
-        """The last offset of a key, -1 if it is not there."""
+        """Returns the last offset of a key; -1 if the map does not have it."""
         self._check_open()
         data: bytes = bytes(key)
         if cython.compiled:
@@ -168,16 +168,16 @@ class OffsetMap:
             return self.entries.get(pure_compaction.hashed(self.secret, data), -1)
 
     def index(self, data, at, start_offset, flags=0):
-        """Notes the keys of the batches from byte `at` of `data` on; others may run meanwhile.
+        """Adds the keys of the batches from byte `at` of `data` on. Releases the GIL.
 
-        `latest_offset` then says up to where the log is in the map.
+        `latest_offset` is afterwards the last offset whose records are in the map.
 
         Args:
-            start_offset: records before it are left out.
+            start_offset: earlier records are left out.
             flags: WALK_ONE, WALK_TRUSTED.
 
         Returns:
-            Where it ended, why, and how many records were looked at.
+            Position and reason of the end, and the number of records read.
         """
         self._check_open()
         if cython.compiled:
@@ -214,20 +214,20 @@ class OffsetMap:
 @cython.final
 @cython.cclass
 class KeptBatches:
-    """What stays of batches that are compacted, in a block of memory that the caller writes away.
+    """The kept part of compacted batches, in a block of memory that the caller writes to a file.
 
     Args:
-        offsets: the map that says which record of a key is the last.
-        now_ms: the time; tombstones go whose horizon is not later.
-        horizon_ms: the delete horizon of a batch that has tombstones for the first time.
-        upper_offset: the batch that ends before it stays, if without records.
-        producers: of live producers the last offset they wrote: that batch stays, too.
-        index_interval_bytes: between two notes, as in an index.
-        room: bytes of the block, at first.
+        offsets: the last offset of each key.
+        now_ms: the time; tombstones whose horizon has passed are removed.
+        horizon_ms: delete horizon for batches that have tombstones but no horizon yet.
+        upper_offset: the batch that ends before this offset is kept, if necessary without records.
+        producers: last offset of each active producer, whose batch is kept as well.
+        index_interval_bytes: bytes between two index entries.
+        room: initial bytes of the block.
 
     Attributes:
-        read, kept, keyless: records looked at, kept, and dropped since they have no key.
-        batches: that were put into the block.
+        read, kept, keyless: numbers of records read, kept, and removed for lack of a key.
+        batches: number of batches in the block.
         max_timestamp_ms, max_timestamp_offset: the largest of the segment; -1 at first.
     """
 
@@ -273,7 +273,7 @@ class KeptBatches:
             aiokq_marks_free(cython.address(self.keeping))
 
     def begin_segment(self, base_offset):
-        """What comes from now on goes into a new segment; the block is empty."""
+        """Starts a new segment with an empty block."""
         self.clear()
         if cython.compiled:
             c = cython.address(self.keeping)
@@ -285,14 +285,14 @@ class KeptBatches:
             self.max_timestamp_ms, self.max_timestamp_offset = -1, base_offset
 
     def keep(self, data, at, flags=0):
-        """Puts what stays of the batches from byte `at` of `data` on; others may run meanwhile.
+        """Adds the kept part of the batches from byte `at` of `data` on. Releases the GIL.
 
         Args:
             flags: WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON.
 
         Returns:
-            Where it ended, and why; after WALK_FULL, clear the block, or reserve a larger one if
-            it is empty.
+            Position and reason of the end. After WALK_FULL the caller clears the block, or reserves
+            a larger one if it is empty.
 
         Source: Kafka's MemoryRecords.filterTo, LogCleaner.
         """
@@ -320,7 +320,7 @@ class KeptBatches:
             return pure_compaction.keep(self, bytes(data), at, flags)
 
     def put(self, batch, last_offset, max_timestamp_ms):
-        """Puts a whole batch that was made elsewhere; False if there is no room."""
+        """Adds a complete batch; returns False if there is no room."""
         data: bytes = bytes(batch)
         if cython.compiled:
             c = cython.address(self.keeping)
@@ -352,7 +352,7 @@ class KeptBatches:
             return True
 
     def stays_empty(self, producer_id, last_offset):
-        """Whether a batch stays that has no record any more."""
+        """Whether a batch without remaining records is kept."""
         if cython.compiled:
             return bool(aiokq_stays_empty(cython.address(self.keeping), producer_id, last_offset))
         else:
@@ -361,7 +361,7 @@ class KeptBatches:
             )
 
     def reserve(self, room):
-        """Makes the block, which is empty, this large at least."""
+        """Enlarges the empty block to at least `room` bytes."""
         if cython.compiled:
             c = cython.address(self.keeping)
             if c.used:
@@ -374,15 +374,18 @@ class KeptBatches:
             self.room = max(self.room, room)
 
     def filled(self):
-        """The bytes in the block; they are others after clear()."""
+        """Returns the bytes in the block; valid until clear()."""
         if cython.compiled:
             return memoryview(self.block)[: self.keeping.used]
         else:
             return bytes(self.block)
 
     def clear(self):
-        """The block was written away; gives the notes: (last offset, position, largest time so
-        far, last offset of the batch that has it), an entry of both indexes."""
+        """Empties the block, which was written, and returns its index entries.
+
+        An entry is (last offset, position, largest timestamp so far, last offset of its batch), for
+        both indexes.
+        """
         if cython.compiled:
             c = cython.address(self.keeping)
             notes = []

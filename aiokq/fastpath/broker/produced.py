@@ -1,4 +1,4 @@
-"""Owns read_produced: an ordinary Produce request, read and checked without a message object.
+"""read_produced: reads and checks an ordinary Produce request without a message object.
 
 Tests: tests/unit/fastpath/test_produced.py.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -46,19 +46,19 @@ __all__ = ["read_produced"]
 
 
 def read_produced(frame):
-    """An ordinary Produce request, its batches checked; None for any other.
+    """Returns the checked batches of an ordinary Produce request; None for any other request.
 
-    Ordinary is what producers send but for mistakes and transactions: version 3 to 13, topics and
-    partitions no more than 1024 in all, each partition with one batch of format 2 that a broker may
-    store as it came, as far as the batch itself says. Who gets None decodes the request, and finds
-    out what is the matter with it.
+    Ordinary is what producers usually send without transactions: version 3 to 13, at most 1024
+    topics and partitions together, and for each partition one batch of format 2 that a broker may
+    store unchanged, judged by the batch alone. For None the caller decodes the request and finds
+    the error, if there is one.
 
     Args:
-        frame: a Produce request, its header included; records are given as views of it.
+        frame: a Produce request with its header; the records in the result are views of it.
 
     Returns:
-        Version, correlation id, acks, and of each topic its name (its id from version 13 on, 16
-        bytes) and partitions: index, bytes and the 13 fields of the header of the batch.
+        Version, correlation id, acks, and per topic its name (from version 13 on its id, 16 bytes)
+        and partitions: index, bytes, and the 13 fields of the batch header.
     """
     if cython.compiled:
         buffer = cython.declare(Py_buffer)
@@ -95,10 +95,10 @@ if cython.compiled:
                 return None
         r.flexible = version >= 9
         aiokq_no_tags(r)
-        if aiokq_length(r, 2) != -1:  # of the transactional id
+        if aiokq_length(r, 2) != -1:  # transactional id
             return None
         acks: cython.int = aiokq_int16(r)
-        aiokq_int32(r)  # its timeout
+        aiokq_int32(r)  # timeout
         topics_left: int64_t = aiokq_elements(r)
         if r.bad or acks < -1 or acks > 1:
             return None

@@ -1,6 +1,6 @@
-"""Owns the byte loops of log compaction where the core is not compiled: what cleaner.h does in C.
+"""The loops of log compaction in Python, for builds without the compiled core; see cleaner.h.
 
-Tests: tests/unit/fastpath/test_compaction.py holds both alike.
+Tests: tests/unit/fastpath/test_compaction.py runs both implementations.
 """
 
 # hot: benchmarks/log_compaction.py, pure build.
@@ -22,7 +22,7 @@ _CODEC, _APPEND_TIME, _TRANSACTION, _HAS_HORIZON = 0x07, 0x08, 0x30, 0x40
 
 
 class Malformed(Exception):
-    """A batch is not what its header says."""
+    """The content of a batch contradicts its header."""
 
 
 class _Batch(NamedTuple):
@@ -44,12 +44,12 @@ class _Batch(NamedTuple):
 
 
 def hashed(secret: bytes, key: bytes) -> bytes:
-    """What stands for a key in the map."""
+    """Return the hash that represents a key in the map."""
     return hashlib.blake2b(key, digest_size=16, key=secret).digest()
 
 
 def _read_batch(data: bytes, at: int, flags: int) -> _Batch | int | None:
-    """The whole batch at `at`; None if none is left, or why it is not read."""
+    """Return the whole batch at `at`, None if none is left, or the reason not to read it."""
     if len(data) - at < 17:
         return None
     size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + 12
@@ -99,7 +99,7 @@ class _Record(NamedTuple):
 
 
 def _records(data: bytes, batch: _Batch) -> Iterator[_Record]:
-    """Raises Malformed."""
+    """Yield the records of a batch. Raises Malformed."""
     at = batch.at + _HEADER.size
     for _ in range(batch.fields[12]):
         start = at
@@ -174,7 +174,7 @@ def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
 
 
 def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
-    """False if there is no room: with a horizon a batch may be larger than it was."""
+    """Keep a batch; return False without room: with a delete horizon a batch may grow."""
     offsets, latest = kept.map, kept.map.latest_offset
     attributes = batch.attributes
     base, largest_known = batch.fields[7], batch.fields[8]

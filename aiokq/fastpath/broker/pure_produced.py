@@ -1,7 +1,7 @@
-"""Owns the reading of an ordinary Produce request where the core is not compiled.
+"""Reading of an ordinary Produce request in Python, for builds without the compiled core.
 
-What requests.h does in C.
-Tests: tests/unit/fastpath/test_produced.py holds both alike.
+The compiled core uses requests.h.
+Tests: tests/unit/fastpath/test_produced.py runs both implementations.
 """
 
 # hot: benchmarks/raw_load.py, pure build.
@@ -25,11 +25,11 @@ _MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS
 
 
 class _OtherRequest(Exception):
-    """No ordinary one."""
+    """The request is not ordinary."""
 
 
 class _Request:
-    """A request, read from the front."""
+    """Reader of a request's fields, in order."""
 
     __slots__ = ("at", "data", "flexible", "parts")
 
@@ -52,7 +52,7 @@ class _Request:
         return number
 
     def length(self, kind: struct.Struct) -> int:
-        """Of a string, of bytes or of an array; -1 for null."""
+        """Read the length of a string, bytes or an array; -1 for null."""
         if not self.flexible:
             return self.number(kind)
         bits = 0
@@ -64,7 +64,7 @@ class _Request:
         raise _OtherRequest
 
     def elements(self) -> int:
-        """Of an array; all arrays together may have so many."""
+        """Read the length of an array; all arrays together have at most `_MOST_PARTS` elements."""
         count = self.length(_INT32)
         self.parts += count
         if count < 0 or self.parts > _MOST_PARTS:
@@ -86,7 +86,7 @@ Topics = list[tuple[str | bytes, list[tuple[int, memoryview, tuple[int, ...]]]]]
 
 
 def read(frame: memoryview) -> tuple[int, int, int, Topics] | None:
-    """As `produced.read_produced`."""
+    """Read a request; see `produced.read_produced`."""
     try:
         return _read(memoryview(frame))
     except _OtherRequest:
@@ -131,7 +131,7 @@ def _read(frame: memoryview) -> tuple[int, int, int, Topics]:
 
 
 def _ordinary(batch: memoryview, newest_codec: int) -> tuple[int, ...]:
-    """The fields of a batch's header, if it is as most producers send it."""
+    """Return the fields of a batch header; raise if the batch is not ordinary."""
     if len(batch) <= _BATCH.size:
         raise _OtherRequest
     header: tuple[int, ...] = _BATCH.unpack_from(batch)
