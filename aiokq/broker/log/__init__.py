@@ -1,4 +1,4 @@
 """Partition logs on disk, byte for byte in Kafka's format.
 
-Knows no connection, request or topic registry: those stand above and hand in what it needs.
+The package knows no connections, requests or topics; its callers pass in what it needs.
 """

@@ -1,10 +1,10 @@
-"""Owns the batches of one append: prepared as they are stored, checked, then placed in the log.
+"""The batches of one append: checked and brought into stored form, then given their offsets.
 
-Mostly that is one batch of a client, which is stored as it came: ``OrdinaryAppend``. All others
-are a ``PreparedAppend``.
+``OrdinaryAppend`` is the usual case, one batch of a client that is stored unchanged.
+``PreparedAppend`` is every other append.
 
-Writes nothing and changes nothing: what is wrong with an append is found here, before its first
-byte is in the file.
+Nothing here writes or changes state, so that an append is refused before its first byte is in the
+file.
 
 Source: Kafka ``UnifiedLog.append``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """
@@ -35,12 +35,12 @@ _BEHIND_PREFIX: Final = 16
 
 
 class AppendResult(NamedTuple):
-    """What became of an append.
+    """The result of an append.
 
     Attributes:
-        base_offset: of its first record; of the original's if it was a duplicate.
-        log_append_time_ms: the time stamped on the records; -1 with CreateTime.
-        duplicate: the same batch was appended before, nothing was written.
+        base_offset: offset of the first record; of the original record if this was a duplicate.
+        log_append_time_ms: the timestamp set by the broker; -1 with CreateTime.
+        duplicate: whether the batch was appended before, so that nothing was written.
     """
 
     base_offset: int
@@ -51,16 +51,16 @@ class AppendResult(NamedTuple):
 
 
 class PlacedAppend(NamedTuple):
-    """What goes into the file, and what it says.
+    """Batches with their offsets, as they are written to the file.
 
     Attributes:
-        buffers: to be written one behind the other.
-        batches: last offset, size and largest timestamp of each.
-        size: their bytes.
-        next_offset: the log's end once they are written.
-        max_timestamp_ms: the largest of their timestamps; -1 without one.
-        produced: the headers, with their offsets in the log, of those that change what is known of
-            their producer; the marker, if one ends its transaction.
+        buffers: the bytes, to be written one after the other.
+        batches: last offset, size and largest timestamp of each batch.
+        size: bytes in total.
+        next_offset: the log end offset after the write.
+        max_timestamp_ms: the largest timestamp of all batches; -1 without one.
+        produced: header, with offsets in the log, of each batch that changes the producer state;
+            with the marker if the batch ends a transaction.
     """
 
     buffers: list[Buffer]
@@ -77,7 +77,7 @@ class Appendable(Protocol):
     Attributes:
         size: bytes of all batches.
         now_ms: the broker's time.
-        stamped: it is the records' own: LogAppendTime.
+        stamped: whether the records carry the broker's time (LogAppendTime).
     """
 
     @property
@@ -88,7 +88,7 @@ class Appendable(Protocol):
     def stamped(self) -> bool: ...
 
     def check(self, producers: ProducerState) -> BatchMetadata | None:
-        """The earlier batch that these repeat, if so: nothing is to be written then.
+        """Return the earlier batch that this append repeats, or None; it is not written again.
 
         Raises:
             OutOfOrderSequence, InvalidProducerEpoch, TransactionCoordinatorFenced: see
@@ -96,19 +96,19 @@ class Appendable(Protocol):
         """
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
-        """The batches with their offsets, from ``offset`` on, and leader epoch patched in."""
+        """Return the batches with offsets from ``offset`` on and with ``leader_epoch``."""
 
 
 class OrdinaryAppend:
-    """One batch of a client, checked and stored as it came.
+    """One batch of a client, already checked, that is stored unchanged.
 
     Args:
-        batch: its bytes.
-        header: as ``read_header`` gives it.
+        batch: the bytes of the batch.
+        header: its header, as ``read_header`` returns it.
 
     Attributes:
-        count: of its records.
-        max_timestamp_ms: the largest of their timestamps.
+        count: number of records.
+        max_timestamp_ms: the largest timestamp of the records.
     """
 
     # hot: benchmarks/raw_load.py
@@ -130,18 +130,18 @@ class OrdinaryAppend:
         self._header = header
         self.now_ms = now_ms
         self.size = len(batch)
-        # unpacked, as each attribute of a named tuple is a call
+        # unpacked, because each attribute of a named tuple is a call
         *_, last_delta, _, self.max_timestamp_ms, self._producer_id, _, _, self.count = header
         self._last_delta = last_delta
 
     def check(self, producers: ProducerState) -> BatchMetadata | None:
-        """As ``Appendable`` says."""
+        """See ``Appendable``."""
         if self._producer_id <= NO_PRODUCER_ID:
             return None
         return producers.check((self._header,), Origin.CLIENT)
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
-        """As ``Appendable`` says."""
+        """See ``Appendable``."""
         size, last_offset, timestamp = self.size, offset + self._last_delta, self.max_timestamp_ms
         produced: tuple[tuple[BatchHeader, None], ...] = ()
         if self._producer_id > NO_PRODUCER_ID:
@@ -160,13 +160,13 @@ class OrdinaryAppend:
 
 
 class PreparedAppend(NamedTuple):
-    """Batches in the form that a topic stores, which their producers may still not append.
+    """Batches in the form that the topic stores; the checks of their producers are still to come.
 
     Attributes:
-        batches: the bytes of each.
-        headers: of the batches.
-        origin: who appends them.
-        size, now_ms, stamped: as ``Appendable`` says.
+        batches: the bytes of each batch.
+        headers: the header of each batch.
+        origin: who appends the batches.
+        size, now_ms, stamped: see ``Appendable``.
     """
 
     batches: list[Buffer]
@@ -177,8 +177,8 @@ class PreparedAppend(NamedTuple):
     stamped: bool
 
     def check(self, producers: ProducerState) -> BatchMetadata | None:
-        """As ``Appendable`` says."""
-        if self.origin is Origin.CLIENT:  # whose batches are no control batches
+        """See ``Appendable``."""
+        if self.origin is Origin.CLIENT:  # a client's batches contain no control batches
             return producers.check(self.headers, self.origin)
         for index, marker in self._markers().items():
             producers.check_marker(self.headers[index], marker)
@@ -186,7 +186,7 @@ class PreparedAppend(NamedTuple):
         return producers.check(data_headers, self.origin)
 
     def _markers(self) -> dict[int, EndTransactionMarker]:
-        """The control batches that end a transaction, by number of the batch; never a client's."""
+        """Return the markers that end transactions, by index of their batch; none from a client."""
         if self.origin is Origin.CLIENT:
             return {}
         found = {
@@ -197,7 +197,7 @@ class PreparedAppend(NamedTuple):
         return {index: marker for index, marker in found.items() if marker is not None}
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
-        """As ``Appendable`` says."""
+        """See ``Appendable``."""
         buffers: list[Buffer] = []
         batches: list[tuple[int, int, int]] = []
         produced: list[tuple[BatchHeader, EndTransactionMarker | None]] = []
@@ -224,13 +224,13 @@ def prepare_append(
     origin: Origin,
     crc32c: Checksum,
 ) -> PreparedAppend:
-    """The batches of an append as the topic wants them stored, if they may be.
+    """Check the batches of an append and convert them to the form that the topic stores.
 
-    Knows nothing of the log, so it may run in an executor: on a compacted topic, or where the
-    codec changes, it goes through all records.
+    Uses nothing of the log, so it may run in an executor: it reads all records if the topic is
+    compacted or the codec changes.
 
     Args:
-        data: the batches, one after the other; bytes behind the last header's are ignored.
+        data: the batches, one after the other; bytes after the last header's batch are ignored.
         headers: of the batches in ``data``.
         now_ms: the broker's time.
 

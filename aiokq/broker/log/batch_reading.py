@@ -1,7 +1,7 @@
-"""Owns the walk from batch header to batch header through a file, with few, bounded reads.
+"""Reading of batch headers and batches from files, with few, bounded reads.
 
-Knows files and nothing of the log they are part of: what is walked is a range that was asked for
-before, so that any thread may do it while the log goes on.
+The functions use files only, not the log that the files belong to. They read a range that was
+determined before, so any thread may call them while the log is appended to.
 
 Tests: ``tests/unit/broker/log/test_batch_reading.py``.
 """
@@ -18,17 +18,17 @@ from aiokq.records.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_he
 from aiokq.records.record import RawRecord, iter_records
 
 READ_AHEAD: Final = 8 * 1024
-"""Bytes per read: small batches lie several in one read, of a large one only the head is read."""
+"""Bytes per read: it holds several small batches; of a large one only the beginning is read."""
 
 _LENGTH: Final = struct.Struct(">i")
 
 
 class NotCached(Exception):
-    """A header lies in what may be on the disk only."""
+    """A header is not in the page cache and would have to be read from the disk."""
 
 
 class FoundBatch(NamedTuple):
-    """A batch by its place in a file."""
+    """The header of a batch and its position in a file."""
 
     position: int
     header: BatchHeader
@@ -37,16 +37,16 @@ class FoundBatch(NamedTuple):
 def walk_headers(
     file: File, position: int, end: int, *, cached: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch from ``position`` up to ``end``.
+    """Yield position and header of each whole batch from ``position`` up to ``end``.
 
-    The first batch that would reach beyond ``end`` ends the walk; records are never read.
+    Ends before the first batch that would extend beyond ``end``. Does not decode records.
 
     Args:
-        cached: do not wait for the disk.
+        cached: read from the page cache only.
 
     Raises:
-        CorruptRecord: where a batch should begin there is none.
-        NotCached: the disk would have to be waited for.
+        CorruptRecord: there is no batch where one should begin.
+        NotCached: a header has to be read from the disk.
     """
     chunk: bytes | bytearray = b""
     start = position
@@ -75,11 +75,13 @@ def walk_headers(
 def first_batch(
     file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
 ) -> FoundBatch | None:
-    """The first batch from ``begin`` on that has ``offset`` or a later one, or ends at ``reach``
-    or behind it; None if none up to ``end`` does.
+    """Return the first batch between ``begin`` and ``end`` that satisfies a condition, or None.
+
+    The condition: its last offset is ``offset`` or later, or it ends at position ``reach`` or
+        later.
 
     Raises:
-        CorruptRecord, NotCached: as ``walk_headers``.
+        CorruptRecord, NotCached: see ``walk_headers``.
     """
     for position, header in walk_headers(file, begin, end, cached=cached):
         if header.last_offset >= offset or position + header.size >= reach:
@@ -88,10 +90,10 @@ def first_batch(
 
 
 def read_batch(file: File, position: int, header: BatchHeader) -> bytes:
-    """The bytes of one whole batch.
+    """Return the bytes of one whole batch.
 
     Raises:
-        CorruptRecord: the file ends before.
+        CorruptRecord: the file ends inside the batch.
     """
     data = file.pread(header.size, position)
     if len(data) != header.size:
@@ -100,11 +102,13 @@ def read_batch(file: File, position: int, header: BatchHeader) -> bytes:
 
 
 def read_batches(fragments: Iterable[FileRange]) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Header and bytes of each batch in what ``PartitionLog.read`` gave, one in memory at a time.
+    """Yield header and bytes of each batch in the ranges that ``PartitionLog.read`` returned.
+
+    Holds one batch in memory at a time.
 
     Raises:
         CorruptRecord: a range does not hold whole batches.
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     for fragment in fragments:
         end = fragment.position + fragment.length
@@ -115,10 +119,10 @@ def read_batches(fragments: Iterable[FileRange]) -> Iterator[tuple[BatchHeader, 
 def first_record_since(
     fragment: FileRange, timestamp_ms: int, start_offset: int
 ) -> RawRecord | None:
-    """The first record from ``start_offset`` on that is not earlier than ``timestamp_ms``.
+    """Return the first record from ``start_offset`` on that is not earlier than ``timestamp_ms``.
 
     Raises:
-        CorruptRecord, OSError: as ``read_batches``.
+        CorruptRecord, OSError: see ``read_batches``.
     """
     end = fragment.position + fragment.length
     for position, header in walk_headers(fragment.file, fragment.position, end):
@@ -131,7 +135,7 @@ def first_record_since(
 
 
 def batch_records(data: bytes, header: BatchHeader) -> Iterator[RawRecord]:
-    """The records of one batch, whatever its magic."""
+    """Yield the records of one batch of any magic."""
     if header.magic >= 2:
         yield from iter_records(data, header)
         return

@@ -1,4 +1,4 @@
-"""Owns the text files of a log directory that have a row per entry: offset checkpoints.
+"""Offset checkpoints: text files of a log directory with one row per partition.
 
 Source: Kafka ``CheckpointFile.java``. Tests: ``tests/unit/broker/log/test_checkpoint_file.py``.
 """
@@ -18,10 +18,10 @@ _VERSION: Final = "0"
 
 
 def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool = False) -> None:
-    """Replace a file by these lines: a kill leaves the old one or the new one, whole.
+    """Replace the content of a file with lines; a kill leaves the old or the new content, whole.
 
     Args:
-        durable: wait for the disk, so that a power cut does so too.
+        durable: wait for the disk, so that the same holds for a power cut.
     """
     data = "".join(f"{line}\n" for line in lines).encode()
     if durable:
@@ -31,7 +31,7 @@ def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
-    """Replace a file; not durable, for what follows from the log."""
+    """Replace the content of a file without a sync, if the log has what is needed to rebuild it."""
     temporary = path + file_names.TEMPORARY
     file = files.open(temporary, create=True)
     try:
@@ -43,22 +43,22 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
 
 
 def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write a checkpoint: an offset per partition. Durable when it returns."""
+    """Write a checkpoint with an offset per partition. Durable on return."""
     rows = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
     replace_text(files, path, [_VERSION, str(len(rows)), *rows], durable=True)
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
-    """Read a checkpoint; a missing one is empty, as one without content is.
+    """Read a checkpoint; a missing or empty file is an empty checkpoint.
 
     Raises:
-        CorruptRecord: not what a checkpoint looks like.
+        CorruptRecord: the file is malformed.
     """
     if not files.exists(path):
         return {}
     data = files.read_bytes(path)
     if not data:
-        return {}  # as Kafka makes it, until it has something to write
+        return {}  # Kafka creates the file before it has anything to write
     lines = data.decode("utf-8", "replace").split("\n")
     offsets: dict[TopicPartition, int] = {}
     try:
@@ -77,10 +77,10 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
 
 
 def parse_number(text: str, most: int) -> int:
-    """A number from 0 to ``most`` in plain digits, as all of these files have them.
+    """Parse a number from 0 to ``most`` in plain ASCII digits, as these files contain.
 
     Raises:
-        ValueError: anything else, also what ``int`` takes: signs, underscores, other scripts.
+        ValueError: anything else, including signs, underscores and other scripts' digits.
     """
     if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
         raise ValueError(f"{text[:40]!r} is no number from 0 to {most}")

@@ -1,7 +1,7 @@
-"""Owns the checkpoint files of one log directory: an offset per partition in each of four.
+"""The four offset checkpoints of one log directory.
 
-What is noted here is written later, in any thread; a file is written only if it says something
-else. What an offset means, and when it is written, is ``directory``'s and ``storage``'s.
+An offset is noted in memory and written later, in any thread; a file is written only if its
+content changes. ``directory`` and ``storage`` decide when each one is written.
 
 Source: Kafka ``OffsetCheckpointFile.java``, ``LogManager.scala``.
 Tests: ``tests/unit/broker/log/test_checkpoints.py``.
@@ -25,13 +25,13 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class Checkpoint:
-    """One checkpoint: what was noted, and what its file says. Noted on one thread, written in any.
+    """One checkpoint: offsets in memory, noted on one thread, and a file, written in any.
 
-    A file that is malformed is ignored, as each of these offsets can be done without: recovery
-    reads more, or a reader sees records that were deleted.
+    A malformed file is ignored, because each of these offsets can be missing: recovery then reads
+    more, or readers see records that were deleted.
 
     Attributes:
-        path: of its file.
+        path: of the file.
     """
 
     __slots__ = ("_files", "_offsets", "_owner", "_written", "path")
@@ -41,7 +41,7 @@ class Checkpoint:
         self._files = files
         self._owner = owner
         self._offsets: dict[TopicPartition, int] = {}
-        # what the file says; None where that is not known, or there is none
+        # the content of the file; None if it is unknown or there is no file
         self._written: dict[TopicPartition, int] | None = None
         try:
             self._offsets = read_offsets(files, path)
@@ -52,34 +52,34 @@ class Checkpoint:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing in it, and never was: it needs no file while a node runs."""
+        """Whether no offset was ever noted or read, so that no file is needed."""
         return self._written is None and not self._offsets
 
     def get(self, partition: TopicPartition) -> int | None:
-        """The offset of a partition, if one was noted."""
+        """Return the offset of a partition; None if there is none."""
         return self._offsets.get(partition)
 
     def note(self, partition: TopicPartition, offset: int) -> None:
-        """A partition's offset is this now."""
+        """Set the offset of a partition, in memory."""
         self._offsets[partition] = offset
 
     def forget(self, partition: TopicPartition) -> bool:
-        """A partition has none any more; whether it had one."""
+        """Remove the offset of a partition, in memory; return whether there was one."""
         return self._offsets.pop(partition, None) is not None
 
     def keep(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget all partitions but these."""
+        """Remove all partitions except these, in memory."""
         kept = set(partitions)
         self._offsets = {tp: at for tp, at in self._offsets.items() if tp in kept}
 
     def write(self) -> None:
-        """Write what was noted, unless the file says it; durable when it returns.
+        """Write the offsets to the file, unless it contains them already. Durable on return.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         with self._owner.lock:
-            # Copied only now: who comes last writes the latest.
+            # Copied under the lock, so that the last writer writes the latest offsets.
             latest = dict(self._offsets)
             if self._owner.closed or self._written == latest:
                 return
@@ -92,12 +92,13 @@ class Checkpoints:
     """The checkpoints of one log directory.
 
     Attributes:
-        log_starts: where logs begin whose first records were deleted.
-        recovery_points: up to where logs are durable.
-        high_watermarks: up to where records were committed.
-        cleaned_offsets: up to where logs were compacted.
-        lock: held while one of them is written.
-        closed: their directory may be another process's: nothing is written any more.
+        log_starts: log start offsets of logs whose first records were deleted.
+        recovery_points: offsets up to which logs are durable.
+        high_watermarks: offsets up to which records were committed.
+        cleaned_offsets: offsets up to which logs were compacted.
+        lock: held while a checkpoint is written.
+        closed: whether the directory was given up; another process may own it, so nothing is
+            written.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -109,13 +110,14 @@ class Checkpoints:
         self.cleaned_offsets = Checkpoint(files, f"{directory}/{file_names.CLEANED_OFFSETS}", self)
 
     def forget(self, partition: TopicPartition) -> None:
-        """A partition begins anew: what they say is of another one of its name.
+        """Remove the offsets of a partition whose log is created again under the same name.
 
-        Durable before its first append. A log start left would hide acknowledged records after
-        a kill, a recovery point vouch for segments that were never synced.
+        Durable on return, which is before the first append. After a kill, an old log start offset
+        would hide acknowledged records, and an old recovery point would cover segments that were
+        never synced.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         self.high_watermarks.forget(partition)
         for checkpoint in (self.cleaned_offsets, self.log_starts, self.recovery_points):
@@ -123,13 +125,13 @@ class Checkpoints:
                 checkpoint.write()
 
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
-        """Say nothing of a partition's records from an offset on, which are cut off or lost.
+        """Lower the offsets of a partition to ``end_offset``; later records are cut off or lost.
 
-        What is written there next nobody has synced or compacted. Durable when it returns; in any
-        thread.
+        Records that are written there next are neither synced nor compacted. Durable on return. In
+        any thread.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         for checkpoint in (self.recovery_points, self.cleaned_offsets):
             if (checkpoint.get(partition) or 0) > end_offset:

@@ -1,4 +1,4 @@
-"""Owns ``.kafka_cleanshutdown``: the file that says that the last stop left nothing to recover.
+"""``.kafka_cleanshutdown``: the file which says that logs need no recovery.
 
 Source: Kafka ``CleanShutdownFileHandler.java``, KAFKA-10471, KIP-966.
 Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
@@ -18,26 +18,26 @@ NO_BROKER_EPOCH: Final = -1
 
 
 def clean_shutdown_marker(broker_epoch: int = NO_BROKER_EPOCH) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
 
 
 class CleanShutdown:
-    """The marker of one log directory, which is taken away when the directory is opened.
+    """The marker of one log directory; it is removed when the directory is opened.
 
     Attributes:
-        found: it was there.
+        found: whether the marker was there.
     """
 
     __slots__ = ("_broker_epoch", "_directory", "_files", "_path", "found")
 
     def __init__(self, files: Files, directory: str) -> None:
-        """Take it away.
+        """Remove the marker.
 
-        Gone at once: a crash while logs are loaded is no clean stop.
+        It is removed at once, because a crash while logs are loaded is no clean stop.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         self._files = files
         self._directory = directory
@@ -50,9 +50,9 @@ class CleanShutdown:
             files.sync_dir(directory)
 
     def _read_broker_epoch(self) -> int:
-        """The epoch that Apache Kafka had when it stopped, and looks for when it starts again here.
+        """Return the broker epoch at which Apache Kafka stopped, which its next start compares.
 
-        Where another one is found, it takes its last stop for unclean, and its replicas for stale.
+        If Kafka finds another epoch, it treats its last stop as unclean and its replicas as stale.
         """
         try:
             values = json.loads(self._files.read_bytes(self._path))
@@ -62,10 +62,10 @@ class CleanShutdown:
         return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
 
     def leave(self) -> None:
-        """Put it there: all records are durable, and so is the directory. Durable itself then.
+        """Write the marker, durably. All records must be durable before; syncs the directory first.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         self._files.sync_dir(self._directory)
         self._files.write_atomic(self._path, clean_shutdown_marker(self._broker_epoch))

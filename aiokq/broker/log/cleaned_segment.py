@@ -1,7 +1,8 @@
-"""Owns a segment that a cleaning makes: filled by blocks, made durable, brought in by its names.
+"""A segment written by the log cleaner: filled by blocks, synced, then renamed into place.
 
-Its files end in ``.cleaned`` while it is made, in ``.swap`` while it takes the originals' place,
-and are then like any other segment's. What is copied into it is ``cleaner.rewriting``'s.
+Its files end in ``.cleaned`` while it is written and in ``.swap`` while it replaces the originals.
+Afterwards they have the names of an ordinary segment. ``cleaner.group_rewriter`` writes its
+content.
 
 Source: Kafka ``Cleaner.cleanSegments``, ``UnifiedLog.createNewCleanedSegment``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``, ``test_cleaner_crash.py``.
@@ -18,19 +19,19 @@ __all__ = ["CleanedSegment"]
 
 
 class CleanedSegment(Segment):
-    """A copy of neighbours without what compaction removes."""
+    """The compacted copy of adjacent segments."""
 
     __slots__ = ()
 
     def note_copied(
         self, size: int, notes: Iterable[tuple[int, int, int, int]], largest: tuple[int, int]
     ) -> None:
-        """The next ``size`` bytes of the file are batches.
+        """Note that the next ``size`` bytes of the file are batches.
 
         Args:
             notes: entries of both indexes: last offset and position of a batch, the largest
-                timestamp so far, and the last offset of the batch that has it.
-            largest: that timestamp and offset now.
+                timestamp so far, and the last offset of the batch that has this timestamp.
+            largest: the largest timestamp and its offset after these batches.
         """
         for last_offset, position, timestamp_ms, offset in notes:
             self._index.append(last_offset, position)
@@ -39,10 +40,10 @@ class CleanedSegment(Segment):
         self.size += size
 
     def finish_copy(self, next_offset: int) -> None:
-        """Nothing comes any more: make all its files durable, but for their names.
+        """Finish the segment and sync all its files; their names are not durable yet.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         self.next_offset = next_offset
         self.seal()
@@ -55,7 +56,7 @@ class CleanedSegment(Segment):
                 file.close()
 
     def rename(self, suffix: str) -> None:
-        """Give its files names that end in ``suffix``. Interrupted, it may be done again."""
+        """Rename the files to end in ``suffix``. May be repeated after an error."""
         for kind in file_names.SEGMENT_SUFFIXES:
             path = self.path(kind)
             if self._files.exists(path):
@@ -66,7 +67,7 @@ class CleanedSegment(Segment):
         self.transactions.path = self.path(file_names.TXN_INDEX)
 
     def remove(self) -> None:
-        """Remove its files, under the names they have."""
+        """Remove the files, whatever suffix they have now."""
         for kind in file_names.SEGMENT_SUFFIXES:
             if self._files.exists(self.path(kind)):
                 self._files.remove(self.path(kind))

@@ -1,8 +1,8 @@
-"""Reads for looks at logs what only the disk has: the way off the node's loop and back.
+"""Cold reads of a node: reads of logs that have to wait for the disk, run off the loop.
 
-Owns that nobody waits for the disk on the loop, that nothing is read twice at a time, and how many
-read at once. What has to be read a look says itself, by ``ColdRead``; what comes of it is its
-segment's.
+No disk read blocks the loop, the same data is not read twice at the same time, and the number of
+concurrent reads is limited. A read says by ``ColdRead`` what has to be loaded; the segment keeps
+the loaded data.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -29,12 +29,14 @@ __all__ = ["AT_ONCE", "MOST_TRIES", "ColdReads"]
 logger = logging.getLogger("aiokq.broker")
 
 MOST_TRIES: Final = 3
-"""How often one look waits for the same: what is pushed out of memory as fast as it comes in is no
-reason to read for ever. Its answer is then an error that clients retry."""
+"""How often one read waits for the same data, which may be evicted from memory each time.
+After that the read fails with an error that clients retry.
+"""
 
 AT_ONCE: Final = THREADS // 3
-"""The most reads at a time. On a slow disk, those who read old records would else have all threads:
-nothing would be flushed, compressed or created but between two of their reads."""
+"""The most concurrent disk reads. On a slow disk, reads of old records would otherwise occupy all
+threads of the executor, and delay flushes, compression and the creation of topics.
+"""
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -47,15 +49,15 @@ class ColdReads:
         self._offload = offload
         self._loading: dict[Hashable, asyncio.Event] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
-        # How many looks use what was read, until they are done: they may have to wait for more.
+        # How many reads use a loaded item; it is kept until they end, as they may wait for more.
         self._asked: Counter[Hashable] = Counter()
 
     async def read(self, look: Callable[[], R]) -> R:
-        """What ``look`` gives, which is asked again whenever something it needs was read.
+        """Return the result of ``look``, which is called again after each load that it needs.
 
         Raises:
-            ColdRead: it is never there when it is asked for.
-            BrokerError: as ``look``.
+            ColdRead: the data is evicted each time before it is used.
+            BrokerError: raised by ``look``.
         """
         tries: Counter[Hashable] = Counter()
         asked: list[DiskLoad] = []
@@ -77,7 +79,7 @@ class ColdReads:
             self._forget(asked)
 
     async def content(self, ranges: Sequence[FileRange]) -> bytes:
-        """The bytes of all of these.
+        """Return the bytes of all ranges.
 
         Raises:
             OSError, EOFError: they cannot be read.
@@ -85,14 +87,14 @@ class ColdReads:
         return await self.run(_content, ranges)
 
     async def run(self, read: Callable[[*Ts], R], *args: *Ts) -> R:
-        """What ``read`` gives, which waits for the disk: off the loop, when it is its turn."""
+        """Run ``read`` in the executor, within the limit of concurrent disk reads."""
         async with self._turns:
             return await self._offload.run(read, *args)
 
     async def load(self, loads: Sequence[DiskLoad]) -> None:
-        """Have it read, unless somebody does already; then a look may know more.
+        """Load these items, unless they are being loaded already; return when all loads have ended.
 
-        What is begun is finished, for others may wait for it.
+        A load that has begun is finished after a cancellation, because others may wait for it.
         """
         loading = self._loading
         others = [loading[load.key] for load in loads if load.key in loading]
@@ -110,7 +112,7 @@ class ColdReads:
             await other.wait()
 
     def _forget(self, asked: Sequence[DiskLoad]) -> None:
-        """A look is done: what nobody else asked for needs not be kept."""
+        """Drop the items of a read that has ended, except those that another read uses."""
         for load in asked:
             self._asked[load.key] -= 1
             if not self._asked[load.key]:

@@ -1,4 +1,4 @@
-"""Owns LogConfig: what a partition's log is told of its topic's settings, typed and complete."""
+"""The settings of a topic that its partitions' logs use, typed and complete."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class LogConfig(NamedTuple):
-    """Kafka's topic settings by their names, with ``_`` for ``.``; the defaults are Kafka's.
+    """Kafka's topic settings by name, with ``_`` for ``.``; the defaults are Kafka's.
 
-    The table with ranges and meanings is ``aiokq.broker.metadata.topic_configs``.
+    Ranges and meanings are in ``aiokq.broker.metadata.topic_configs``.
     """
 
     cleanup_policy: tuple[str, ...] = ("delete",)
@@ -45,7 +45,7 @@ class LogConfig(NamedTuple):
 
     @property
     def compacted(self) -> bool:
-        """Whether the log keeps the newest record per key."""
+        """Whether the log keeps the newest record of each key."""
         return "compact" in self.cleanup_policy
 
     @property

@@ -1,5 +1,4 @@
-"""Owns what a recovery does with the damaged end of a log: are there sound batches in it, and where
-do the bytes go that are removed?"""
+"""Damage at the end of a log: search for valid batches in it, and backup of its bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _OFFSET_SPAN: Final = 2**31
 def last_sound_offset(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> int | None:
-    """The last offset of any sound v2 batch between two positions; None if there is none."""
+    """Return the last offset of any valid v2 batch between two positions; None if there is none."""
     last: int | None = None
     for _, header in batches_behind(file, position, end, expected, crc32c):
         last = header.last_offset
@@ -46,10 +45,10 @@ def last_sound_offset(
 def batches_behind(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each sound v2 batch between two positions.
+    """Yield position and header of each valid v2 batch between two positions.
 
-    Nothing between is trusted, lengths least of all: a batch is looked for at every byte, and
-    found by its magic, its length, an offset of ``expected`` or more, and its CRC.
+    Because lengths may be damaged, every byte is tried as the beginning of a batch. A batch is
+    recognized by its magic, its length, an offset of ``expected`` or more, and its CRC.
     """
     while position + HEADER_SIZE <= end:
         window = file.pread(min(_WINDOW, end - position), position)
@@ -72,12 +71,12 @@ def batches_behind(
                         break
                     continue
             at += 1
-        # what may begin in the last bytes of the window is looked at with the next one
+        # a batch that begins in the last bytes of the window is found in the next window
         position += max(at, len(window) - HEADER_SIZE + 1)
 
 
 def _batch_at(file: File, position: int, crc32c: Checksum) -> BatchHeader | None:
-    """The header of the batch at a position, if it is sound."""
+    """Return the header of the batch at a position; None if the batch is not valid."""
     try:
         header = read_header(file.pread(HEADER_SIZE, position))
     except CorruptRecord:
@@ -88,7 +87,7 @@ def _batch_at(file: File, position: int, crc32c: Checksum) -> BatchHeader | None
 
 
 def is_torn(file: File, position: int, end: int, expected: int) -> bool:
-    """Whether the bytes at the end of a log are the beginning of one batch and no more.
+    """Whether the bytes at the end of a log are the incomplete beginning of one batch.
 
     Args:
         expected: the offset that a batch written there has.
@@ -105,7 +104,7 @@ def is_torn(file: File, position: int, end: int, expected: int) -> bool:
 
 
 def only_zeros(file: File, position: int, end: int) -> bool:
-    """Whether there is nothing but zeros between two positions, as a power cut leaves them."""
+    """Whether all bytes between two positions are zero, as a power cut may leave them."""
     for start in range(position, end, _WINDOW):
         data = file.pread(min(_WINDOW, end - start), start)
         if data.count(0) != len(data):
@@ -114,9 +113,9 @@ def only_zeros(file: File, position: int, end: int) -> bool:
 
 
 def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> str:
-    """Copy what is to be removed into a file of its own beside the log; its path.
+    """Copy bytes that will be removed into a separate file in the same directory; return its path.
 
-    Durable before it returns, as the original is truncated next.
+    The copy is durable on return, because the original is truncated next.
     """
     kept = unused_name(files, f"{path}{file_names.CORRUPT}{position}")
     copy = files.open(kept, exclusive=True)
@@ -131,7 +130,7 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
 
 
 def unused_name(files: Files, path: str) -> str:
-    """``path``, or with a number behind it: what was kept before may be the only copy."""
+    """Return ``path``, with a number appended if it exists: an earlier copy may be the only one."""
     name, number = path, 1
     while files.exists(name):
         number += 1
@@ -140,7 +139,7 @@ def unused_name(files: Files, path: str) -> str:
 
 
 class Damage:
-    """What a recovery removes from the end of one log, as it is damaged: kept aside, and logged."""
+    """The damaged end of one log: backs up and logs what a recovery removes."""
 
     def __init__(
         self, files: Files, directory: str, name: TopicPartition, crc32c: Checksum
@@ -151,9 +150,9 @@ class Damage:
         self._crc32c = crc32c
 
     def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
-        """Copy what is cut off at a bad batch, unless nobody can miss it.
+        """Copy the bytes that are cut off at a bad batch, unless they are worthless.
 
-        That is so with the beginning of one batch, whose write was not finished, and with zeros.
+        Worthless are an incomplete batch, whose write did not finish, and zeros.
         """
         position, end = bad.position, file.size()
         lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)
@@ -187,7 +186,7 @@ class Damage:
         )
 
     def set_segments_aside(self, bases: Sequence[int]) -> None:
-        """Rename the segments behind a cut, durably: served, they would be behind a hole."""
+        """Rename the segments after a cut, durably; served, they would follow a hole in the log."""
         files = self._files
         for base in bases:
             path = file_names.segment_file(self._directory, base, file_names.LOG)
@@ -218,5 +217,5 @@ class Damage:
 
 
 def offsets_text(first: int, last: int | None) -> str:
-    """A range of offsets for the log file."""
+    """Format a range of offsets for a log line."""
     return f"{first}-{last}" if last is not None else f"{first}-?"

@@ -1,8 +1,8 @@
-"""Owns the log directories of one node: which has a partition, which gets a new one, which failed.
+"""The log directories of one node: placement of partitions, and failed directories.
 
-What is in one is ``directory``'s. A directory that cannot be used is left alone, offline, while
-another can; partitions that may lie in it are not made anew elsewhere, as their records would be
-lost if they were.
+``directory`` handles a single directory. A directory that cannot be used is offline; the node
+continues with the others. Partitions that may be in an offline directory are not created in
+another one, because their records would be lost.
 
 Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test_directories.py``.
 """
@@ -36,13 +36,13 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class LogDirectories:
-    """The log directories of one node, in the order in which they were given.
+    """The log directories of one node, in the configured order.
 
-    Touched on the loop, but for the logs that are opened, as those of each ``LogDirectory``.
+    Used on the loop, except for the opening of logs; see ``LogDirectory``.
 
     Attributes:
-        all: those that could be opened, also if they failed since.
-        unopened: why each other one could not be used, by path.
+        all: the directories that could be opened, including those that failed since.
+        unopened: why each other directory could not be opened, by path.
     """
 
     def __init__(
@@ -65,15 +65,16 @@ class LogDirectories:
         now: Callable[[], float],
         node_id: int | None = None,
     ) -> LogDirectories:
-        """Open and lock log directories; those that are missing are made.
+        """Open and lock log directories; create missing ones.
 
         Args:
-            now, node_id: as ``LogDirectory.open``.
+            now, node_id: as in ``LogDirectory.open``.
 
         Raises:
-            ConfigError: of another node or cluster than the others, or named twice.
-            KafkaStorage: in use by another broker; none of them can be used; a partition is in two
-                of them. Says what to do.
+            ConfigError: the directories belong to different nodes or clusters, or one is named
+                twice.
+            KafkaStorage: one is in use by another broker, or none can be used. The message says
+                what to do.
         """
         if len(set(paths)) < len(paths):
             raise ConfigError(f"a log directory is named twice: {', '.join(paths)}")
@@ -81,7 +82,7 @@ class LogDirectories:
         unopened: dict[str, KafkaStorage] = {}
         cluster_id: str | None = None
         try:
-            # One that has ids says whose the new ones are.
+            # First those that have ids: new directories get the same node and cluster id.
             for path in sorted(paths, key=lambda path: not _has_ids(files, path)):
                 try:
                     directory = LogDirectory.open(
@@ -95,7 +96,7 @@ class LogDirectories:
                     )
                 except KafkaStorage as error:
                     if isinstance(error.__cause__, BlockingIOError):
-                        raise  # no broken disk: somebody's mistake
+                        raise  # in use by another broker: no broken disk
                     unopened[path] = error
                 else:
                     directories.append(directory)
@@ -128,17 +129,17 @@ class LogDirectories:
 
     @property
     def properties(self) -> MetaProperties:
-        """The ids that they share; the directory's is the first's."""
+        """The ids of the first directory; node id and cluster id are the same in all."""
         return self.all[0].properties
 
     @property
     def online(self) -> list[LogDirectory]:
-        """Those that can be used."""
+        """The directories that can be used."""
         return [directory for directory in self.all if directory.disk.failure is None]
 
     @property
     def offline(self) -> dict[str, KafkaStorage]:
-        """Why each other one cannot be used, by path."""
+        """Why each other directory cannot be used, by path."""
         failed = {
             directory.path: directory.disk.failure
             for directory in self.all
@@ -147,33 +148,31 @@ class LogDirectories:
         return self.unopened | failed
 
     def logs(self) -> Iterator[PartitionLog]:
-        """The open logs of the directories that can be used."""
+        """Yield the open logs of the directories that can be used."""
         for directory in self.online:
             yield from list(directory.logs.values())
 
     def attach(self, flushers: Mapping[LogDirectory, Flusher]) -> None:
-        """Who flushes each directory's logs; those opened from now on ask for it."""
+        """Set the flusher of each directory, for logs that are opened afterwards."""
         for directory, flusher in flushers.items():
             directory.attach(flusher)
 
     # --- partitions
 
     def find(self, belongs: Callable[[TopicPartition, uuid.UUID | None], bool]) -> None:
-        """Look which directory has which partition.
+        """Find out which directory holds which partition.
 
         Args:
-            belongs: whether somebody knows a partition, with the topic id that its directory says.
-                Others are renamed, as Kafka does; nothing is deleted. They are left by a kill in
-                the middle of a deletion, or were put there by hand.
+            belongs: whether a partition with the topic id of its directory belongs to a topic. The
+                directories of others are renamed, as in Kafka, and never deleted. They are left by
+                a kill during a deletion, or were copied by hand.
 
-        A partition's directory without records beside one of the same partition in another log
-        directory is set aside, too: it is left by a creation that the disk refused, after which the
-        partition was made elsewhere.
+        If a partition has directories in two log directories and one has no records, that one is
+        set aside too: its creation failed on that disk, and the partition was created elsewhere.
 
         Raises:
-            KafkaStorage: one is in two directories, with records in both: a kill came while Apache
-                Kafka moved it, or somebody copied it. Which of the two is right, nobody here can
-                know.
+            KafkaStorage: a partition has records in two directories: Apache Kafka was killed while
+                it moved the partition, or the directory was copied. The operator has to choose.
         """
         for directory in self.online:
             try:
@@ -183,7 +182,7 @@ class LogDirectories:
                         self._found(partition, directory)
                         continue
                     if not directory.has_segments(partition):
-                        continue  # called like a partition, but nothing that a broker made
+                        continue  # named like a partition, but without a log
                     logger.warning(
                         "no topic owns partition=%s topic_id=%s: its directory is now %s",
                         partition,
@@ -221,24 +220,24 @@ class LogDirectories:
         )
 
     def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
-        """The directory that a partition is in; None if it is in none of ``all``."""
+        """Return the directory that holds a partition; None if none of ``all`` does."""
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:
-        """The partition's log was not recovered: its directory must not be called clean."""
+        """Leave the directory of a log that was not recovered without the clean-stop marker."""
         directory = self._places.get(partition)
         if directory is not None:
             directory.leave_unclean()
 
     def bytes_to_check(self, partition: TopicPartition) -> int:
-        """How much of a log a recovery reads; 0 where that cannot be known."""
+        """Return how many bytes of a log a recovery reads; 0 if that is unknown."""
         directory = self._places.get(partition)
         return 0 if directory is None else directory.bytes_to_check(partition)
 
     def was_clean(self, partition: TopicPartition) -> bool:
-        """Whether the partition's directory was closed clean before it was opened."""
+        """Whether the partition's directory was cleanly stopped before it was opened."""
         directory = self._places.get(partition)
-        if directory is None:  # a power cut may have taken its name, too
+        if directory is None:  # a power cut may have removed the directory's name
             return all(one.clean for one in self.all)
         return directory.clean
 
@@ -251,13 +250,13 @@ class LogDirectories:
         now_ms: int,
         is_new: bool,
     ) -> PartitionLog:
-        """As ``load_partition``; its directory has it then."""
+        """Load a partition's log and add it to its directory; see ``load_partition``."""
         log = self.load_partition(partition, topic_id, config, now_ms=now_ms, is_new=is_new)
         self.add(log)
         return log
 
     def add(self, log: PartitionLog) -> None:
-        """As ``LogDirectory.add``."""
+        """See ``LogDirectory.add``."""
         self._places[log.topic_partition].add(log)
 
     def load_partition(
@@ -271,16 +270,16 @@ class LogDirectories:
         is_kafkas: bool = False,
         progress: Progress | None = None,
     ) -> PartitionLog:
-        """The log of a partition: the one on disk, made sound if need be, or a new one.
+        """Return the log of a partition: the existing one, recovered if necessary, or a new one.
 
-        A new one is made in the directory that has the fewest partitions.
+        A new log is created in the directory with the fewest partitions.
 
         Args:
-            is_new: it was never there before, so no directory that is offline may have it.
-            topic_id, is_kafkas, progress: as ``LogDirectory.load_partition``.
+            is_new: whether the partition never existed, so that no offline directory may hold it.
+            topic_id, is_kafkas, progress: as in ``LogDirectory.load_partition``.
 
         Raises:
-            KafkaStorage: the disk refused, or its directory is offline.
+            KafkaStorage: the disk failed, or the partition's directory is offline.
         """
         directory = self._places.get(partition)
         if directory is not None:
@@ -305,7 +304,7 @@ class LogDirectories:
             except KafkaStorage:
                 if directory.disk.failure is None:
                     raise
-                continue  # another may take it
+                continue  # try another directory
             self._place(partition, directory)
             return log
 
@@ -324,12 +323,12 @@ class LogDirectories:
             self._counts[directory] += 1
 
     def delete_partition(self, partition: TopicPartition) -> None:
-        """Delete a partition's log, as ``LogDirectory.delete_partition``.
+        """Delete a partition's log; see ``LogDirectory.delete_partition``.
 
-        What lies in a directory that is offline is set aside when that is there again.
+        A partition in an offline directory is set aside when the directory is opened again.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         directory = self._places.pop(partition, None)
         if directory is None:
@@ -339,7 +338,7 @@ class LogDirectories:
         directory.delete_partition(partition)
 
     def removals(self, delay_ms: int) -> list[tuple[int, Callable[[], None]]]:
-        """As ``LogDirectory.removals``, of all that are online."""
+        """Return the removals of all online directories; see ``LogDirectory.removals``."""
         return [removal for directory in self.online for removal in directory.removals(delay_ms)]
 
 

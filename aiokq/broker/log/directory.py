@@ -1,6 +1,6 @@
-"""Owns one log directory: its ids, lock and clean-stop marker, and the partitions in it.
+"""One log directory: its ids, lock and clean-stop marker, and the partitions in it.
 
-Knows no topics: which partitions should exist is the metadata log's to say.
+The metadata log decides which partitions should exist; this module knows no topics.
 
 Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test_directory.py``.
 """
@@ -39,19 +39,19 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class LogDirectory:
-    """A directory of partition logs that this process has locked.
+    """A log directory that this process has locked; ``open`` creates the object.
 
-    ``open`` makes one. Touched on the loop, but for what may take long: logs are opened in several
-    threads after an unclean stop, each log in one, while others are served; closed so as well; and
-    checkpoints are written, and files removed, in any thread.
+    Used on the loop, with these exceptions: after an unclean stop several threads open logs, each
+    log in one thread, while other logs are served; several threads close logs; checkpoints are
+    written and files removed in any thread.
 
     Attributes:
         path: of the directory.
-        properties: its ids.
-        clean: the last stop was clean, so nothing needs to be scanned.
-        disk: what becomes of it when its disk refuses.
-        checkpoints: the offsets that are written down of its partitions.
-        strays: the directories in it that are no topic's partition.
+        properties: the ids of the directory.
+        clean: whether the last stop was clean, so that logs need no recovery.
+        disk: handles errors of the disk.
+        checkpoints: the offset checkpoints of the directory.
+        strays: the directories in it that belong to no topic.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class LogDirectory:
         self.checkpoints = Checkpoints(files, path)
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
-        self._not_closed: list[str] = []  # no exceptions: their frames would keep files open
+        self._not_closed: list[str] = []  # not the exceptions, because their frames keep files open
         self._closed = self._unrecovered = False
-        self._unserved: set[TopicPartition] = set()  # to be recovered, and not known to be
+        self._unserved: set[TopicPartition] = set()  # logs that need a recovery which has not ended
 
     @classmethod
     def open(
@@ -97,16 +97,16 @@ class LogDirectory:
         node_id: int | None = None,
         cluster_id: str | None = None,
     ) -> LogDirectory:
-        """Open a log directory, which is made if it is missing, and lock it.
+        """Open and lock a log directory; create it if it is missing.
 
         Args:
-            now: seconds, by a clock that goes on; for how often trouble is logged.
-            node_id: the broker's; None takes the stored one, 0 in a new directory.
-            cluster_id: None takes the stored one, a new one in a new directory.
+            now: seconds of a monotonic clock; limits how often errors are logged.
+            node_id: the broker's; None takes the stored one, or 0 in a new directory.
+            cluster_id: None takes the stored one, or a new one in a new directory.
 
         Raises:
-            ConfigError: another node's or cluster's directory.
-            KafkaStorage: it cannot be made, written or locked; says what to do.
+            ConfigError: the directory belongs to another node or cluster.
+            KafkaStorage: it cannot be created, written or locked. The message says what to do.
         """
         try:
             files.mkdirs(path)
@@ -139,13 +139,13 @@ class LogDirectory:
         return directory
 
     def attach(self, flusher: Flusher) -> None:
-        """The logs opened from now on ask it for their flushes."""
+        """Set the flusher of logs that are opened from now on."""
         self._flusher = flusher
 
     # --- partitions
 
     def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
-        """The partitions that have a directory, each with the topic id it says it is of."""
+        """Return the partitions that have a directory, with the topic id stored in it."""
         found: dict[TopicPartition, uuid.UUID | None] = {}
         for partition in self._names():
             directory = f"{self.path}/{file_names.partition_directory(partition)}"
@@ -159,27 +159,27 @@ class LogDirectory:
         return found
 
     def _names(self) -> list[TopicPartition]:
-        """The partitions that something in the directory has its name from."""
+        """Return the partitions for which the directory has an entry of that name."""
         parsed = map(file_names.parse_partition_directory, self._files.listdir(self.path))
         return [partition for partition in parsed if partition is not None]
 
     def has_segments(self, partition: TopicPartition) -> bool:
-        """Whether the directory of a partition has a log in it.
+        """Whether the directory of a partition contains a log.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         found = self._files.listdir(f"{self.path}/{file_names.partition_directory(partition)}")
         return any(name.endswith(file_names.LOG) for name in found)
 
     def was_written(self, partition: TopicPartition) -> bool:
-        """Whether the log of a partition has, or once had, a batch.
+        """Whether the log of a partition has, or ever had, a batch.
 
-        Without one, it is what a creation left that the disk refused or a kill interrupted, or a
-        partition that nobody produced to.
+        Otherwise it was left by a creation that failed or was interrupted by a kill, or nobody has
+        produced to the partition.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         for name in self._files.listdir(directory):
@@ -191,7 +191,7 @@ class LogDirectory:
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
-        """The open logs."""
+        """The open logs, by partition."""
         return self._logs
 
     @property
@@ -207,7 +207,7 @@ class LogDirectory:
         *,
         now_ms: int,
     ) -> PartitionLog:
-        """As ``load_partition``; the log is one of ``logs`` then."""
+        """Load a partition's log and add it to ``logs``; see ``load_partition``."""
         log = self.load_partition(partition, topic_id, config, now_ms=now_ms)
         self.add(log)
         return log
@@ -222,18 +222,18 @@ class LogDirectory:
         is_kafkas: bool = False,
         progress: Progress | None = None,
     ) -> PartitionLog:
-        """The log of a partition: the one on disk, made sound if need be, or a new one.
+        """Return the log of a partition: the existing one, recovered if necessary, or a new one.
 
-        In any thread; nobody looks at it before it is given to ``add``.
+        In any thread. The log is not used by anything else before it is passed to ``add``.
 
         Args:
-            topic_id: written down where it is not; a directory of another id is set aside. None
-                takes whatever is there.
-            is_kafkas: Apache Kafka has written to it.
-            progress: told of a recovery's progress, from the thread that runs this.
+            topic_id: written to the directory if it has none; a directory with another id is set
+                aside. None accepts any id.
+            is_kafkas: whether Apache Kafka has written to the log.
+            progress: called with a recovery's progress, in the calling thread.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         if not self.clean:
@@ -263,7 +263,7 @@ class LogDirectory:
             if topic_id is not None and not says_so:
                 write_partition_metadata(self._files, directory, topic_id)
             self.checkpoints.forget_behind(partition, log.log_end_offset)
-            # also after a kill: nobody knows whether it came to the sync of its name
+            # also after a kill, which may have come before the directory's name was synced
             self._settle_durability(log, is_new=not exists or not self.clean)
         except OSError as error:
             self.disk.refused(partition, "log not opened", error, directory)
@@ -275,13 +275,13 @@ class LogDirectory:
         return log
 
     def _settle_durability(self, log: PartitionLog, *, is_new: bool) -> None:
-        """How far it would survive a power cut, and who syncs what comes."""
+        """Set the durable offset of a loaded log and the flusher for later syncs."""
         durability = log.durability
         durability.recovery_point = self.checkpoints.recovery_points.get(log.topic_partition) or 0
         durability.policy_end = log.log_end_offset
         durability.is_new = is_new
         if durability.has_policy and log.recovery_point < log.log_end_offset:
-            # a leader may commit all of it from now on: no power cut may take it
+            # A leader may commit all records from now on, so a power cut must not remove any.
             log.flush()
             for path in (log.directory, self.path):
                 self._files.sync_dir(path)
@@ -289,42 +289,43 @@ class LogDirectory:
             durability.attach(self._flusher)
 
     def add(self, log: PartitionLog) -> None:
-        """A log that was loaded is one of ``logs`` from now on. On the loop."""
+        """Add a loaded log to ``logs``. On the loop."""
         self._logs[log.topic_partition] = log
         self._unserved.discard(log.topic_partition)
 
     def _gaps_before(self, partition: TopicPartition, config: LogConfig, *, is_kafkas: bool) -> int:
-        """Up to where compaction may have left gaps between the segments of a log.
+        """Return the offset up to which compaction may have left gaps between segments.
 
-        What was compacted was synced before: no power cut takes it.
+        Compacted records were synced before, so no power cut removes them.
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
-        # Without a policy it is a log that was found: nobody knows whether it was compacted.
+        # A log without a policy was found on disk; it may have been compacted.
         found = not config.cleanup_policy
         if found or (is_kafkas and (cleaned is not None or config.compacted)):
             return GAPS_ANYWHERE
         return cleaned or 0
 
     def bytes_to_check(self, partition: TopicPartition) -> int:
-        """How much of a log a recovery reads, from the recovery point on; 0 if nobody knows."""
+        """Return how many bytes a recovery reads from the recovery point on; 0 if unknown."""
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         try:
             point = self.checkpoints.recovery_points.get(partition) or 0
             return unchecked_bytes(self._files, directory, point)
         except OSError:
-            return 0  # said when it is opened
+            return 0  # logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Leave no marker of a clean stop: some log here was not recovered."""
+        """Do not write the clean-stop marker on close, because a log was not recovered."""
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:
-        """Delete a partition's log: gone at once by name, its files when ``purge`` is called.
+        """Delete a partition's log: rename its directory now, remove the files in ``purge``.
 
-        Not durable before ``sync_names``: after a power cut it may be back, as a stray.
+        The deletion is durable after ``sync_names``. A power cut before may bring the directory
+        back; the next start sets it aside.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         self._unserved.discard(partition)
@@ -332,7 +333,7 @@ class LogDirectory:
         if log is not None:
             log.retire()
         if self.disk.failure is not None:
-            return  # no topic owns it any more: the next start sets it aside
+            return  # no topic owns the directory any more, so the next start sets it aside
         try:
             if self._files.is_dir(directory):
                 self._deleted.append(self.strays.rename(partition, file_names.DELETED_DIRECTORY))
@@ -340,10 +341,10 @@ class LogDirectory:
             raise self.disk.refused(partition, "log not deleted", error, directory) from error
 
     def sync_names(self) -> None:
-        """Make deletions durable, of any number of partitions; waits for the disk. In any thread.
+        """Make all deletions of partitions durable; waits for the disk. In any thread.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         try:
             self._files.sync_dir(self.path)
@@ -351,19 +352,20 @@ class LogDirectory:
             raise self.disk.refused(None, "deletion not synced", error, self.path) from error
 
     def purge(self) -> None:
-        """Remove the files of deleted partitions and segments, now."""
+        """Remove the files of deleted partitions and segments now."""
         for _, remove in self.removals(0):
             remove()
 
     def removals(self, delay_ms: int) -> Iterable[tuple[int, Callable[[], None]]]:
-        """What was deleted since the last call: ways to remove its files, and when to.
+        """Return a delay in milliseconds and a removal function for each group of deleted files.
 
-        They may be called in any thread: it takes long. Waiting ``file.delete.delay.ms`` allows to
-        undo a mistake by hand, as in Kafka. Responses that are still sent from the files are not
-        disturbed. What cannot be removed is logged, and removed at the next start.
+        Includes what was deleted since the last call. The functions take long and may be called in
+        any thread. As in Kafka, the delay ``file.delete.delay.ms`` allows to undo a mistake by
+        hand. Responses that are still sent from the files are not affected. Files that cannot be
+        removed are logged, and removed at the next start.
 
         Args:
-            delay_ms: of partitions; segments have their topic's.
+            delay_ms: the delay for partitions; segments have their topic's.
         """
         found: dict[int, FileRemoval] = {}
         if self._deleted:
@@ -379,37 +381,37 @@ class LogDirectory:
     # --- checkpoints
 
     def write_log_starts(self) -> None:
-        """Write where each log starts, so that deleted records stay deleted after a restart.
+        """Write the log start offsets, so that deleted records stay deleted after a restart.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         self.note_log_starts()
         self.save(self.checkpoints.log_starts)
 
     def note_log_starts(self) -> None:
-        """Take note of where each log starts now."""
+        """Copy each log's start offset to its checkpoint, in memory."""
         for partition, log in list(self._logs.items()):
-            # Also where it is the base of the first segment: a power cut may bring back the
-            # segments before it.
+            # Also if it is the base offset of the first segment: a power cut may bring back
+            # the segments before.
             if log.log_start_offset > 0:
                 self.checkpoints.log_starts.note(partition, log.log_start_offset)
 
     def note_recovery_points(self) -> None:
-        """Take note of what is durable of each log now."""
+        """Copy each log's recovery point to its checkpoint, in memory."""
         for partition, log in list(self._logs.items()):
             self.checkpoints.recovery_points.note(partition, log.recovery_point)
 
     def note_high_watermarks(self) -> None:
-        """Take note of each log's high watermark now."""
+        """Copy each log's high watermark to its checkpoint, in memory."""
         for partition, log in list(self._logs.items()):
             self.checkpoints.high_watermarks.note(partition, log.high_watermark)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write what was noted, unless the file says it; waits for the disk. In any thread.
+        """Write a checkpoint unless its file is up to date; waits for the disk. In any thread.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         if checkpoint.is_blank:
             return
@@ -422,9 +424,9 @@ class LogDirectory:
     # --- end
 
     def close_logs(self, logs: Iterable[PartitionLog], clean: bool = True) -> None:
-        """Close some of the logs, before ``close``; what fails is told there.
+        """Close some of the logs; ``close`` raises for those that failed.
 
-        Waits for the disk, mostly: several threads may each close a share of the logs.
+        Waits for the disk, so several threads may each close a share of the logs.
         """
         clean = clean and self.disk.failure is None
         for log in logs:
@@ -434,11 +436,11 @@ class LogDirectory:
                 self._not_closed.append(error.message)
 
     def close(self, clean: bool = True) -> None:
-        """Close every log and let go of the directory; twice is harmless.
+        """Close all logs and unlock the directory; a second call does nothing.
 
         Args:
-            clean: sync all records and leave the marker, so that the next start scans nothing.
-                Without it the next start recovers, as after a kill.
+            clean: sync all records and write the clean-stop marker, so that the next start needs no
+                recovery. Without it the next start recovers, as after a kill.
 
         Raises:
             KafkaStorage: something could not be written; the next start recovers.
@@ -447,7 +449,7 @@ class LogDirectory:
             return
         self._closed = True
         if self.disk.failure is not None and not self._not_closed:
-            clean = False  # said when it went offline: the next start recovers
+            clean = False  # logged when it went offline; the next start recovers
         try:
             self.close_logs(self._logs.values(), clean)
             if self._not_closed:
@@ -470,7 +472,7 @@ class LogDirectory:
         try:
             for directory in self._deleted:
                 remove_directory(self._files, directory)
-            # Also of logs that could not be opened; those of deleted ones would be ever more.
+            # Also keep the offsets of logs that could not be opened; drop those of deleted ones.
             there = self._names()
             for checkpoint in (
                 checkpoints.log_starts,
@@ -492,7 +494,7 @@ class LogDirectory:
             raise unusable(self.path, error) from error
 
     def _remove_leftovers(self) -> None:
-        """Directories that a stop left half deleted."""
+        """Remove directories whose deletion a stop interrupted."""
         for name in self._files.listdir(self.path):
             if name.endswith(file_names.DELETED_DIRECTORY) and self._files.is_dir(
                 f"{self.path}/{name}"

@@ -1,6 +1,7 @@
-"""Owns how a look at a log says that it has to wait for the disk, for which no loop should wait.
+"""The signal that a read of a log needs data that is only on the disk.
 
-Loads nothing: who can leave the loop does that, as ``cold_reads``, and looks again.
+Nothing is loaded here: callers that can leave the loop load it, as ``cold_reads`` does, and repeat
+the read.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -23,11 +24,11 @@ R = TypeVar("R")
 
 
 class DiskLoad(NamedTuple):
-    """Something of a segment that is on the disk.
+    """An item of a segment that has to be loaded from the disk.
 
     Attributes:
-        what: tells it from the segment's others.
-        read: gives it, and waits for the disk as long as that takes; for any thread.
+        what: identifies the item within its segment.
+        read: loads the item and waits for the disk; may be called in any thread.
     """
 
     segment: ReadableSegment
@@ -36,22 +37,22 @@ class DiskLoad(NamedTuple):
 
     @property
     def key(self) -> tuple[int, Hashable]:
-        """The same of each load of the same thing, as long as the segment is there."""
+        """Identifies the item among all segments, as long as the segment object exists."""
         return id(self.segment), self.what
 
     def outcome(self) -> object:
-        """What ``read`` gives, or why it gives nothing: for the segment's ``loaded``."""
+        """Return the result of ``read``, or its error, for the segment's ``loaded``."""
         try:
             return self.read()
         except (OSError, CorruptRecord) as error:
-            return error.with_traceback(None)  # whose frames would keep files open
+            return error.with_traceback(None)  # the traceback's frames would keep files open
 
 
 class ColdRead(KafkaStorage):
-    """A look at a log needs what may be on the disk only.
+    """A read of a log needs data that may be on the disk only.
 
-    Whoever can leave the loop gets the loads' outcomes off it, gives them to their segments, and
-    looks again; for all others it is an error that clients retry.
+    A caller that can leave the loop loads the items, hands the outcomes to their segments and
+    repeats the read. For any other caller this is an error that clients retry.
     """
 
     def __init__(self, loads: Sequence[DiskLoad]) -> None:
@@ -60,13 +61,13 @@ class ColdRead(KafkaStorage):
 
 
 def call_each(things: Iterable[T], look: Callable[[T], R]) -> list[R]:
-    """What a look at each gives.
+    """Call ``look`` for each object; return the results.
 
     Raises:
-        ColdRead: for all at once where some of them have to wait for the disk.
+        ColdRead: some calls need the disk; contains the loads of all of them.
     """
     found: list[R] = []
-    loads: list[DiskLoad] = []  # no exceptions: their frames keep files open
+    loads: list[DiskLoad] = []  # not the exceptions, because their frames keep files open
     for thing in things:
         try:
             found.append(look(thing))

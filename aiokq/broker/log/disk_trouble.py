@@ -1,9 +1,8 @@
-"""Owns what becomes of a log directory whose disk refuses: the error, what is logged, the end.
+"""Errors of a log directory's disk: the error that is raised, the log line, and the offline state.
 
-A full disk or an I/O error takes the whole directory offline until the broker starts anew, as in
-Kafka: after a failed sync nobody knows what of it is written, and half a directory that serves
-is harder to live with than one that does not. A process out of descriptors is not the disk's
-trouble: what needed one is refused, and the directory goes on.
+As in Kafka, a full disk or an I/O error takes the whole directory offline until the broker
+restarts: after a failed sync it is unknown what was written. A process without file descriptors
+is not an error of the disk: the operation fails and the directory stays online.
 
 Source: Kafka ``LogDirFailureChannel.java``. Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
 """
@@ -27,19 +26,19 @@ logger = logging.getLogger("aiokq.broker.log")
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _NO_DIRECTORY: Final = frozenset({errno.ENOTDIR, errno.EEXIST})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""The process or the machine has no descriptor left: nothing of a file was touched."""
+"""The process or the system has no file descriptor left; no file was changed."""
 
 
 class DiskTrouble:
-    """The trouble that one log directory has with its disk. Any thread.
+    """The errors of one log directory's disk. Any thread.
 
     Args:
         path: of the directory.
-        now: seconds; any clock that goes on.
+        now: seconds of a monotonic clock.
 
     Attributes:
-        failure: why the directory is offline; None mostly.
-        listener: called once, with it, in the thread that met it.
+        failure: the error that took the directory offline; None while it is online.
+        listener: called once with ``failure``, in the thread that met the error.
     """
 
     __slots__ = ("_lock", "_now", "_path", "_warnings", "failure", "listener")
@@ -59,11 +58,11 @@ class DiskTrouble:
         error: OSError | CorruptRecord,
         path: str = "",
     ) -> KafkaStorage:
-        """Something failed: logged, and what to answer. The directory is offline if the disk did.
+        """Log an error and return the one to raise; take the directory offline if the disk failed.
 
         Args:
-            what: was not done, with its verb.
-            path: of the file, where the error does not say it.
+            what: the operation that failed, with a verb.
+            path: of the file, if the error does not contain it.
         """
         reason = _reason(error)
         path = path or str(getattr(error, "filename", None) or "")
@@ -90,7 +89,7 @@ class DiskTrouble:
         return KafkaStorage(f"{what}: {reason}{who}{where}", topic_partition=partition)
 
     def _fail(self, partition: TopicPartition | None, what: str, error: OSError, path: str) -> bool:
-        """Take the directory offline; False if another thread was faster."""
+        """Take the directory offline; return False if it was offline already."""
         reason = _reason(error)
         failure = KafkaStorage(
             f"log directory {self._path} is offline until the broker restarts: {what}: {reason};"
@@ -114,12 +113,12 @@ class DiskTrouble:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk has no room left."""
+    """Whether the error means that the disk is full."""
     return error.errno in _FULL
 
 
 def remedy(error: OSError) -> str:
-    """What whoever runs the broker can do about it."""
+    """Return what the operator can do about an error."""
     if is_full(error):
         return "free space on its disk and start again"
     if error.errno == errno.EIO:
@@ -130,7 +129,7 @@ def remedy(error: OSError) -> str:
 
 
 def unusable(path: str, error: OSError) -> KafkaStorage:
-    """A log directory cannot be opened, or not be closed clean: one line that says what to do."""
+    """Return the error for a log directory that cannot be opened, or closed cleanly."""
     if error.errno in _NO_DIRECTORY:
         return KafkaStorage(
             f"log directory {path} is a file, or lies in one: choose another directory"

@@ -1,8 +1,8 @@
-"""Owns how far one log would survive a power cut, and when its topic's settings ask for a sync.
+"""Durability of one log: how far it is synced, and when its topic's settings require a sync.
 
-The syncs themselves are done by the ``flusher`` of the log's directory. By default nothing has to
-be durable. With ``flush.messages`` a log is synced before more records than that are unsynced, and
-acknowledgements wait for it; with ``flush.ms`` it is synced some time after an append.
+The ``flusher`` of the log directory does the syncs. By default no record has to be durable. With
+``flush.messages`` a log is synced when it has that many unsynced records, and acknowledgements
+wait for the sync; with ``flush.ms`` it is synced some time after an append.
 
 Source: Kafka ``UnifiedLog.flush``, ``LocalLog.unflushedMessages``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -23,15 +23,15 @@ __all__ = ["Durability"]
 
 
 class Durability:
-    """The durable part of one log.
+    """The durability of one log.
 
     Attributes:
-        recovery_point: records before it are durable; a recovery does not check them.
-        has_policy: whether the topic asks for flushes.
-        may_wait: whether acknowledgements may have to wait for a sync: there is a policy, or a sync
-            that a former one asked for has not ended.
-        policy_end: records before it need no sync that a policy asked for and that has not ended.
-            Kept up to date only while ``may_wait``.
+        recovery_point: records before this offset are durable; a recovery does not check them.
+        has_policy: whether the topic's settings require flushes.
+        may_wait: whether acknowledgements may have to wait for a sync: there is a flush policy, or
+            a sync that an earlier policy required has not ended.
+        policy_end: records before this offset wait for no sync that a policy required. Kept up to
+            date only while ``may_wait``.
         is_new: whether the name of the log's directory may not be durable yet.
     """
 
@@ -51,7 +51,7 @@ class Durability:
         self.recovery_point = self.policy_end = 0
         self.is_new = False
         self._flusher: Flusher | None = None
-        self._asked = False  # for a sync that acknowledgements wait for
+        self._asked = False  # whether a sync was requested that acknowledgements wait for
         self._take(config)
 
     def _take(self, config: LogConfig) -> None:
@@ -61,9 +61,9 @@ class Durability:
         self.may_wait = self.has_policy or self._asked
 
     def update_config(self, config: LogConfig, log: LocalLog) -> None:
-        """Take over changed topic settings.
+        """Apply changed topic settings.
 
-        Records that are not synced are synced within the new ``flush.ms``.
+        Unsynced records are synced within the new ``flush.ms``.
         """
         if not self.may_wait:
             self.policy_end = log.log_end_offset
@@ -73,11 +73,11 @@ class Durability:
             self._flusher.flush_within(log, self._flush_ms / 1000)
 
     def attach(self, flusher: Flusher) -> None:
-        """Ask this flusher from now on; without one the policy asks for nothing."""
+        """Set the flusher; without one the policy requests no syncs."""
         self._flusher = flusher
 
     def appended(self, log: LocalLog, end_offset: int) -> None:
-        """The log ends at ``end_offset`` now: ask for the flushes that the policy wants."""
+        """Request the flushes that the policy requires after an append up to ``end_offset``."""
         if self._flusher is not None:
             if end_offset - self.recovery_point >= self._flush_messages:
                 self._flusher.flush(log)
@@ -88,12 +88,12 @@ class Durability:
             self.policy_end = end_offset
 
     def segment_finished(self, log: LocalLog, next_base_offset: int) -> None:
-        """No more is written to a segment: it is synced in the background."""
+        """Request a background sync of a segment that is no longer appended to."""
         if self._flusher is not None:
             self._flusher.flush(log, next_base_offset)
 
     def flushed(self, log: LocalLog, end_offset: int) -> None:
-        """A flush up to ``end_offset`` has ended."""
+        """Note that a flush up to ``end_offset`` has ended."""
         self.recovery_point = max(self.recovery_point, end_offset)
         if self.may_wait:
             self._asked = False
@@ -102,11 +102,11 @@ class Durability:
             self.may_wait = self.has_policy or self._asked
 
     def synced(self, log_end_offset: int) -> None:
-        """The whole log is durable."""
+        """Note that the whole log is durable."""
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: LocalLog) -> None:
-        """The log was truncated: request again the flushes that the truncation discarded."""
+        """Lower the offsets to the new log end; request again the flushes that were discarded."""
         end_offset = log.log_end_offset
         self.recovery_point = min(self.recovery_point, end_offset)
         self.policy_end = min(self.policy_end, end_offset)

@@ -1,4 +1,4 @@
-"""Owns the names of files and directories in a log directory; opens none.
+"""Names of the files and directories in a log directory.
 
 Source: Kafka ``LogFileUtils.java``, ``UnifiedLog.java``.
 """
@@ -22,10 +22,10 @@ CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
 TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
-"""Of files that a crash leaves and the next start finishes or removes."""
+"""Suffixes of files that a crash may leave; the next start finishes or removes them."""
 
 CORRUPT: Final = ".corrupt-"
-"""Before the position from which recovery moved bytes out of a ``.log``."""
+"""Precedes the position from which a recovery copied bytes out of a ``.log``."""
 
 DELETED_DIRECTORY: Final = "-delete"
 FUTURE_DIRECTORY: Final = "-future"
@@ -35,7 +35,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLUSTER_METADATA: Final = "__cluster_metadata-0"
-"""Apache Kafka's own metadata log: a directory, but no topic's."""
+"""The directory of Apache Kafka's metadata log, which belongs to no topic."""
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
@@ -45,30 +45,30 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 MAX_NAME: Final = 255
-"""Bytes a file name may have on the file systems in use."""
+"""Most bytes in a file name on common file systems."""
 
 _BASE: Final = re.compile(r"^(\d{20})(\..+)$")
 _STRAY: Final = re.compile(r"^.+-(\d+)\.[0-9a-f]{32}-stray$")
 
 
 def segment_file(directory: str, base_offset: int, suffix: str) -> str:
-    """Path of a segment's file: 20 digits of its first offset, then the suffix."""
+    """Return the path of a segment's file: 20 digits of the base offset, then the suffix."""
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """Base offset and suffix in a file's name; None if it is no segment's."""
+    """Return the base offset and suffix in a file name; None if it is not a segment's."""
     match = _BASE.match(name)
     return None if match is None else (int(match[1]), match[2])
 
 
 def partition_directory(partition: TopicPartition) -> str:
-    """Name of the directory of a partition, ``<topic>-<n>``."""
+    """Return the name of a partition's directory, ``<topic>-<n>``."""
     return f"{partition.topic}-{partition.partition}"
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition a directory is of; None for any other name, ``-delete`` and the like."""
+    """Return the partition of a directory; None for other names, including ``-delete``."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdigit():
         return None
@@ -80,19 +80,19 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 
 
 def parse_stray_directory(name: str) -> int | None:
-    """The partition number of a directory that was set aside; None for any other name.
+    """Return the partition number of a directory that was set aside; None for other names.
 
-    The topic's name is not told: a long one was cut.
+    The topic name cannot be returned, because a long one is shortened in the directory name.
     """
     match = _STRAY.match(name)
     return None if match is None else int(match[1])
 
 
 def renamed_directory(partition: TopicPartition, unique: str, suffix: str) -> str:
-    """What a partition's directory is renamed to; a long topic name is cut to fit.
+    """Return a new name for a partition's directory; a long topic name is shortened to fit.
 
     Args:
-        suffix: DELETED_DIRECTORY for one to be removed, STRAY_DIRECTORY for one nobody knows.
+        suffix: DELETED_DIRECTORY for a deleted partition, STRAY_DIRECTORY for one without a topic.
     """
     ending = f"-{partition.partition}.{unique}{suffix}"
     return partition.topic[: MAX_NAME - len(ending)] + ending

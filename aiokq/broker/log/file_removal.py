@@ -1,6 +1,7 @@
-"""Owns the removal of what was deleted: whole directories of partitions, and renamed segments.
+"""Removal of the files of deleted partitions and segments.
 
-When it is due is ``file_deletion``'s. What cannot be removed is logged, and goes at the next start.
+``file_deletion`` decides when. Files that cannot be removed are logged, and removed at the next
+start.
 
 Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
 Tests: ``tests/unit/broker/log/test_directory.py``.
@@ -25,14 +26,14 @@ logger = logging.getLogger("aiokq.broker.log")
 
 @dataclass(frozen=True, slots=True)
 class FileRemoval:
-    """Directories and segments whose files go at the same time. Called in any thread."""
+    """Directories and segments whose files are removed at the same time. Called in any thread."""
 
     files: Files
     directories: list[str] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
 
     def __call__(self) -> None:
-        """Remove them."""
+        """Remove the files."""
         for directory in self.directories:
             remove_directory(self.files, directory)
         for segment in self.segments:
@@ -44,7 +45,7 @@ class FileRemoval:
 
 
 def remove_directory(files: Files, directory: str) -> None:
-    """Remove the directory of a partition that was deleted."""
+    """Remove the directory of a deleted partition."""
     try:
         files.remove_tree(directory)
     except FileNotFoundError:

@@ -1,9 +1,8 @@
-"""Owns when the logs of one directory are synced, and does it off the loop: one pass at a time.
+"""The syncs of one directory's logs, off the loop, one pass at a time.
 
-Group commit: what is asked for while a pass waits for the disk is the next one's, so that many
-producers share one sync. By default only finished segments are synced; a topic's
-``flush.messages`` and ``flush.ms`` ask for more. Knows no requests: the log tells its replica when
-a flush has ended.
+Group commit: syncs requested during a pass are done in the next one, so many producers share one
+sync. By default only finished segments are synced; a topic's ``flush.messages`` and ``flush.ms``
+require more. The flusher knows no requests: the log notifies its replica when a flush has ended.
 
 Source: Kafka ``UnifiedLog.flush``, ``LogManager.flushDirtyLogs``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -29,21 +28,22 @@ if TYPE_CHECKING:
 __all__ = ["Flusher", "PendingFlush"]
 
 AGAIN_SECONDS: Final = 1.0
-"""How long a log waits that could not be synced for want of descriptors."""
+"""Delay before the retry of a sync that failed for lack of file descriptors."""
 
 SHARES: Final = 2
-"""Threads that one pass takes: syncs that wait together are committed together, and others need
-the executor as well."""
+"""Threads per pass. Syncs that wait at the same time share a commit of the file system, but the
+executor has other work as well.
+"""
 
 
 class PendingFlush(NamedTuple):
-    """What has to be synced so that a log is durable up to an offset.
+    """The files to sync so that a log is durable up to an offset.
 
     Attributes:
-        generation: of the log, when the flush began.
-        segments: which of them were written to.
-        files: of these.
-        directories: whose names are new.
+        generation: of the log when the flush began.
+        segments: the segments that were written to.
+        files: the files of these segments.
+        directories: directories with new file names.
     """
 
     log: LocalLog
@@ -54,7 +54,7 @@ class PendingFlush(NamedTuple):
     directories: Sequence[str]
 
     def sync(self, files: Files) -> None:
-        """Wait for the disk. Raises OSError."""
+        """Sync files and directories; waits for the disk. Raises OSError."""
         for file in self.files:
             file.sync()
         for directory in self.directories:
@@ -62,8 +62,7 @@ class PendingFlush(NamedTuple):
 
 
 class Flusher:
-    """The flusher of one log directory. Used on the loop only, between ``start`` and the end of
-    its supervisor."""
+    """The flusher of one log directory. Used on the loop, while its supervisor runs."""
 
     def __init__(
         self, files: Files, offload: Offload, disk: DiskTrouble, background: BackgroundWork
@@ -72,33 +71,33 @@ class Flusher:
         self._offload = offload
         self._disk = disk
         self._task = background.task("flush logs")
-        # up to which offset each log is to be synced; None for its end by then
+        # offset up to which each log is to be synced; None means its end at that time
         self._wanted: dict[LocalLog, int | None] = {}
         self._timers: dict[LocalLog, asyncio.TimerHandle] = {}
         self._due = asyncio.Event()
 
     def start(self, supervisor: Supervisor) -> None:
-        """Sync what is asked for, from now until the supervisor closes."""
+        """Start the task that does the syncs; it runs until the supervisor closes."""
         supervisor.spawn(self._run(), name="flush logs")
 
     def flush(self, log: LocalLog, before: int | None = None) -> None:
         """Sync a log soon.
 
         Args:
-            before: records from this offset on may wait; None for none of them.
+            before: only records before this offset have to be synced; None means all.
         """
         wanted = self._wanted.get(log, 0)
         self._wanted[log] = None if before is None or wanted is None else max(before, wanted)
         self._due.set()
 
     def flush_within(self, log: LocalLog, seconds: float) -> None:
-        """Sync a log at the latest in this time."""
+        """Sync a log after ``seconds`` at the latest."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(log)
         if timer is not None:
             if timer.when() <= loop.time() + seconds:
                 return
-            timer.cancel()  # of a flush.ms that was longer
+            timer.cancel()  # of a longer flush.ms
         self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
     def _time_is_up(self, log: LocalLog) -> None:
@@ -107,7 +106,7 @@ class Flusher:
             self.flush(log)
 
     def give_up(self) -> None:
-        """The directory is offline, or closes: nothing more is synced; the replicas are told."""
+        """Discard all requests, because the directory is offline or closes; notify the replicas."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -128,22 +127,22 @@ class Flusher:
             self.give_up()
 
     async def _pass(self) -> None:
-        """Sync all that is wanted by now. Shielded: a close may not overtake it."""
+        """Sync what was requested until now. Shielded, so that a close waits for it."""
         wanted, self._wanted = self._wanted, {}
         pending: list[PendingFlush] = []
         try:
             for log, before in wanted.items():
                 try:
                     one = log.begin_flush(before)
-                except KafkaStorage:  # logged where it was met
+                except KafkaStorage:  # already logged
                     if self._disk.failure is None:
-                        self.flush_within(log, AGAIN_SECONDS)  # when there may be descriptors
+                        self.flush_within(log, AGAIN_SECONDS)  # for lack of descriptors
                 else:
                     if one is not None:
                         pending.append(one)
             if pending:
                 await shielded(self._finish(pending), name="sync logs")
-        except Exception as error:  # noqa: BLE001 - what was synced is not known
+        except Exception as error:  # noqa: BLE001 - it is unknown what was synced
             seconds = self._task.failed(error)
             for one in pending:
                 one.log.redo_flush(one)
@@ -165,10 +164,10 @@ class Flusher:
                 self.flush_within(done.log, AGAIN_SECONDS)
 
     async def _sync(self, pending: Sequence[PendingFlush]) -> KafkaStorage | None:
-        """In some threads, all of which are done when it ends.
+        """Sync in several threads; return when all of them have ended.
 
         Returns:
-            What the disk refused; what of all this it has written, nobody knows.
+            The error of the disk, after which it is unknown what was written; None without one.
         """
         async with Supervisor("sync logs") as supervisor:
             shares = [
@@ -188,6 +187,6 @@ class Flusher:
             except OSError as error:
                 log = pending.log
                 if log.is_closed and isinstance(error, FileNotFoundError):
-                    continue  # it was deleted meanwhile, and its directory renamed
+                    continue  # the log was deleted meanwhile and its directory renamed
                 return self._disk.refused(log.topic_partition, "flush failed", error, log.directory)
         return None

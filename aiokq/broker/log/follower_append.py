@@ -1,7 +1,7 @@
-"""Owns the checks on batches that come from the leader, and how they are written: as they are.
+"""Checks of batches that a follower fetched from the leader; they are written unchanged.
 
-The leader gave them their offsets and epochs, and accepted them. What a follower checks is that
-they follow its own log, that their bytes are sound, and that epochs do not go back.
+The leader has accepted the batches and set their offsets and leader epochs. The follower checks
+that they continue its log, that their CRCs match, and that leader epochs do not go back.
 
 Source: Kafka ``UnifiedLog.appendAsFollower``.
 Tests: ``tests/unit/broker/log/test_follower_append.py``.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LeaderBatches", "UnexpectedAppendOffset", "leader_batches"]
 
 _RELATIVE_MAX: Final = 2**31 - 1
-"""The most offsets that a segment may hold."""
+"""The largest difference between an offset and its segment's base offset."""
 
 
 class UnexpectedAppendOffset(CorruptRecord):
@@ -45,7 +45,7 @@ class LeaderBatches(NamedTuple):
     """Batches of the leader that are written in one call, into one segment.
 
     Attributes:
-        placed: what is written.
+        placed: the batches to write.
         epochs: leader epochs that begin in them, each with its first offset.
     """
 
@@ -64,20 +64,22 @@ def leader_batches(
     segment_bytes: int,
     crc32c: Checksum,
 ) -> list[LeaderBatches]:
-    """Check batches of the leader, all of them before the first is written.
+    """Check batches of the leader; divide them into groups that are written in one call each.
+
+    All batches are checked before the first is written.
 
     Args:
-        data: the batches, one after the other; bytes behind the last header's are ignored.
+        data: the batches, one after the other; bytes after the last header's batch are ignored.
         headers: of the batches in ``data``.
-        end_offset: where the log ends.
+        end_offset: log end offset.
         latest_epoch: the newest leader epoch in the log.
-        leader_epoch: of the leader that sent them; none of them may be of a newer one.
-        segment_bytes: a call writes no more, unless one batch alone is larger.
+        leader_epoch: of the leader that sent the batches; none may have a newer one.
+        segment_bytes: most bytes per call, unless a single batch is larger.
 
     Raises:
         UnexpectedAppendOffset: the first batch begins before ``end_offset``.
-        CorruptRecord: a batch overlaps what is before it, has a wrong CRC, or is of an epoch that
-            is older than the one before it or newer than the leader's.
+        CorruptRecord: a batch overlaps the one before it, has a wrong CRC, or a leader epoch that
+            is older than the one before or newer than the leader's.
     """
     expected, epoch, position = end_offset, latest_epoch, 0
     if headers and headers[0].base_offset < end_offset:
@@ -135,7 +137,7 @@ def _marker(batch: memoryview, header: BatchHeader) -> EndTransactionMarker | No
     try:
         return read_marker(batch, header)
     except CorruptRecord:
-        return None  # its CRC is right: it is what the leader has, and recovery ignores it, too
+        return None  # its CRC matches, so it is what the leader has; a recovery ignores it as well
 
 
 def _placed(data: memoryview, headers: Sequence[BatchHeader], latest_epoch: int) -> LeaderBatches:

@@ -1,7 +1,7 @@
-"""Owns the history of leader epochs of one log, and its ``leader-epoch-checkpoint`` file.
+"""The leader epochs of one log and their file, ``leader-epoch-checkpoint``.
 
-An entry says at which offset an epoch began. It answers where an epoch ended, which is how a
-replica or a consumer finds out that its log has gone another way (KIP-101, KIP-279, KIP-320).
+An entry has the offset at which an epoch began. From the offset at which an epoch ended, a replica
+or a consumer detects that its log has diverged from the leader's (KIP-101, KIP-279, KIP-320).
 
 Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test_leader_epochs.py``.
 """
@@ -21,18 +21,18 @@ UNDEFINED_OFFSET: Final = -1
 _VERSION: Final = "0"
 
 SECTOR: Final = 512
-"""Bytes at the beginning of a file that a disk writes whole or not at all, whatever happens."""
+"""Bytes at the beginning of a file that a disk writes completely or not at all."""
 
 
 class EpochEntry(NamedTuple):
-    """An epoch and the first offset written in it."""
+    """A leader epoch and the first offset written in it."""
 
     epoch: int
     start_offset: int
 
 
 class LeaderEpochs:
-    """The epochs of one log, oldest first; both columns rise strictly."""
+    """The leader epochs of one log, oldest first; epochs and offsets rise strictly."""
 
     __slots__ = ("_entries", "_files", "_path", "_size", "_synced", "_written")
 
@@ -40,29 +40,29 @@ class LeaderEpochs:
         self._files = files
         self._path = path
         self._entries: list[EpochEntry] = []
-        self._written: list[EpochEntry] | None = None  # what the file says; None: not known
-        self._size: int | None = None  # of the file; None where that is not known
+        self._written: list[EpochEntry] | None = None  # entries in the file; None if unknown
+        self._size: int | None = None  # of the file; None if unknown
         self._synced = True
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """All of them."""
+        """All entries."""
         return tuple(self._entries)
 
     @property
     def latest_epoch(self) -> int:
-        """The newest; -1 without one."""
+        """The newest epoch; -1 without one."""
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def load(self, *, clean: bool = False) -> None:
         """Read the file.
 
         Args:
-            clean: what it says is durable, as a clean stop leaves it.
+            clean: whether the file is durable, as after a clean stop.
 
         Raises:
-            FileNotFoundError: there is none.
-            CorruptRecord: not what a checkpoint looks like.
+            FileNotFoundError: the file is missing.
+            CorruptRecord: the file is malformed.
         """
         data = self._files.read_bytes(self._path)
         lines = data.decode("utf-8", "replace").split("\n")
@@ -89,12 +89,12 @@ class LeaderEpochs:
         self._synced = clean
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that ``epoch`` writes from ``start_offset`` on, unless that is known.
+        """Add ``epoch`` with its ``start_offset`` and write the file; return whether it is new.
 
-        Entries that contradict it go: they are of a log that was truncated. The file follows.
+        Removes entries that contradict the new one; they are left from before a truncation.
 
         Raises:
-            OSError: it cannot be written; all is as before.
+            OSError: the file cannot be written; nothing is changed.
         """
         before = list(self._entries)
         if epoch < 0 or not self._insert(epoch, start_offset):
@@ -102,12 +102,12 @@ class LeaderEpochs:
         try:
             self.write()
         except OSError:
-            self._entries = before  # known, it would not be assigned again, and never be written
+            self._entries = before  # otherwise a retry would not write the file
             raise
         return True
 
     def note(self, epoch: int, start_offset: int) -> None:
-        """As ``assign``, but the file is left for a later ``write``: for the walk of recovery."""
+        """Do the same as ``assign`` without writing the file; recovery calls ``write`` later."""
         if epoch >= 0:
             self._insert(epoch, start_offset)
 
@@ -122,15 +122,15 @@ class LeaderEpochs:
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch that wrote ``offset``; -1 if that is not known."""
+        """Return the epoch that wrote ``offset``; -1 if unknown."""
         at = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[at - 1].epoch if at else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above ``epoch``, and the offset after its last record.
+        """Return the largest epoch not above ``epoch``, and the offset after its last record.
 
-        (-1, -1) for an epoch newer than all known, or without a history; an epoch older than
-        all known ends, under its own number, where the oldest known begins.
+        Returns (-1, -1) if ``epoch`` is newer than all known ones or there are no entries. An epoch
+        older than all known ones is returned itself, and ends where the oldest known one begins.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -144,25 +144,25 @@ class LeaderEpochs:
         return self._entries[at - 1].epoch, self._entries[at].start_offset
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that begin at or behind the new log end."""
+        """Remove epochs that begin at or after ``end_offset``, and write the file."""
         self.cut(end_offset)
         self.write()
 
     def cut(self, end_offset: int) -> None:
-        """As ``truncate_from_end``, but the file is left for a later ``write``."""
+        """Do the same as ``truncate_from_end`` without writing the file."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if kept != self._entries:
             self._entries = kept
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that end before the new log start; the one it lies in begins there."""
+        """Remove epochs that end before ``start_offset``; the current one then begins there."""
         at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if at:
             first = EpochEntry(self._entries[at - 1].epoch, start_offset)
             self._replace([first, *self._entries[at:]])
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all entries, and write the file."""
         self._replace([])
 
     def _replace(self, entries: list[EpochEntry]) -> None:
@@ -171,11 +171,11 @@ class LeaderEpochs:
             self.write()
 
     def write(self) -> None:
-        """Replace what the file says, unless it says this already.
+        """Write the file if its content differs.
 
-        Not synced before the records are (``begin_sync``). In place where one sector has it all: to
-        rename a new file over the old one makes ext4 write it to the disk at once, 5 ms for each
-        log after a kill.
+        The file is synced with the records (``begin_sync``). If it fits one sector it is
+        overwritten in place: renaming a new file over the old one makes ext4 write it to the disk
+        at once, which takes 5 ms per log after a kill.
         """
         if self._written == self._entries:
             return
@@ -197,13 +197,13 @@ class LeaderEpochs:
         self._size = len(data)
 
     def begin_sync(self) -> list[File]:
-        """The file, if it has to be synced with the records, as it is written now.
+        """Return the open file if it has to be synced with the records, otherwise nothing.
 
-        A recovery takes the epochs of records before the recovery point from it. An older version
-        of it, which a power cut brings back, looks whole.
+        A recovery takes the epochs of records before the recovery point from the file. An older
+        version, which a power cut may bring back, does not look damaged.
 
         Raises:
-            OSError: it cannot be opened; it is still to be synced.
+            OSError: the file cannot be opened; it still has to be synced.
         """
         if self._synced:
             return []
@@ -212,5 +212,5 @@ class LeaderEpochs:
         return [file]
 
     def redo_sync(self) -> None:
-        """What ``begin_sync`` gave may not be durable."""
+        """Mark the file for another sync, because the last one failed."""
         self._synced = False

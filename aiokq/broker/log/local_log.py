@@ -1,6 +1,6 @@
-"""Owns what a log is on disk: its segments, how much of them is durable, and errors of the disk.
+"""The part of a log that is on disk: its segments, their durability, and errors of the disk.
 
-Knows no producers, leader epochs or readers; those are in ``partition_log``.
+Producers, leader epochs and reads are in ``partition_log`` and ``log_reading``.
 
 Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_local_log.py``.
 """
@@ -32,11 +32,11 @@ class LocalLog(ABC):
     """The segments of one partition, as the flusher and the cleaner see a ``PartitionLog``.
 
     Attributes:
-        topic_partition: whose records.
-        directory: path of its files.
-        config: its topic's settings; changed by ``update_config``.
-        durability: how much of it would survive a power cut.
-        is_truncating: whether its end is being cut off, or could not be; nothing is appended then.
+        topic_partition: the partition.
+        directory: path of the log's directory.
+        config: the topic's settings; changed by ``update_config``.
+        durability: how far the log is synced.
+        is_truncating: whether a truncation is in progress or has failed; nothing is appended then.
         generation: grows with each truncation; results of work begun before are discarded.
         on_change: set by the replica; called on the loop when a flush has ended or failed, and when
             the log is truncated or closed, or its directory fails.
@@ -63,7 +63,7 @@ class LocalLog(ABC):
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
-        # what a clean stop has to do: anything at all, and make new names durable
+        # whether a clean stop has to write anything, and to sync file names
         self._changed = self._renamed = opened.changed
 
     @property
@@ -78,35 +78,35 @@ class LocalLog(ABC):
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments, oldest first; a new tuple whenever they change."""
+        """The segments, oldest first; each change makes a new tuple."""
         return self._segments.all
 
     @property
     def failed(self) -> bool:
-        """Whether its directory is offline; nothing is written until the node restarts."""
+        """Whether the directory is offline; nothing is written until the node restarts."""
         return self._disk.failure is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed or deleted; its paths may belong to another log by now."""
+        """Whether the log was closed or deleted; its paths may belong to another log by now."""
         return self._closed
 
     @property
     def recovery_point(self) -> int:
-        """Records before it are durable."""
+        """The offset before which all records are durable."""
         return self.durability.recovery_point
 
     @property
     def flush_policy_end(self) -> int:
-        """The offset up to which the topic's flush policy asks for no sync that is still to come.
+        """The offset before which no record waits for a sync that the flush policy requires.
 
-        The end of the log, unless ``flush.messages`` records or more were not synced.
+        It is the log end offset, unless ``flush.messages`` or more records are not synced.
         """
         durability = self.durability
         return durability.policy_end if durability.may_wait else self.log_end_offset
 
     def update_config(self, config: LogConfig) -> None:
-        """Take over changed topic settings."""
+        """Apply changed topic settings."""
         self.config = config
         self._writer.update_config(config)
         self.durability.update_config(config, self)
@@ -114,9 +114,9 @@ class LocalLog(ABC):
     # --- what the disk refuses
 
     def read_refused(self, error: OSError) -> KafkaStorage:
-        """Log that a read of this log's files failed; the error to answer with.
+        """Log that a read of this log's files failed; return the error to raise.
 
-        A log that was closed or deleted meanwhile is no error of the disk.
+        If the log was closed or deleted meanwhile, the read is not an error of the disk.
         """
         return self._closed_error() if self._closed else self._refused("read failed", error)
 
@@ -124,7 +124,7 @@ class LocalLog(ABC):
         return self._disk.refused(self.topic_partition, what, error, self.directory)
 
     def check_usable(self) -> None:
-        """Raise KafkaStorage if the log is closed, being truncated, or its directory offline."""
+        """Raise KafkaStorage if the log is closed or being truncated, or its directory offline."""
         failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
@@ -151,12 +151,12 @@ class LocalLog(ABC):
     # --- durability
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """What has to be synced to make records durable.
+        """Return the files to sync so that records are durable.
 
-        None if nothing has, or while the log is closed or being truncated.
+        Returns None if there are none, or if the log is closed or being truncated.
 
         Args:
-            before: records from this offset on may be left out; None for none of them.
+            before: only records before this offset have to be durable; None means all.
 
         Raises:
             KafkaStorage: a file cannot be opened.
@@ -196,7 +196,7 @@ class LocalLog(ABC):
         return PendingFlush(self, self.generation, end, taken, files, directories)
 
     def redo_flush(self, failed: PendingFlush) -> None:
-        """Mark what ``begin_flush`` returned for another flush: not all of it was synced."""
+        """Mark the files of a failed flush for another one."""
         for segment in failed.segments:
             segment.redo_sync()
         for directory in failed.directories:
@@ -206,22 +206,22 @@ class LocalLog(ABC):
                 self.durability.is_new = True
 
     def end_flush(self, done: PendingFlush) -> None:
-        """Note that what ``begin_flush`` returned is synced; the replica may commit more.
+        """Note that a flush has ended, and notify the replica, which may commit more.
 
-        A flush that began before a truncation does not count: its records may have been cut off.
+        A flush that began before a truncation is ignored: its records may have been cut off.
         """
         if done.generation == self.generation:
             self.durability.flushed(self, done.end_offset)
         self.tell_replica()
 
     def flush(self) -> None:
-        """Make all records durable. Waits for the disk: for the thread that opens or closes it."""
+        """Make all records durable. Waits for the disk, so not called on the loop."""
         for segment in self._segments.all:
             segment.sync()
         self.durability.synced(self.log_end_offset)
 
     def write_indexes(self) -> None:
-        """Bring the index files of the newest segment up to date. Raises OSError."""
+        """Write the index entries of the newest segment to its files. Raises OSError."""
         if not self.is_truncating:
             self._segments.active.flush_indexes()
 
@@ -234,15 +234,15 @@ class LocalLog(ABC):
 
     @abstractmethod
     def take_snapshot(self) -> None:
-        """Write the producer state at the log's end. Raises OSError."""
+        """Write a snapshot of the producer state at the log end offset. Raises OSError."""
 
     def roll_idle(self, now_ms: int) -> bool:
-        """Begin a new segment if the newest is older than segment.ms; whether it was.
+        """Roll if the newest segment is older than segment.ms; return whether it was.
 
-        Kafka does so at the next append only, so that an idle log is never compacted.
+        Kafka rolls at the next append only, so that an idle log is never compacted.
 
         Raises:
-            KafkaStorage: the disk refused, or the segment cannot be read.
+            KafkaStorage: the disk failed, or the segment cannot be read.
         """
         self.check_usable()
         try:
@@ -260,18 +260,18 @@ class LocalLog(ABC):
         self.durability.segment_finished(self, base_offset)
 
     def swap_segments(self, cleaned: CleanedSegment, originals: Sequence[Segment]) -> bool:
-        """Replace adjacent segments by the compacted copy of them.
+        """Replace adjacent segments by their compacted copy.
 
-        Readers see either the originals or the copy. The copy's files are durable, and their names
-        end in ``.swap`` until ``settle_segments``: after a crash, recovery puts them in the place
-        of the originals.
+        Readers see either the originals or the copy. The copy's files are durable; their names end
+        in ``.swap`` until ``settle_segments``. After a crash before that, recovery replaces the
+        originals by the copy.
 
         Returns:
-            False if the originals are no longer the log's, or it is deleted or being truncated;
-            nothing is done then.
+            False, with nothing changed, if an original is no longer in the log, or the log is
+            deleted or being truncated.
 
         Raises:
-            KafkaStorage: the disk refused; what readers see is changed nevertheless.
+            KafkaStorage: the disk failed; readers see the copy all the same.
         """
         if self._closed or self.is_truncating:
             return False
@@ -293,10 +293,10 @@ class LocalLog(ABC):
         return not self._unsettled
 
     def settle_segments(self) -> None:
-        """Rename swapped segments to their final names, once those of the originals are gone.
+        """Rename swapped segments to their final names. Requires a directory sync before.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         if self._closed:
             return
@@ -304,7 +304,7 @@ class LocalLog(ABC):
         try:
             while self._unsettled:
                 cleaned = self._unsettled[0]
-                if cleaned in self._segments.all:  # else it was deleted meanwhile, as it was called
+                if cleaned in self._segments.all:  # else deleted with its temporary name
                     cleaned.rename("")
                     cleaned.release()
                 del self._unsettled[0]
@@ -312,14 +312,14 @@ class LocalLog(ABC):
             raise self._refused("segments not swapped", error) from error
 
     def take_removed(self) -> list[Segment]:
-        """The segments that were removed from the log; the caller removes their renamed files."""
+        """Return the segments that were removed from the log; the caller removes their files."""
         return self._segments.take_removed()
 
     def purge(self) -> None:
         """Remove the files of segments that were removed from the log.
 
         Raises:
-            OSError: the disk refused; the next start removes them.
+            OSError: the disk failed; the next start removes them.
         """
         for segment in self.take_removed():
             segment.remove_renamed(file_names.DELETED)
@@ -327,7 +327,7 @@ class LocalLog(ABC):
     # --- end
 
     def retire(self) -> None:
-        """Stop appends and writes, as the directory is being deleted.
+        """Stop appends and writes, because the directory is being deleted.
 
         The files are closed when the last response that is sent from them is finished.
         """
@@ -339,7 +339,7 @@ class LocalLog(ABC):
         """Close the files; with ``clean``, sync them and write what the next start needs.
 
         Raises:
-            KafkaStorage: the disk refused; the directory must then not be marked clean.
+            KafkaStorage: the disk failed; the directory must not be marked as cleanly stopped.
         """
         if self._closed:
             return
@@ -357,10 +357,10 @@ class LocalLog(ABC):
             self._segments.close()
 
     def _close_clean(self) -> None:
-        """Write everything, and make the records durable, with the leader epochs.
+        """Write indexes and snapshot, and sync the records and leader epochs.
 
         Indexes and snapshot are not synced, which would take three times as long: if a power cut
-        damages them, the next start sees it and rebuilds them from the log.
+        damages them, the next start detects it and rebuilds them from the log.
         """
         self._segments.active.seal()
         self.take_snapshot()

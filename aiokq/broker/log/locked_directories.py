@@ -1,5 +1,4 @@
-"""Owns the hold on the log directories of a broker that is stopped, for a command that changes
-them; what it changes is its own.
+"""The locks of a stopped broker's log directories, for commands that change the directories.
 
 Tests: ``tests/unit/broker/test_missing_directories.py``, ``kraft/test_bootstrap.py``.
 """
@@ -20,16 +19,16 @@ __all__ = ["locked_directories"]
 
 @contextmanager
 def locked_directories(files: Files, paths: Sequence[str]) -> Iterator[list[MetaProperties]]:
-    """Hold the locks of log directories of one node; gives the ids of each.
+    """Hold the locks of one node's log directories in a ``with`` block; yield the ids of each.
 
     Raises:
-        ConfigError: one is no log directory, or they are of several nodes.
-        KafkaStorage: one is in use, or the disk refuses, here or in the block.
+        ConfigError: one is not a log directory, or they belong to several nodes.
+        KafkaStorage: one is in use, or the disk failed, here or in the block.
     """
     with ExitStack() as stack:
         for path in paths:
             try:
-                # Locking would make a directory that is not there.
+                # locking would create a missing directory
                 if not files.exists(f"{path}/{file_names.META_PROPERTIES}"):
                     raise ConfigError(f"{path} is no log directory: it has no meta.properties")
                 lock = files.lock(f"{path}/{file_names.LOCK}")

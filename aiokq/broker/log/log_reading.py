@@ -1,7 +1,7 @@
-"""Owns the reads of one log: by offset, by time, and the history of its leader epochs.
+"""The reads of one log: by offset, by timestamp, and of its leader epochs.
 
-Every read is bounded by the log's start and end; a consumer's by the high watermark as well, which
-the replica sets (``aiokq.broker.replica``).
+Every read is bounded by the log start and end offsets; a consumer's read also by the high
+watermark, which the replica sets (``aiokq.broker.replica``).
 
 Source: Kafka ``UnifiedLog.java``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """
@@ -26,12 +26,12 @@ __all__ = ["LogRead", "ReadableLog"]
 
 
 class LogRead(NamedTuple):
-    """Whole batches of the log, as ranges of its files.
+    """Whole batches of a log, as ranges of its files.
 
     Attributes:
-        fragments: to be sent in order; the first batch holds the offset asked for or a later one.
-        size: bytes in all of them.
-        aborted_transactions: whose records a reader of committed ones leaves out, if it asked.
+        fragments: the ranges, in order; the first batch holds the requested offset or a later one.
+        size: bytes in all ranges.
+        aborted_transactions: the aborted transactions with records in the ranges, if requested.
     """
 
     fragments: list[FileRange]
@@ -43,8 +43,8 @@ class ReadableLog(LocalLog):
     """The records of one partition, as readers see them.
 
     Attributes:
-        high_watermark: the offset up to which records are committed. Only the replica sets it; the
-            log keeps it, as the bound of what is read, deleted and compacted.
+        high_watermark: the offset before which all records are committed. Only the replica sets it;
+            in the log it bounds reads, deletion and compaction.
     """
 
     def __init__(self, opened: OpenedLog) -> None:
@@ -63,18 +63,18 @@ class ReadableLog(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, or the start of the first transaction not decided below it."""
+        """The high watermark, or the start of the first transaction that is undecided below it."""
         unstable = self._producers.first_unstable_offset(self.high_watermark)
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     @property
     def producers(self) -> ProducerState:
-        """The state of idempotent producers."""
+        """The state of idempotent and transactional producers."""
         return self._producers
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """The history of leader epochs."""
+        """The leader epochs of the log."""
         return self._epochs
 
     # --- read
@@ -88,19 +88,19 @@ class ReadableLog(LocalLog):
         at_least_one: bool = True,
         read_committed: bool = False,
     ) -> LogRead:
-        """Whole batches from the one that holds ``offset`` on; no record is touched.
+        """Return whole batches from the one that holds ``offset`` on, as file ranges.
 
         # hot: benchmarks/raw_load.py
 
         Args:
-            max_bytes: the most they may have in all.
-            upper_bound: batches that reach this offset are left out; None takes the high
-                watermark.
-            at_least_one: the first batch is given even if it is larger than ``max_bytes``.
-            read_committed: also say which transactions in what is given were aborted.
+            max_bytes: most bytes of all batches.
+            upper_bound: batches that extend to this offset or beyond are left out; None takes the
+                high watermark.
+            at_least_one: return the first batch even if it is larger than ``max_bytes``.
+            read_committed: also return the aborted transactions with records in the batches.
 
         Raises:
-            OffsetOutOfRange: ``offset`` is before the log's start or behind its end.
+            OffsetOutOfRange: ``offset`` is before the log start offset or after the log end offset.
         """
         end = self.log_end_offset
         if not self._log_start_offset <= offset <= end:
@@ -126,13 +126,13 @@ class ReadableLog(LocalLog):
         )
 
     def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """A search for the first record not earlier than ``timestamp_ms``; None if all are earlier.
+        """Return a search for the first record not earlier than ``timestamp_ms``; None if none is.
 
         The search covers one segment, and may run in an executor while the log is appended to. If
-        it finds nothing, ask for another one from its ``end_offset`` on.
+        it finds nothing, the caller continues with another search from its ``end_offset`` on.
 
         Args:
-            start_offset: records before it do not count, nor those before the log's start.
+            start_offset: earlier records are ignored, as are those before the log start offset.
         """
         self._check_open()
         try:
@@ -141,7 +141,7 @@ class ReadableLog(LocalLog):
             raise self.read_refused(error) from error
 
     def max_timestamp_ms(self) -> int:
-        """The largest timestamp of all records; -1 without one."""
+        """Return the largest timestamp of all records; -1 without one."""
         self._check_open()
         try:
             return self._segments.max_timestamp_ms()
@@ -151,15 +151,15 @@ class ReadableLog(LocalLog):
     # --- epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above ``epoch`` and where it ends; (-1, -1) if not known."""
+        """Return the largest epoch not above ``epoch`` and its end offset; (-1, -1) if unknown."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch of the leader that wrote ``offset``; -1 if not known."""
+        """Return the leader epoch in which ``offset`` was written; -1 if unknown."""
         return self._epochs.epoch_for_offset(offset)
 
     # --- transactions
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The transactions with records between two offsets that were aborted."""
+        """Return the aborted transactions that have records between two offsets."""
         return self._segments.aborted_transactions(start, end)

@@ -1,6 +1,6 @@
-"""Owns what a copy of one log at one moment consists of: bytes of files, and state in memory.
+"""A point-in-time view of one log: ranges of its files, and its state in memory.
 
-`aiokq.broker.snapshot` makes the copy, while the log is appended to.
+`aiokq.broker.snapshot` copies it while the log is appended to.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """
@@ -23,13 +23,13 @@ __all__ = ["SnapshotFile", "LogSnapshot", "snapshot_log"]
 
 
 class SnapshotFile(NamedTuple):
-    """Bytes of a file that are there, and stay.
+    """Bytes at the beginning of a file, which do not change.
 
     Attributes:
         source: path of the file.
-        name: what it is called in a copy.
-        size: bytes from its beginning.
-        finished: nothing is written to it while the log is open.
+        name: file name in the copy.
+        size: number of bytes.
+        finished: whether the file is not written to while the log is open.
     """
 
     source: str
@@ -43,7 +43,7 @@ class LogSnapshot(NamedTuple):
 
     Attributes:
         generation: of the log.
-        cleaned: the offset before which it was compacted; None if it never was.
+        cleaned: the offset before which the log was compacted; None if it never was.
     """
 
     log: PartitionLog
@@ -59,7 +59,7 @@ class LogSnapshot(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether the log still has all these segments: else files may have been replaced."""
+        """Whether the log still has all these segments; otherwise files may have been replaced."""
         if self.log.is_truncating or self.log.generation != self.generation:
             return False
         return set(map(id, self.segments)) <= set(map(id, self.log.segments))
@@ -68,13 +68,13 @@ class LogSnapshot(NamedTuple):
 def snapshot_log(
     log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None
 ) -> LogSnapshot:
-    """Take note of a log as it is. Touches the disk a little: to be called on the log's loop.
+    """Return a view of the log as it is now. Writes index files; called on the log's loop.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     *finished, active = log.segments
-    log.write_indexes()  # of the finished segments they are in their files
+    log.write_indexes()  # those of finished segments are written already
     found = []
     for segment in log.segments:
         for suffix in file_names.SEGMENT_SUFFIXES:

@@ -1,7 +1,7 @@
-"""Owns the end of a log, where batches are written: the newest segment, and the way to the next.
+"""Appends to the newest segment of a log, and rolls it.
 
-A write counts whole or not at all: what a failed one left in the file is cut off, at once or by the
-recovery at the next start. Knows no producers or epochs.
+A write takes effect completely or not at all: after a failed write its bytes are cut off, at once
+or by the recovery at the next start. Producers and leader epochs are handled by ``partition_log``.
 
 Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """
@@ -32,7 +32,7 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class LogWriter:
-    """The end of one partition's log."""
+    """Writes to the newest segment of one partition's log."""
 
     def __init__(
         self,
@@ -52,33 +52,33 @@ class LogWriter:
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
-        """Take over changed topic settings."""
+        """Apply changed topic settings."""
         self._config = config
         self.segments_changed()
 
     def segments_changed(self) -> None:
-        """The newest segment is another one."""
+        """Compute the roll limits again, because another segment is the newest."""
         self._limits = self._roll_limits()
 
     def is_full(self, placed: PlacedAppend, now_ms: int) -> bool:
-        """Whether a new segment has to be begun first."""
+        """Whether a new segment is needed before the batches are written."""
         return self._segments.active.should_roll(
             placed.size, placed.max_timestamp_ms, placed.next_offset - 1, now_ms, self._limits
         )
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether the newest segment is as old as segment.ms allows, and nothing was appended.
+        """Whether the newest segment is older than segment.ms and was not appended to since.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         return self._limits.is_idle(self._segments.active, now_ms)
 
     def write(self, placed: PlacedAppend) -> None:
-        """Write batches behind the others, all or none, and note where they are.
+        """Write batches to the end of the newest segment, all or none, and index them.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         segment = self._segments.active
         try:
@@ -90,7 +90,7 @@ class LogWriter:
             segment.note_batch(last_offset, size, max_timestamp_ms)
 
     def _undo(self, segment: Segment, error: OSError) -> None:
-        """Cut off whatever part of a write reached the file: nobody was told of it."""
+        """Truncate the bytes of a failed write, which was not acknowledged."""
         try:
             segment.cut_tail()
         except OSError as second:
@@ -104,13 +104,13 @@ class LogWriter:
             )
 
     def roll(self, base_offset: int, now_ms: int, *, before: Callable[[], None]) -> None:
-        """Go on to a new segment.
+        """Finish the newest segment and continue with a new one.
 
         Args:
-            before: called when the old one is finished, to write what belongs to its end.
+            before: called when the old segment is finished; writes the producer snapshot.
 
         Raises:
-            KafkaStorage: the disk refused; the next append tries again.
+            KafkaStorage: the disk failed; the next append tries again.
         """
         old = self._segments.active
         try:

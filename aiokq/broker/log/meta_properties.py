@@ -1,4 +1,4 @@
-"""Owns ``meta.properties``: whose log directory it is.
+"""``meta.properties``: the file with the node and cluster that a log directory belongs to.
 
 Source: Kafka ``MetaProperties.java``, KIP-866.
 Tests: ``tests/unit/broker/log/test_meta_properties.py``.
@@ -23,9 +23,9 @@ class MetaProperties(NamedTuple):
     """The ids of a log directory.
 
     Attributes:
-        cluster_id: of the cluster its records belong to, as clients see it.
-        node_id: of the broker it belongs to.
-        directory_id: its own; None where it was written before Kafka 3.7.
+        cluster_id: id of the cluster, as clients see it.
+        node_id: id of the broker.
+        directory_id: id of the directory; None if it was written before Kafka 3.7.
     """
 
     cluster_id: str
@@ -33,7 +33,7 @@ class MetaProperties(NamedTuple):
     directory_id: str | None
 
     def encode(self) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         values = {"cluster.id": self.cluster_id}
         if self.directory_id is not None:
             values["directory.id"] = self.directory_id
@@ -41,10 +41,10 @@ class MetaProperties(NamedTuple):
 
 
 def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
-    """The ids in a file.
+    """Parse the content of the file.
 
     Raises:
-        ConfigError: no file of a log directory; says what is wrong with it.
+        ConfigError: the file is not a log directory's. The message says what is wrong.
     """
     values = parse_properties(data.decode("utf-8", "replace"))
     version = values.get("version", "0")
@@ -62,7 +62,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
 
 
 def random_id(source: Random) -> uuid.UUID:
-    """An id as Kafka makes them: version 4, none of the reserved ones, no dash in front."""
+    """Return an id as Kafka creates them: version 4, not reserved, not starting with a dash."""
     while True:
         value = uuid.UUID(int=source.getrandbits(128), version=4)
         if value.int > 1 and not format_uuid(value).startswith("-"):
@@ -76,15 +76,15 @@ def adopt_meta_properties(
     cluster_id: str | None,
     random: Random,
 ) -> MetaProperties:
-    """The ids of a log directory: those stored there, or new ones, which are written down.
+    """Return the ids stored in a log directory, or create and store new ones.
 
     Args:
-        node_id: the broker's; None takes the stored one, 0 in a new directory.
-        cluster_id: None takes the stored one, a new one in a new directory.
+        node_id: the broker's; None takes the stored one, or 0 in a new directory.
+        cluster_id: None takes the stored one, or a new one in a new directory.
 
     Raises:
-        ConfigError: they are another node's or cluster's.
-        OSError: the disk refused.
+        ConfigError: the directory belongs to another node or cluster.
+        OSError: the disk failed.
     """
     file = f"{path}/{META_PROPERTIES}"
     if not files.exists(file):

@@ -1,12 +1,12 @@
-"""Owns how many old segments' files are open to be read; not the files.
+"""The limit of open files of old segments in one log directory.
 
-Each is a descriptor, of which a process has mostly 1024: a thousand partitions whose history is
-read would take them all. The one that was not used for longest is let go, never closed: a response
-that is still sent from it goes on, and the last to refer to it closes it.
+Each open file is a descriptor, of which a process usually has 1024: reads of the history of a
+thousand partitions would use all of them. The least recently used file is released, not closed: a
+response that is still sent from it continues, and the last user of the file closes it.
 
-Those of the newest segments have no such limit, as nearly every append needs one. They go, too,
-where the process has too few descriptors: to open a file again is cheap, and a client that is
-refused is not.
+Files of the newest segments have no limit, because nearly every append needs one. They are
+released as well when the process runs out of descriptors: opening a file again is cheaper than
+refusing a client.
 
 Tests: ``tests/unit/broker/log/test_open_files.py``.
 """
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles"]
 
 MAX_OPEN_SEGMENTS: Final = 256
-"""Old segments whose files a log directory keeps open. To open one takes some 10 µs, a read from it
-gives up to a megabyte, so more would gain nothing. The newest segments that were written to since
-the start, one per partition, come on top."""
+"""Most files of old segments that a log directory keeps open. Opening one takes 10 µs and a read
+returns up to a megabyte, so a higher limit would gain nothing. The newest segments that were
+written to since the start, one per partition, are not counted.
+"""
 
 
 class OpenFiles:
-    """The segments of a log directory that were opened again, those used last at the end.
+    """The segments of a log directory whose files are open, the most recently used last.
 
-    Any thread: a log is touched by one at a time, but a stop closes several logs at once.
+    Any thread: one thread at a time uses a log, but a stop closes several logs at once.
     """
 
     __slots__ = ("__weakref__", "_created", "_limit", "_lock", "_segments")
@@ -45,7 +46,7 @@ class OpenFiles:
         return len(self._segments)
 
     def used(self, segment: SegmentFiles) -> None:
-        """A segment's file is used now; another's may have to go for it."""
+        """Note the use of a segment's file; release the least recently used one above the limit."""
         segments = self._segments
         with self._lock:
             segments.pop(segment, None)
@@ -57,18 +58,18 @@ class OpenFiles:
             oldest.release()
 
     def created(self, segment: SegmentFiles) -> None:
-        """A segment is new, and its file open."""
+        """Add a new segment, whose file is open."""
         with self._lock:
             self._created[segment] = None
 
     def closed(self, segment: SegmentFiles) -> None:
-        """A segment's file is closed, or let go."""
+        """Remove a segment whose file was closed or released."""
         with self._lock:
             self._segments.pop(segment, None)
             self._created.pop(segment, None)
 
     def give_up(self) -> bool:
-        """Let go of one file, as the process has too few descriptors. Any thread.
+        """Release one file, because the process has too few descriptors. Any thread.
 
         Returns:
             False if none is open.

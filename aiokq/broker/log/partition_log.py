@@ -1,8 +1,8 @@
-"""Owns the log of one partition: appends, truncation, deletion of old records, producer state.
+"""The log of one partition: appends, truncation, deletion of old records, producer state.
 
-Knows no topics, connections or requests, and does not decide what is committed: the replica does
-(``aiokq.broker.replica``). Reads are in ``log_reading``, segments and syncs in ``local_log``,
-opening and repair in ``recovery``, the checks of an append in ``appending`` and ``validation``.
+The replica decides what is committed (``aiokq.broker.replica``). Reads are in ``log_reading``,
+segments and syncs in ``local_log``, opening and repair in ``recovery``, the checks of an append in
+``appending`` and ``validation``.
 
 Source: Kafka ``UnifiedLog.java``.
 Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.
@@ -39,9 +39,9 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class PartitionLog(ReadableLog):
-    """The records of one partition.
+    """The log of one partition.
 
-    Touched from one thread at a time: the broker's loop, after recovery handed it over.
+    Used by one thread at a time: the thread that recovers it, then the broker's loop.
     """
 
     def __init__(self, opened: OpenedLog) -> None:
@@ -61,24 +61,25 @@ class PartitionLog(ReadableLog):
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> AppendResult:
-        """Append batches as they came, with offsets and leader epoch patched.
+        """Append batches with new offsets and leader epoch, otherwise unchanged.
 
-        # hot: benchmarks/raw_load.py. One write, no copy but for what a topic setting changes.
+        # hot: benchmarks/raw_load.py. One write, and no copy unless a topic setting changes a
+        batch.
 
-        Awaits nothing: when it returns they are in the log, and the next append follows them.
-        Consumers see them when the replica advances ``high_watermark``.
+        Awaits nothing: on return the batches are in the log. Consumers see them when the replica
+        advances ``high_watermark``.
 
         Args:
-            data: the batches, one after the other; bytes behind the last header's are ignored.
+            data: the batches, one after the other; bytes after the last header's batch are ignored.
             headers: of the batches in ``data``.
             leader_epoch: of this node's leadership of the partition.
             now_ms: the broker's time.
 
         Raises:
             InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``appending``.
-            RecordBatchTooLarge: more bytes than a segment may hold.
+            RecordBatchTooLarge: the append is larger than a segment may be.
             OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
-            KafkaStorage: the disk refused; nothing of the append is in the log.
+            KafkaStorage: the disk failed; nothing of the append is in the log.
         """
         prepared = self.prepare(data, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared, leader_epoch=leader_epoch)
@@ -91,19 +92,19 @@ class PartitionLog(ReadableLog):
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> PreparedAppend:
-        """Check batches as ``append`` does, for ``append_prepared``."""
+        """Check batches as ``append`` does; the result is for ``append_prepared``."""
         self.check_usable()
         return prepare_append(
             data, headers, self.config, now_ms=now_ms, origin=origin, crc32c=self._crc32c
         )
 
     def append_prepared(self, prepared: Appendable, *, leader_epoch: int) -> AppendResult:
-        """Append batches that were checked against ``config`` as it is now.
+        """Append batches that were checked against the current ``config``.
 
-        Whether they are committed is the replica's to decide.
+        The replica decides when they are committed.
 
         Raises:
-            RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as
+            RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: see
                 ``append``.
         """
         # hot: benchmarks/raw_load.py
@@ -139,10 +140,10 @@ class PartitionLog(ReadableLog):
     def append_as_follower(
         self, data: memoryview, headers: Sequence[BatchHeader], *, leader_epoch: int, now_ms: int
     ) -> int:
-        """Append batches of the partition's leader, as they are; the log end offset then.
+        """Append batches of the partition's leader unchanged; return the new log end offset.
 
-        All of them are checked before the first is written. They are written a segment at a time:
-        after an error of the disk the first ones may be in the log.
+        All batches are checked before the first is written. They are written one segment at a time,
+        so after an error of the disk the first ones may be in the log.
 
         Args:
             data: the batches, one after the other, with their offsets and leader epochs.
@@ -152,9 +153,9 @@ class PartitionLog(ReadableLog):
         Raises:
             UnexpectedAppendOffset: the first batch begins before the log end offset; see
                 ``Partition.append_as_follower`` in ``replica``.
-            CorruptRecord: they do not follow the log, are not sound, or of a wrong epoch; see
-                ``follower_append``.
-            KafkaStorage: the disk refused.
+            CorruptRecord: the batches do not continue the log, are damaged, or have a wrong leader
+                epoch; see ``follower_append``.
+            KafkaStorage: the disk failed.
         """
         self.check_usable()
         runs = leader_batches(
@@ -172,12 +173,12 @@ class PartitionLog(ReadableLog):
         return self.log_end_offset
 
     def _write(self, placed: PlacedAppend, epochs: Sequence[tuple[int, int]], now_ms: int) -> int:
-        """Write batches, all or none, and take note of them; the log's end then.
+        """Write batches, all or none, and update the producer state; return the new log end offset.
 
         Args:
-            epochs: leader epochs that begin in them, each with its first offset.
+            epochs: leader epochs that begin in the batches, each with its first offset.
         """
-        # All that can fail comes before the write: what is written is not taken back.
+        # Everything that may fail comes before the write, which is never undone.
         if self._writer.is_full(placed, now_ms):
             self._roll(now_ms)
         for epoch, start_offset in epochs:
@@ -190,7 +191,7 @@ class PartitionLog(ReadableLog):
             else:
                 aborted = self._producers.end_transaction(header, marker, now_ms)
                 if aborted is not None:
-                    self._renamed = True  # it may be the first, which makes the file
+                    self._renamed = True  # the first one creates the index file
                     self._segments.active.note_aborted(aborted)
         next_offset = placed.next_offset
         self._producers.map_end_offset = next_offset
@@ -199,7 +200,7 @@ class PartitionLog(ReadableLog):
         return next_offset
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """As ``LocalLog.begin_flush``; leader epochs become durable with the records."""
+        """See ``LocalLog.begin_flush``; includes the file of leader epochs."""
         pending = super().begin_flush(before)
         if pending is None:
             return None
@@ -210,25 +211,25 @@ class PartitionLog(ReadableLog):
             raise self._refused("flush failed", error) from error
 
     def redo_flush(self, failed: PendingFlush) -> None:
-        """As ``LocalLog.redo_flush``."""
+        """See ``LocalLog.redo_flush``."""
         self._epochs.redo_sync()
         super().redo_flush(failed)
 
     def flush(self) -> None:
-        """As ``LocalLog.flush``."""
+        """See ``LocalLog.flush``."""
         for file in self._epochs.begin_sync():
             file.sync()
             file.close()
         super().flush()
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment, unless the newest is empty."""
+        """Start a new segment unless the newest is empty."""
         self.check_usable()
         if self._segments.active.size:
             self._roll(now_ms)
 
     def take_snapshot(self) -> None:
-        """Write the producer state at the log's end."""
+        """Write a snapshot of the producer state at the log end offset."""
         write_snapshot(
             self._files,
             self.directory,
@@ -239,10 +240,10 @@ class PartitionLog(ReadableLog):
     # --- epochs
 
     def assign_epoch(self, epoch: int, start_offset: int | None = None) -> None:
-        """Note that a leader epoch begins, by default at the end of the log.
+        """Note that a leader epoch begins at ``start_offset``, by default the log end offset.
 
         Raises:
-            KafkaStorage: its file cannot be written.
+            KafkaStorage: the file of leader epochs cannot be written.
         """
         try:
             start = self.log_end_offset if start_offset is None else start_offset
@@ -254,11 +255,11 @@ class PartitionLog(ReadableLog):
     # --- shorter
 
     def delete_records(self, offset: int) -> int:
-        """Hide the records before ``offset`` and remove whole segments; the new log start.
+        """Raise the log start offset to ``offset`` and remove whole segments; return the start.
 
         Raises:
-            OffsetOutOfRange: above the high watermark.
-            KafkaStorage: the disk refused, or the log is being truncated.
+            OffsetOutOfRange: ``offset`` is above the high watermark.
+            KafkaStorage: the disk failed, or the log is being truncated.
         """
         if self.is_truncating:
             raise self._truncating_error()
@@ -281,13 +282,13 @@ class PartitionLog(ReadableLog):
         return self._log_start_offset
 
     def retain(self, policies: Sequence[RetentionPolicy], now_ms: int) -> int:
-        """Remove the oldest segments that a policy names; their number.
+        """Remove the oldest segments that a policy names; return their number.
 
-        The log then starts with the first segment that is left; if none is, with an empty one at
-        its end.
+        The log then starts with the oldest remaining segment. If none remains, a new empty segment
+        is added at the log end offset.
 
         Raises:
-            KafkaStorage: the disk refused, or a segment cannot be read.
+            KafkaStorage: the disk failed, or a segment cannot be read.
         """
         self.check_usable()
         segments = self._segments.all
@@ -328,24 +329,24 @@ class PartitionLog(ReadableLog):
         return count
 
     async def truncate_to(self, offset: int, offload: Offload, *, now_ms: int) -> int:
-        """Cut off all records from ``offset`` on; the log end offset then.
+        """Remove all records from ``offset`` on; return the new log end offset.
 
-        A batch that holds the offset goes as a whole. The log then ends where its last batch ends,
-        which is before the offset if compaction left a gap there.
+        A batch that holds the offset is removed completely. The log then ends with its last batch,
+        which may end before the offset if compaction left a gap there.
 
-        Nothing is appended meanwhile, and readers see the shorter log before its file is cut. After
-        an error of the disk the log takes no appends until another call has finished the truncation
-        or the log is opened again.
+        Nothing is appended meanwhile, and readers see the shorter log before the files are cut.
+        After an error of the disk the log takes no appends until another call has finished the
+        truncation or the log is opened again.
 
         Args:
             offload: reads and writes the files off the loop.
 
         Raises:
-            OffsetOutOfRange: below the high watermark.
-            KafkaStorage: the disk refused, or the log is closed or being truncated.
+            OffsetOutOfRange: ``offset`` is below the high watermark.
+            KafkaStorage: the disk failed, or the log is closed or being truncated.
             CorruptRecord: the log cannot be read.
         """
-        # Once begun it is finished: a cancelled caller leaves no half of it.
+        # Shielded, so that a cancelled caller does not interrupt the truncation.
         return await shielded(
             self._truncate_to(offset, offload, now_ms), name=f"truncate {self.topic_partition}"
         )
@@ -355,14 +356,14 @@ class PartitionLog(ReadableLog):
 
         For a follower that has no record in common with its leader's log. Afterwards the log start
         offset, the log end offset and the high watermark are ``offset``, and no producers or leader
-        epochs are known. Otherwise as ``truncate_to``.
+        epochs are known. Errors of the disk have the same effect as in ``truncate_to``.
 
         Args:
             offload: reads and writes the files off the loop.
 
         Raises:
             OffsetOutOfRange: the log has records, and ``offset`` is below the high watermark.
-            KafkaStorage: the disk refused, or the log is closed or being truncated.
+            KafkaStorage: the disk failed, or the log is closed or being truncated.
 
         Source: Kafka ``UnifiedLog.truncateFullyAndStartAt``.
         """
@@ -407,7 +408,7 @@ class PartitionLog(ReadableLog):
         if offset < self.high_watermark:
             raise self._below_high_watermark(offset)
         if offset >= self.log_end_offset:
-            # The leader's epochs may contradict one that begins at the end, and has no records.
+            # An epoch without records that begins at the end may contradict the leader's epochs.
             self._replace_epochs(offset)
             return self.log_end_offset
         self.is_truncating = True
@@ -438,7 +439,7 @@ class PartitionLog(ReadableLog):
         cut.producers.inherit(self._producers, end_offset)
         self._producers = cut.producers
         self._epochs.cut(end_offset)
-        # Below these only where compaction has left no record between the new end and the cut.
+        # These change only if compaction left no record between the new end and the cut.
         self.high_watermark = min(self.high_watermark, end_offset)
         self._log_start_offset = min(self._log_start_offset, end_offset)
         self.durability.recovery_point = min(self.recovery_point, end_offset)
@@ -468,7 +469,7 @@ class PartitionLog(ReadableLog):
             )
         except OSError as error:
             self._unfinished = cut
-            if self._closed:  # deleted meanwhile: what is missing is no trouble of the disk
+            if self._closed:  # deleted meanwhile, so missing files are no error of the disk
                 raise self._closed_error() from error
             raise self._refused("log not truncated", error) from error
         self._segments.add_removed(cut.behind)
@@ -486,7 +487,7 @@ class PartitionLog(ReadableLog):
     # --- producers
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for ``expiration_ms``; their number."""
+        """Remove producers that were inactive for ``expiration_ms``; return their number."""
         return self._producers.expire(now_ms, expiration_ms)
 
     def __repr__(self) -> str:

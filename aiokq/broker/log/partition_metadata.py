@@ -1,4 +1,4 @@
-"""``partition.metadata``: the file that says which topic, by id, a partition's directory is of.
+"""``partition.metadata``: the file with the topic id of a partition's directory.
 
 Source: Kafka ``PartitionMetadataFile.java``.
 Tests: ``tests/unit/broker/log/test_partition_metadata.py``.
@@ -18,16 +18,16 @@ __all__ = ["read_partition_metadata", "write_partition_metadata"]
 
 
 def write_partition_metadata(files: Files, directory: str, topic_id: uuid.UUID) -> None:
-    """Write which topic, by id, a partition's directory belongs to."""
+    """Write the topic id of a partition's directory."""
     path = f"{directory}/{file_names.PARTITION_METADATA}"
     replace_text(files, path, ["version: 0", f"topic_id: {format_uuid(topic_id)}"])
 
 
 def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
-    """The topic id of a partition's directory; None if it says nothing.
+    """Return the topic id of a partition's directory; None if there is no file.
 
     Raises:
-        CorruptRecord: the file is there and malformed.
+        CorruptRecord: the file is malformed.
     """
     path = f"{directory}/{file_names.PARTITION_METADATA}"
     if not files.exists(path):

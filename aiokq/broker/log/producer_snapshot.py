@@ -1,8 +1,9 @@
-"""Owns the ``.snapshot`` file: the producer state at one offset, in Kafka's format.
+"""``.snapshot`` files: the producer state at one offset, in Kafka's format.
 
-int16 version 1, CRC-32C of what follows, then an array of entries. Kafka keeps one batch per
-producer; here a producer has one entry per remembered batch, the newest last, so that a retry is
-recognised after a restart too. Kafka's reader takes the last entry of an id: it loses nothing.
+The content is int16 version 1, CRC-32C of the rest, and an array of entries. Kafka stores one batch
+per producer. Here a producer has one entry per remembered batch, the newest last, so that a retry
+is recognized after a restart too. Kafka's reader uses the last entry of a producer id, which is the
+one it would have written.
 
 Source: Kafka ``ProducerStateManager.java``, ``ProducerSnapshot.json``.
 Tests: ``tests/unit/broker/log/test_producer_snapshot.py``.
@@ -40,7 +41,7 @@ _ENTRY: Final = struct.Struct(">qhiqiqiq")
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry], crc32c: Checksum) -> bytes:
-    """The content of a snapshot file."""
+    """Return the content of a snapshot file."""
     rows: list[bytes] = []
     for entry in entries:
         batches = list(entry.batches) or [
@@ -65,10 +66,10 @@ def encode_snapshot(entries: Iterable[ProducerEntry], crc32c: Checksum) -> bytes
 
 
 def decode_snapshot(data: Buffer, crc32c: Checksum, now_ms: int) -> list[ProducerEntry]:
-    """The producers in a snapshot file, seen at ``now_ms``.
+    """Return the producers in a snapshot file, with ``now_ms`` as the time they were last seen.
 
     Raises:
-        CorruptRecord: another version, a wrong CRC, or cut short.
+        CorruptRecord: another version, a wrong CRC, or a truncated file.
     """
     if len(data) < _HEAD.size:
         raise CorruptRecord(f"producer snapshot of {len(data)} bytes")
@@ -95,7 +96,7 @@ def decode_snapshot(data: Buffer, crc32c: Checksum, now_ms: int) -> list[Produce
 
 
 def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
-    """The producer snapshots in a partition's directory: offset and path, oldest first."""
+    """Return offset and path of a partition's producer snapshots, oldest first."""
     found = []
     for name in files.listdir(directory):
         parsed = file_names.parse_segment_file(name)
@@ -105,15 +106,16 @@ def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
 
 
 def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> None:
-    """Write the snapshot of ``offset``. Not synced: it has a CRC, and follows from the log."""
+    """Write the snapshot of ``offset``. Not synced: it has a CRC and can be rebuilt."""
     replace_file(files, file_names.segment_file(directory, offset, file_names.SNAPSHOT), data)
 
 
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
-    """Remove the snapshots that no recovery would begin with.
+    """Remove the snapshots that no recovery needs.
 
-    One per segment is kept, at its beginning, and the newest. Source: Kafka
-    ``ProducerStateManager.removeStraySnapshots``.
+    The newest is kept, and one at the base offset of each segment.
+
+    Source: Kafka ``ProducerStateManager.removeStraySnapshots``.
     """
     bases = {segment.base_offset for segment in segments}
     end = segments[-1].next_offset
@@ -125,22 +127,22 @@ def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segm
 
 
 def remove_snapshots_behind(files: Files, directory: str, end_offset: int) -> None:
-    """Remove the snapshots of records from ``end_offset`` on, which are cut off."""
+    """Remove the snapshots after ``end_offset``, because their records are cut off."""
     for offset, path in snapshot_files(files, directory):
         if offset > end_offset:
             files.remove(path)
 
 
 class ProducerReplay:
-    """Producer state on its way through a log: from a snapshot on, batch by batch.
+    """Rebuilds the producer state from a snapshot and the batches after it.
 
     Args:
-        end: the state is wanted at this offset or behind it: no later snapshot will do.
-        remove_later: those are of records that are gone, or may be.
+        end: the offset from which on the state is needed; later snapshots are not used.
+        remove_later: remove later snapshots, because their records may be lost.
 
     Attributes:
-        state: as of the batches that were noted.
-        start: where the snapshot was taken; batches before it are in the state already.
+        state: after the batches that were noted.
+        start: offset of the snapshot; the state includes the batches before it.
     """
 
     def __init__(
@@ -175,7 +177,7 @@ class ProducerReplay:
     def note(
         self, segment: Segment, position: int, header: BatchHeader
     ) -> AbortedTransaction | None:
-        """A batch of the log; the transaction that it aborts, if it is the marker of one."""
+        """Apply a batch of the log; return the transaction if it is the marker of an abort."""
         if not header.has_producer_id or header.base_offset < self.start:
             return None
         if not header.is_control:
@@ -184,17 +186,17 @@ class ProducerReplay:
         try:
             marker = read_marker(segment.file.pread(header.size, position), header)
         except CorruptRecord as error:
-            # Its CRC is right, so this is what was written: to cut it off would lose what follows.
+            # Its CRC matches, so it was written like this; cutting it off would lose later batches.
             path = segment.path(file_names.LOG)
             logger.error("marker ignored file=%s position=%d error=%s", path, position, error)
             return None
         return None if marker is None else self.state.end_transaction(header, marker, self._now_ms)
 
     def walk(self, segments: Iterable[Segment]) -> None:
-        """Note the batches of sound segments.
+        """Apply the batches of valid segments.
 
         Raises:
-            CorruptRecord: one is not sound.
+            CorruptRecord: a segment is damaged.
         """
         for segment in segments:
             position = segment.position_of(self.start)
@@ -210,10 +212,10 @@ def restore_producers(
     crc32c: Checksum,
     now_ms: int,
 ) -> ProducerState:
-    """The producer state at the end of ``segments``: the last snapshot, then the batches behind.
+    """Rebuild the producer state at the end of ``segments`` from the last snapshot and the log.
 
     Raises:
-        CorruptRecord: a segment is not sound.
+        CorruptRecord: a segment is damaged.
     """
     end = segments[-1].next_offset
     replay = ProducerReplay(files, directory, end, crc32c, now_ms)

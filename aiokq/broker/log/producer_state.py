@@ -1,7 +1,7 @@
-"""Owns what a partition remembers of its idempotent producers, to refuse gaps and doubles.
+"""The state of a partition's idempotent producers, used to refuse sequence gaps and duplicates.
 
-Per producer id: its epoch, its last five batches, and the transaction it has open. The rules are
-Kafka's; which of them are looked at depends on who appends (``Origin``).
+Per producer id: its epoch, its last five batches, and its open transaction. The rules are Kafka's;
+``Origin`` says which of them apply.
 
 Source: Kafka ``ProducerStateManager.java``, ``ProducerAppendInfo.java``, KIP-98, KIP-360.
 Tests: ``tests/unit/broker/log/test_producer_state.py``.
@@ -27,27 +27,27 @@ from aiokq.records.header import (
 )
 
 BATCHES_REMEMBERED: Final = 5
-"""As many as a client may have in flight: a retry of any of them is recognised."""
+"""The most batches that a client may have in flight, so a retry of any of them is recognized."""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
 
 
 class Origin(enum.Enum):
-    """Who appends, and so what is checked."""
+    """The origin of an append; determines which checks apply."""
 
     CLIENT = "client"
-    """A producer: everything."""
+    """A producer: all checks apply."""
 
     COORDINATOR = "coordinator"
-    """A group or transaction coordinator of this node: epochs, no sequences."""
+    """A group or transaction coordinator of this node: epochs are checked, sequences are not."""
 
     REPLICATION = "replication"
-    """The leader's batches, or our own log at recovery: nothing, they were accepted before."""
+    """The leader's batches, or this log during recovery: no checks, they were made before."""
 
 
 class BatchMetadata(NamedTuple):
-    """One remembered batch."""
+    """One remembered batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -56,22 +56,22 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """Offset of its first record."""
+        """Offset of the first record."""
         return self.last_offset - self.offset_delta
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of its first record."""
+        """Sequence of the first record."""
         return add_sequence(self.last_sequence, -self.offset_delta)
 
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """What is known of one producer id.
+    """The state of one producer id.
 
     Attributes:
-        last_seen_ms: when this broker last appended for it, or loaded it.
-        transaction_first_offset: where its open transaction begins; None without one.
+        last_seen_ms: when this broker last appended a batch of the producer, or loaded the entry.
+        transaction_first_offset: start of the open transaction; None without one.
     """
 
     producer_id: int
@@ -84,11 +84,11 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Of the last batch; -1 if none is remembered."""
+        """The last sequence of the newest batch; -1 if none is remembered."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch with the same epoch and sequences."""
+        """Return the remembered batch with the same epoch and sequences; None if there is none."""
         if header.producer_epoch != self.producer_epoch:
             return None
         first, last = header.base_sequence, header.last_sequence
@@ -99,20 +99,20 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one partition.
+    """The producers of one partition.
 
     Attributes:
-        map_end_offset: the log end offset this state reflects.
+        map_end_offset: the log end offset that this state reflects.
     """
 
     __slots__ = ("_completed", "_entries", "_open", "map_end_offset")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        # first offset of each open transaction by producer id: what every fetch asks for
+        # first offset of each open transaction by producer id; read by every fetch
         self._open: dict[int, int] = {}
-        # transactions that are over, kept until the high watermark has passed their marker:
-        # (first offset, offset of the marker)
+        # completed transactions as (first offset, offset of the marker), kept until the high
+        # watermark has passed the marker
         self._completed: list[tuple[int, int]] = []
         self.map_end_offset = 0
 
@@ -123,22 +123,22 @@ class ProducerState:
         return iter(self._entries.values())
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """The entry of a producer id."""
+        """Return the entry of a producer id; None if it is unknown."""
         return self._entries.get(producer_id)
 
     # --- before the append
 
     def check(self, headers: Iterable[BatchHeader], origin: Origin) -> BatchMetadata | None:
-        """Whether the batches of one append may be appended.
+        """Check that the batches of one append may be appended.
 
         Returns:
-            The earlier batch if the append repeats it, so that nothing is to be written.
+            The earlier batch if the append repeats it, in which case nothing is written.
 
         Raises:
-            InvalidProducerEpoch: a newer epoch has written here.
-            OutOfOrderSequence: records before these are missing.
+            InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
+            OutOfOrderSequence: records of the producer before these are missing.
         """
-        seen: dict[int, BatchHeader] = {}  # the last of each producer in this append
+        seen: dict[int, BatchHeader] = {}  # the last batch of each producer in this append
         for header in headers:
             producer_id = header.producer_id
             if producer_id <= NO_PRODUCER_ID:
@@ -169,7 +169,7 @@ class ProducerState:
                 f" {epoch}, which has written here"
             )
         if origin is not Origin.CLIENT or epoch == NO_PRODUCER_EPOCH:
-            # nothing known (expired, or its records deleted): any sequence will do
+            # An unknown producer (expired, or its records deleted) may start with any sequence.
             return
         first = header.base_sequence
         if header.producer_epoch != epoch:
@@ -186,7 +186,7 @@ class ProducerState:
     # --- after the append
 
     def update(self, header: BatchHeader, now_ms: int) -> None:
-        """A data batch with a producer id was appended with the offsets in ``header``."""
+        """Apply an appended data batch of a producer; ``header`` has its offsets in the log."""
         entry = self._entry(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.batches.clear()
@@ -206,11 +206,11 @@ class ProducerState:
             self._open[header.producer_id] = header.base_offset
 
     def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
-        """Whether a transaction marker may be appended.
+        """Check that a transaction marker may be appended.
 
         Raises:
-            InvalidProducerEpoch: older than the producer's.
-            TransactionCoordinatorFenced: from a coordinator that was replaced.
+            InvalidProducerEpoch: the marker's epoch is older than the producer's.
+            TransactionCoordinatorFenced: the marker is from a coordinator that was replaced.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -229,7 +229,7 @@ class ProducerState:
     def end_transaction(
         self, header: BatchHeader, marker: EndTransactionMarker, now_ms: int
     ) -> AbortedTransaction | None:
-        """A marker was appended; the transaction it ends, if it aborts one that has records."""
+        """Apply an appended marker; return the transaction if it aborts one that has records."""
         entry = self._entry(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.batches.clear()
@@ -256,7 +256,7 @@ class ProducerState:
     # --- transactions
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins whose end is not below the high watermark."""
+        """Return the start of the oldest transaction not completed below the high watermark."""
         if self._completed:
             self._completed = [done for done in self._completed if done[1] >= high_watermark]
         if not self._open and not self._completed:
@@ -266,16 +266,16 @@ class ProducerState:
     # --- life
 
     def put(self, entry: ProducerEntry) -> None:
-        """Take over an entry, as from a snapshot."""
+        """Add an entry, such as one from a snapshot."""
         self._entries[entry.producer_id] = entry
         if entry.transaction_first_offset is not None:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
     def inherit(self, before: ProducerState, end_offset: int) -> None:
-        """Take over what is not on disk from the state of a longer log, which was cut.
+        """After a truncation, take over from the state before it what is not on disk.
 
-        That is when each producer was seen, transactions that are over, but whose marker may not be
-        committed, and producers of whose batches compaction has left none but those cut off.
+        That is: when each producer was last seen, completed transactions whose marker may not be
+        committed, and producers whose remaining batches compaction has removed.
         """
         for old in before:
             batches = [batch for batch in old.batches if batch.last_offset < end_offset]
@@ -293,7 +293,7 @@ class ProducerState:
         self._completed = sorted(kept.union(self._completed))
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers not seen for ``expiration_ms`` that have no transaction open."""
+        """Remove producers inactive for ``expiration_ms`` that have no open transaction."""
         gone = [
             entry.producer_id
             for entry in self._entries.values()

@@ -1,16 +1,19 @@
-"""Owns how a partition's log is found on disk: opened after a clean stop, made sound after a kill.
+"""Opening of a partition's log: loaded after a clean stop, checked and repaired after a kill.
 
-Synchronous, for an executor: it may read every byte. What it does, in order: leftovers of an
-interrupted cleaning are finished or removed; after an unclean stop each batch is checked (CRC,
-offsets that rise), the log cut at the first bad one, or where a segment ends before the next one
-begins, and what was behind it kept aside if any of it may have been acknowledged; indexes are made
-again where they do not fit; epochs, producer state and aborted transactions follow from the log and
-the last snapshot before it.
+Synchronous, because it may read every byte; runs in an executor. The steps:
 
-A segment begins where the one before it ends: what compaction leaves of a group keeps its last
-batch. If one ends too early, a power cut took what was not synced of it, while pages of later ones
-had reached the disk. Apache Kafka lets the last batches of a segment go when it compacts them, so
-gaps that may be its work are let be, and cannot be told from such a loss.
+1. Leftovers of an interrupted cleaning are finished or removed.
+2. After an unclean stop each batch is checked (CRC, rising offsets). The log is cut at the first
+   bad batch, or where a segment ends before the next one begins. The removed bytes are copied to
+   a ``.corrupt-`` file if any of them may have been acknowledged.
+3. Indexes that do not match their segment are rebuilt.
+4. Leader epochs, producer state and aborted transactions are restored from the log and the last
+   snapshot before it.
+
+A segment begins where the previous one ends, because compaction here keeps the last batch of each
+group of segments. If a segment ends too early, a power cut removed its unsynced end, while later
+segments had reached the disk. Apache Kafka's compaction may remove the last batches of a segment;
+gaps that it may have left cannot be distinguished from such a loss, and are accepted.
 
 Source: Kafka ``LogLoader.java``, ``LogSegment.recover``.
 Tests: ``tests/unit/broker/log/test_recovery.py``.
@@ -52,11 +55,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aiokq.broker.log")
 
 REPORT_EVERY: Final = 64 * 1024 * 1024
-"""Bytes of one segment between two reports of progress."""
+"""Bytes of one segment between two progress reports."""
 
 
 class RecoveryProgress(NamedTuple):
-    """How far the recovery of one log is, for whoever waits for it."""
+    """Progress of the recovery of one log."""
 
     topic_partition: TopicPartition
     checked_bytes: int
@@ -66,11 +69,11 @@ class RecoveryProgress(NamedTuple):
 Progress = Callable[[RecoveryProgress], None]
 
 GAPS_ANYWHERE: Final = 2**63 - 1
-"""For ``gaps_before``: Apache Kafka has compacted the log, nobody knows how far."""
+"""For ``gaps_before``: Apache Kafka has compacted the log up to an unknown offset."""
 
 
 def _forget_nothing(end_offset: int) -> None:
-    """For a log of which no checkpoint says anything."""
+    """Do nothing; for a log without checkpoints."""
 
 
 def open_log(
@@ -91,22 +94,22 @@ def open_log(
     forget_behind: Callable[[int], None] = _forget_nothing,
     progress: Progress | None = None,
 ) -> PartitionLog:
-    """The log in ``directory``, which is made with an empty segment if nothing is there.
+    """Open the log in ``directory``; create it with an empty segment if it does not exist.
 
     Args:
-        disk: of the log directory, as ``open_files``.
-        clean: the last stop was clean: nothing is scanned.
-        log_start_offset: what DeleteRecords or retention left, from the checkpoint.
+        disk, open_files: of the log directory.
+        clean: whether the last stop was clean, so that no batch has to be checked.
+        log_start_offset: from the checkpoint.
         high_watermark: from the checkpoint; the replica advances it.
-        recovery_point: records before it are known to be sound; whole segments are skipped.
-        gaps_before: segments that begin up to here may begin behind the end of the one before
-            them. Others that do are behind a hole: the log ends there.
-        forget_behind: has checkpoints say nothing of records from an offset on, durably, before
-            they are cut off. In any thread.
-        progress: called now and then while batches are checked, from this thread.
+        recovery_point: records before it are durable; segments that end before it are not checked.
+        gaps_before: a segment that begins at or before this offset may begin after the end of the
+            previous one. In front of any other segment a gap is a hole, where the log is cut.
+        forget_behind: lowers the checkpoints to an offset, durably, before later records are cut
+            off. In any thread.
+        progress: called from time to time while batches are checked, in the calling thread.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     files.mkdirs(directory)
     loader = _Loader(
@@ -118,7 +121,7 @@ def open_log(
         now_ms,
         progress,
         log_start_offset=log_start_offset,
-        # synced, so whatever is missing there was removed
+        # synced, so a gap there was left by compaction
         gaps_before=max(gaps_before, recovery_point),
         forget_behind=forget_behind,
     )
@@ -145,10 +148,10 @@ def open_log(
 
 
 def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
-    """How much of a log ``open_log`` checks after an unclean stop; 0 where there is none.
+    """Return how many bytes ``open_log`` checks after an unclean stop; 0 if there is no log.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     if not files.is_dir(directory):
         return 0
@@ -162,7 +165,7 @@ def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
 
 
 class _Loader:
-    """Builds the segments of one log."""
+    """Loads or recovers the segments of one log."""
 
     def __init__(
         self,
@@ -190,13 +193,13 @@ class _Loader:
         self._forget_behind = forget_behind
         self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
-        self._synced_end: int | None = None  # as the checkpoint of a clean stop says
+        self._synced_end: int | None = None  # log end offset in the checkpoint of a clean stop
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
-        """The segments, the producers at their end, and whether all was as a clean stop leaves it.
+        """Return the segments, the producer state, and whether the log had no damage.
 
-        What is not what was synced is checked as a whole.
+        If a part that should be valid is damaged, the whole log is checked.
         """
         try:
             settle_temporary_files(self._files, self._directory)
@@ -215,8 +218,8 @@ class _Loader:
             producers = self._producers_of(segments)
         remove_stray_snapshots(self._files, self._directory, segments)
         for segment in segments:
-            segment.release()  # a descriptor each would be too many
-        # One may begin at the very end: it has no records yet, but clients were told of it.
+            segment.release()  # otherwise each segment would keep a descriptor
+        # An epoch may begin at the log end offset: it has no records yet, but clients know it.
         self.epochs.truncate_from_end(segments[-1].next_offset + 1)
         start = max(self._start, segments[0].base_offset)
         if start > 0:
@@ -224,10 +227,10 @@ class _Loader:
         return segments, producers, clean
 
     def _load(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState]:
-        """The segments, at least one, and the producers at their end.
+        """Return the segments, at least one, and the producer state at their end.
 
         Raises:
-            CorruptRecord: what is taken for sound, after a clean stop or before ``point``, is not.
+            CorruptRecord: the log is damaged although the stop was clean, or before ``point``.
         """
         bases = self._bases()
         if not bases:
@@ -251,10 +254,10 @@ class _Loader:
         return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
     def _begin_anew(self, segments: Sequence[Segment]) -> list[Segment]:
-        """One empty segment at the log's start, in place of segments that all lie before it.
+        """Replace segments that all lie before the log start offset by an empty one there.
 
-        A power cut took the records between. Appended behind what is left, new ones would have
-        offsets that the checkpoint says are deleted.
+        A power cut removed the records between. Records appended after the remaining ones would
+        have offsets that are deleted according to the checkpoint.
         """
         logger.warning(
             "log ends before its start, begun anew partition=%s log_end_offset=%d"
@@ -271,7 +274,7 @@ class _Loader:
         return [segment]
 
     def _bases(self) -> list[int]:
-        """Base offsets of the segments; index files without a log are removed."""
+        """Return the base offsets of the segments; remove index files without a ``.log``."""
         found = [
             file_names.parse_segment_file(name) for name in self._files.listdir(self._directory)
         ]
@@ -286,7 +289,7 @@ class _Loader:
         return sorted(bases)
 
     def _load_epochs(self, *, clean: bool) -> bool:
-        """False if they have to be made from the log."""
+        """Load the leader epochs; return False if they have to be rebuilt from the log."""
         try:
             self.epochs.load(clean=clean)
         except FileNotFoundError:
@@ -314,18 +317,18 @@ class _Loader:
         )
 
     def _open_all(self, bases: Sequence[int], end: int | None) -> list[Segment]:
-        """Segments taken for sound; ``end`` is the base of the one behind them, if there is one."""
+        """Open segments without a check; ``end`` is the base offset of the next one, or None."""
         segments = [self._segment(base) for base in bases]
         for segment, after in zip(segments, [*bases[1:], end], strict=True):
             segment.open_existing(sealed_at=after)
             if after is not None and not segment.indexes_fit():
-                # Now, in this thread: the first read of it will be in the loop's.
+                # rebuilt here, because the first read of the index would be on the loop
                 segment.rebuild_indexes()
         self._load_transactions(segments)
         return segments
 
     def _load_transactions(self, segments: Sequence[Segment]) -> None:
-        """Read the aborted transactions of segments; where they do not fit, from the log."""
+        """Load the aborted transactions of segments; rebuild damaged ones from the log."""
         for number, segment in enumerate(segments):
             try:
                 segment.transactions.load()
@@ -344,7 +347,7 @@ class _Loader:
     def _replay_to(
         self, end: int, before: Sequence[Segment], *, remove_later: bool = False
     ) -> ProducerReplay:
-        """Producer state at ``end``, from the segments before it."""
+        """Return the producer state at ``end``, from the segments before it."""
         replay = ProducerReplay(
             self._files,
             self._directory,
@@ -359,7 +362,7 @@ class _Loader:
     # --- after an unclean stop
 
     def _recover_all(self, bases: Sequence[int], point: int) -> tuple[list[Segment], ProducerState]:
-        # a segment that ends at or before the recovery point was synced whole
+        # A segment that ends at or before the recovery point was synced completely.
         sound = sum(1 for after in bases[1:] if after <= point)
         self._total = sum(
             self._files.stat_size(file_names.segment_file(self._directory, base, file_names.LOG))
@@ -367,10 +370,10 @@ class _Loader:
         )
         segments = self._open_all(bases[:sound], bases[sound]) if sound else []
         expected = bases[sound]
-        # A snapshot of what is to be checked may be of records that are not there any more.
+        # A snapshot after this offset may include records that are lost.
         replay = self._replay_to(expected, segments, remove_later=True)
         known_epoch = self.epochs.latest_epoch
-        # What is checked tells its epochs itself; where they began that go on in it, the file says.
+        # The check finds later epochs. Only the file has the start of one that continues.
         self.epochs.cut(expected)
         for index in range(sound, len(bases)):
             if bases[index] > expected and not self._may_have_gap(expected, bases[index]):
@@ -395,7 +398,7 @@ class _Loader:
     def _recover(
         self, segment: Segment, expected: int, replay: ProducerReplay, ends_at: int | None
     ) -> BadBatch | None:
-        """Check one segment from its first byte; what has to be cut off, if anything."""
+        """Check one segment from its first byte; return the first bad batch, if any."""
         file = segment.file
         end = file.size()
         segment.begin_recovery()
@@ -415,14 +418,14 @@ class _Loader:
                     next_report += REPORT_EVERY
                     self._report(self._checked + position)
         except BadBatch as bad:
-            return bad.with_traceback(None)  # whose frames would keep the files open
+            return bad.with_traceback(None)  # the traceback's frames would keep files open
         finally:
             self._checked += end
             self._report(self._checked)
         return None
 
     def _may_have_gap(self, end: int, base_offset: int) -> bool:
-        """Whether compaction can have left the gap between two segments."""
+        """Whether compaction may have left the gap between two segments."""
         if base_offset <= self._gaps_before:
             if self._gaps_before == GAPS_ANYWHERE:
                 logger.warning(
@@ -443,19 +446,19 @@ class _Loader:
             self._progress(RecoveryProgress(self._name, checked, self._total))
 
     def _note_known_epoch(self, known_epoch: int, end_offset: int) -> None:
-        """Epochs whose records are gone were known to readers: they are not given out again."""
+        """Keep the newest epoch if its records are lost: readers know it, so it is not reused."""
         if known_epoch > self.epochs.latest_epoch:
             self.epochs.note(known_epoch, end_offset)
 
     def _cut(
         self, segment: Segment, bad: BadBatch, behind: Sequence[int], known_epoch: int
     ) -> None:
-        """Truncate a log at a bad batch; keep what is removed unless nobody can miss it.
+        """Truncate the log at a bad batch; back up the removed bytes unless they are worthless.
 
         Args:
-            behind: base offsets of the segments behind this one. They go before the batch does: if
-                this is interrupted, the next recovery finds the batch again. Were it cut off
-                already, they would look like sound ones.
+            behind: base offsets of the later segments. They are removed before the batch: if this
+                is interrupted, the next recovery finds the batch again. If the batch were cut off
+                first, they would look valid.
         """
         self._note_known_epoch(known_epoch, segment.next_offset)
         cut_files(

@@ -1,7 +1,8 @@
-"""Owns what retention lets go: policies that count the segments of a log that may be deleted.
+"""Retention policies: how many of a log's oldest segments may be deleted.
 
-Pure: deletes nothing, knows no files. Whole segments only, from the oldest on, up to the high
-watermark. A log lets go of what any of its policies names; more of them may be handed to a node.
+Pure functions: they delete nothing and use no files. Only whole segments below the high watermark
+are deleted, from the oldest on. A segment is deleted if any policy names it; a node may have
+additional policies.
 
 Source: Kafka ``UnifiedLog.deleteOldSegments``. Tests: ``tests/unit/broker/log/test_retention.py``.
 """
@@ -29,10 +30,10 @@ __all__ = [
 
 
 class RetainedSegment(Protocol):
-    """A segment as policies see it.
+    """A segment as retention policies see it.
 
     Attributes:
-        base_offset: the first offset it may hold.
+        base_offset: the first offset that the segment may hold.
         size: bytes of its batches.
     """
 
@@ -40,16 +41,16 @@ class RetainedSegment(Protocol):
     size: int
 
     def largest_timestamp_ms(self) -> int:
-        """The largest timestamp of its records; when it was written last if they have none."""
+        """Return the largest timestamp of the records; without one, the time of the last write."""
         ...
 
 
 class RetainedLog(NamedTuple):
-    """A log as policies see it.
+    """A log as retention policies see it.
 
     Attributes:
-        segments: oldest first, the last being appended to; at least one.
-        high_watermark: records from here on are not committed, and stay.
+        segments: oldest first, at least one; the last is the active segment.
+        high_watermark: records from this offset on are not committed and are kept.
     """
 
     segments: Sequence[RetainedSegment]
@@ -61,30 +62,30 @@ class RetainedLog(NamedTuple):
 
     @property
     def deletes(self) -> bool:
-        """Whether its topic deletes by age and size: ``cleanup.policy`` has ``delete``."""
+        """Whether ``cleanup.policy`` includes ``delete``."""
         return "delete" in self.config.cleanup_policy
 
 
 class RetentionPolicy(Protocol):
-    """One reason to delete old records.
+    """A rule for the deletion of old records.
 
     Attributes:
-        reason: in a few words, for the log file.
+        reason: short text for the log line.
     """
 
     @property
     def reason(self) -> str: ...
 
     def expired(self, log: RetainedLog) -> int:
-        """How many of the oldest segments may go.
+        """Return how many of the oldest segments may be deleted.
 
-        What is not committed, and an empty newest segment, stay whatever the answer is.
+        Uncommitted records and an empty active segment are kept whatever the result is.
         """
         ...
 
 
 class BeforeLogStart:
-    """Segments that lie before the log's start: DeleteRecords hid all their records."""
+    """Deletes segments below the log start offset, whose records DeleteRecords has deleted."""
 
     reason: Final = "before the log start"
 
@@ -98,7 +99,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: the oldest go as long as what stays has no less."""
+    """``retention.bytes``: deletes oldest segments while the rest is at least the limit."""
 
     reason: Final = "retention.bytes"
 
@@ -117,7 +118,7 @@ class TooLarge:
 
 
 class TooOld:
-    """``retention.ms``: segments whose newest record is older, by the records' timestamps."""
+    """``retention.ms``: deletes segments whose largest record timestamp is older than the limit."""
 
     reason: Final = "retention.ms"
 
@@ -134,18 +135,18 @@ class TooOld:
 
 
 KAFKA_POLICIES: Final[tuple[RetentionPolicy, ...]] = (BeforeLogStart(), TooLarge(), TooOld())
-"""What Apache Kafka deletes by, in its order."""
+"""The policies of Apache Kafka, in its order."""
 
 
 class Expired(NamedTuple):
-    """How many of the oldest segments go, and why."""
+    """The number of oldest segments to delete, and the reason."""
 
     segments: int
     reason: str
 
 
 def expired(log: RetainedLog, policies: Sequence[RetentionPolicy]) -> Expired:
-    """What of a log goes; the reason is of the policy that names the most."""
+    """Apply policies to a log; the reason is that of the policy which names the most segments."""
     found = Expired(0, "")
     possible = _committed(log)
     for policy in policies:
@@ -158,7 +159,7 @@ def expired(log: RetainedLog, policies: Sequence[RetentionPolicy]) -> Expired:
 
 
 def _committed(log: RetainedLog) -> int:
-    """How many of the oldest segments are committed whole; not an empty newest one."""
+    """Return how many of the oldest segments are fully committed; omits an empty active segment."""
     ends = [segment.base_offset for segment in log.segments[1:]] + [log.log_end_offset]
     count = 0
     for end in ends:

@@ -1,4 +1,4 @@
-"""Owns when a log goes on to a new segment: by the size and the age of the newest.
+"""The limits of size and age at which a log rolls.
 
 Source: Kafka ``RollParams``, ``LogConfig.randomSegmentJitter``.
 Tests: ``tests/unit/broker/log/test_rolling.py``.
@@ -17,36 +17,36 @@ __all__ = ["RollLimits"]
 
 
 class RollLimits(NamedTuple):
-    """When a log goes on to a new segment."""
+    """The limits of one segment."""
 
     segment_bytes: int
     segment_ms: int
 
     @classmethod
     def of(cls, config: LogConfig, name: str) -> RollLimits:
-        """The limits of a segment of this name.
+        """Return the limits of a segment of this name.
 
-        The jitter takes logs apart that began together: of no matter how random, as long as they
-        differ, so it is made from the name.
+        The jitter is derived from the name. It only has to differ between logs, so that logs which
+        began at the same time do not roll at the same time.
         """
         segment_ms = config.segment_ms
-        if config.compacted:  # only what is not appended to any more can be compacted
+        if config.compacted:  # the active segment is not compacted
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
         return cls(config.segment_bytes, segment_ms)
 
     def is_idle(self, segment: Segment, now_ms: int) -> bool:
-        """Whether a record that came now would begin a new segment, and the segment is that old.
+        """Whether a record that arrived now would make the segment roll by age.
 
-        Records of long ago alone, as an import brings them, are no reason.
+        Old record timestamps alone, as in an import, do not count.
         """
         if not segment.size:
             return False
         first = segment.first_timestamp_ms()
         if first >= 0 and now_ms - first <= self.segment_ms:
             return False
-        # when it was made; of one that was loaded since then, when it was written last
+        # time of creation; if the segment was loaded later, time of the last write
         since = segment.created_ms
         if now_ms - since <= self.segment_ms:
             since = segment.modified_ms()

@@ -1,7 +1,7 @@
-"""Owns one segment: the batches of a ``.log`` file and its three indexes, from a base offset on.
+"""One segment: the batches of a ``.log`` file and their three indexes.
 
-Knows positions, offsets and timestamps; not producers, epochs or what the segment is part of. Looks
-at it are ``segment_reading``'s, its open file and the names of its files ``segment_files``'.
+A segment has positions, offsets and timestamps; it knows no producers or leader epochs. Reads are
+in ``segment_reading``, the open file and the file names in ``segment_files``.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``.
 """
@@ -29,10 +29,10 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class Segment(ReadableSegment):
-    """A run of batches in one file.
+    """Consecutive batches in one file, with their indexes.
 
     Attributes:
-        transactions: which were aborted, by markers in it; ``open_existing`` does not load them.
+        transactions: aborted transactions with markers in it; not loaded by ``open_existing``.
     """
 
     __slots__ = ("_bytes_since_index", "_dirty", "_preallocated", "transactions")
@@ -65,10 +65,10 @@ class Segment(ReadableSegment):
     # --- files
 
     def create(self, *, preallocate: int = 0) -> None:
-        """Make its file, empty; those of the indexes come with their first flush.
+        """Create an empty ``.log`` file; the first flush creates the index files.
 
         Args:
-            preallocate: the size it gets at once, filled with zeros, which ``seal`` cuts off.
+            preallocate: initial size, filled with zeros; ``seal`` truncates the file.
         """
         self._file = self._files.open(self.path(file_names.LOG), create=True)
         if self._file.size():
@@ -80,14 +80,14 @@ class Segment(ReadableSegment):
         self.transactions.create()
 
     def open_existing(self, *, sealed_at: int | None) -> None:
-        """Take over what is on disk after a clean stop, reading as little as possible.
+        """Load the segment after a clean stop, reading as little as possible.
 
         Args:
-            sealed_at: base offset of the next segment; None for the newest, whose end is then
-                found from the last index entry on.
+            sealed_at: base offset of the next segment; None for the newest segment, which is read
+                from the last index entry on.
 
         Raises:
-            CorruptRecord: the newest does not end with a whole batch.
+            CorruptRecord: the newest segment does not end with a whole batch.
         """
         self.size = self._files.stat_size(self.path(file_names.LOG))
         self._max_timestamp = None
@@ -102,10 +102,10 @@ class Segment(ReadableSegment):
             raise CorruptRecord(
                 f"{self.path(file_names.LOG)} has {size - self.size} bytes behind its last batch"
             )
-        self.first_timestamp_ms()  # which appends ask for
+        self.first_timestamp_ms()  # loaded here, because appends need it
 
     def _note_unindexed(self, size: int) -> None:
-        """Note the batches behind the last index entry, of which a power cut may have left many."""
+        """Note the batches after the last index entry: many if a power cut lost entries."""
         self._max_timestamp = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
         self.next_offset = self.base_offset
         indexed = self.size = self._index.last_position
@@ -117,10 +117,10 @@ class Segment(ReadableSegment):
             self._bytes_since_index += has_entry
 
     def _note_unchecked(self, header: BatchHeader) -> None:
-        """As ``note_batch``, of one whose base offset no checksum covers.
+        """Do the same as ``note_batch`` for a batch whose base offset may be damaged.
 
         Raises:
-            CorruptRecord: it has none that could follow.
+            CorruptRecord: the offset cannot follow the previous batch.
         """
         last = header.last_offset
         if not self.next_offset <= last <= self.base_offset + MAX_RELATIVE_OFFSET:
@@ -131,7 +131,7 @@ class Segment(ReadableSegment):
         self.note_batch(last, header.size, header.max_timestamp_ms)
 
     def indexes_fit(self) -> bool:
-        """Whether the files of a sealed segment's indexes may be what they should be, by size."""
+        """Whether the sizes of a sealed segment's index files are plausible."""
         try:
             index = self._files.stat_size(self.path(file_names.INDEX))
             time_index = self._files.stat_size(self.path(file_names.TIME_INDEX))
@@ -139,13 +139,12 @@ class Segment(ReadableSegment):
             return not self.size
         if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
             return False
-        # After a power cut a file may be there and have nothing in it. One that is empty for a
-        # reason is of a few batches, and soon made again.
+        # After a power cut a file may exist and be empty. An index that is empty for good reason
+        # has few batches and is rebuilt quickly.
         return index > 0 or self.size <= self._interval
 
     def begin_recovery(self) -> None:
-        """Of what is on disk only the ``.log`` counts, whose batches are noted one by one; and
-        nobody knows whether that was synced."""
+        """Discard the indexes, which a recovery rebuilds; the ``.log`` may not be synced."""
         self._begin_indexes()
         self.transactions.create()
         self._dirty = True
@@ -155,16 +154,16 @@ class Segment(ReadableSegment):
         self._time_index.create()
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes again from the headers, at once.
+        """Rebuild both indexes from the batch headers.
 
         Raises:
-            OSError: the disk refused, or it was deleted.
-            CorruptRecord: it is not sound; all is as it was.
+            OSError: the disk failed, or the segment was deleted.
+            CorruptRecord: the segment is damaged; nothing is changed.
         """
         path = self.path(file_names.LOG)
         copy = self.copy()
         try:
-            file = copy.file  # if it was deleted, the index is missing for that
+            file = copy.file  # fails if the index is missing because the segment was deleted
             logger.warning("indexes are made anew file=%s", path)
             copy._begin_indexes()
             copy.size, copy.next_offset = 0, self.base_offset
@@ -179,13 +178,13 @@ class Segment(ReadableSegment):
         self._adopt(copy)
 
     def flush_indexes(self) -> None:
-        """Bring the index files up to the log."""
+        """Write the new entries of all indexes."""
         self._index.flush()
         self._time_index.flush()
         self.transactions.flush()
 
     def seal(self) -> None:
-        """Finish the segment: nothing will be appended any more."""
+        """Finish the segment, which is not appended to any more."""
         if self._preallocated:
             self._dirty = True
             self.file.truncate(self.size)
@@ -195,7 +194,7 @@ class Segment(ReadableSegment):
         self.flush_indexes()
 
     def sync(self) -> None:
-        """Make the records durable, if any were written since the last time."""
+        """Make the records durable, if any were written since the last sync."""
         if self._dirty:
             self.file.sync()
             self._dirty = False
@@ -203,15 +202,15 @@ class Segment(ReadableSegment):
 
     @property
     def needs_sync(self) -> bool:
-        """Whether something was written that is not durable."""
+        """Whether some records or aborted transactions are not durable."""
         return self._dirty or self.transactions.needs_sync
 
     def begin_sync(self, *, finished: bool) -> list[File]:
-        """The files to sync now: what is written from now on is another sync's.
+        """Return the files to sync now; later writes need another sync.
 
         Args:
-            finished: nothing is appended any more, so its aborted transactions count, too: until
-                then recovery goes through the whole segment and finds them.
+            finished: whether the segment is finished. Only then its aborted transactions are
+                synced: before, a recovery reads the whole segment and finds them.
 
         Raises:
             OSError: a file cannot be opened or written.
@@ -225,7 +224,7 @@ class Segment(ReadableSegment):
         return files
 
     def redo_sync(self) -> None:
-        """What ``begin_sync`` gave may not be durable: everything is to be synced again."""
+        """Mark everything for another sync, because the last one may have failed."""
         self._dirty = True
         self.transactions.redo_sync()
 
@@ -234,8 +233,8 @@ class Segment(ReadableSegment):
     def should_roll(
         self, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int, limits: RollLimits
     ) -> bool:
-        """Whether a new segment has to be begun before ``size`` bytes are appended."""
-        if not self.size:  # a new one would have its name
+        """Whether a new segment is needed before ``size`` bytes are appended."""
+        if not self.size:  # a new segment would have the same name
             return False
         if self.size > limits.segment_bytes - size:
             return True
@@ -248,16 +247,16 @@ class Segment(ReadableSegment):
         return waited > limits.segment_ms
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append bytes in one call; the batches in them are then noted.
+        """Append bytes in one call; the caller then notes the batches in them.
 
         Raises:
-            OSError: a part may be behind ``size``: ``cut_tail`` removes it.
+            OSError: a part may have been written after ``size``; ``cut_tail`` removes it.
         """
         self._dirty = True
         file = self._file
         if file is None or file.closed:
             file = self.file
-        file.pwritev(buffers, self.size)  # hot: not via `file`, which takes note of each use
+        file.pwritev(buffers, self.size)  # hot: the property `file` would record each use
 
     def cut_tail(self) -> None:
         """Truncate the file to the batches that were noted."""
@@ -265,7 +264,7 @@ class Segment(ReadableSegment):
         self.file.truncate(self.size)
 
     def note_batch(self, last_offset: int, size: int, max_timestamp_ms: int) -> None:
-        """The next ``size`` bytes of the file are a batch that ends with ``last_offset``."""
+        """Note that the next ``size`` bytes are a batch that ends with ``last_offset``."""
         assert self._max_timestamp is not None
         if max_timestamp_ms > self._max_timestamp[0]:
             self._max_timestamp = (max_timestamp_ms, last_offset)
@@ -282,21 +281,21 @@ class Segment(ReadableSegment):
     # --- truncation
 
     def cut(self, offset: int, floor: int) -> Segment:
-        """The segment without the batches that have records from ``offset`` on. In any thread.
+        """Return a copy without the batches that have records from ``offset`` on. In any thread.
 
-        Another object, which ends earlier; nothing is written. What is learnt later about this one,
-        as when an index is repaired, does not reach the other.
+        The copy is a separate object, and nothing is written. Later changes of this segment, such
+        as a repaired index, do not reach the copy.
 
         Args:
-            floor: no batch that holds the offset may begin before this one.
+            floor: a batch that holds ``offset`` must not begin before this offset.
 
         Raises:
-            OffsetOutOfRange: one does.
+            OffsetOutOfRange: such a batch begins before ``floor``.
             OSError, CorruptRecord: the segment cannot be read.
         """
         cut = self.copy()
         if self._index.is_loaded and self._time_index.is_loaded:
-            # Of the segment that is appended to, the files do not have all entries.
+            # The index files of the active segment lack the newest entries.
             cut._index, cut._time_index = self._index, self._time_index
         else:
             cut._load_indexes()
@@ -323,5 +322,5 @@ class Segment(ReadableSegment):
         return cut
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
-        """The batch that was noted last is the marker that aborts this transaction."""
+        """Add the transaction that the last noted batch aborts."""
         self.transactions.append(transaction)

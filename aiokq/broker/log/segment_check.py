@@ -1,8 +1,8 @@
-"""Owns the check of a segment after an unclean stop: which batches are sound, and where that ends.
+"""Check of a segment after an unclean stop: finds its first bad batch.
 
-A batch's CRC leaves out its base offset, so offsets are checked by their order: they rise, with
-gaps where compaction removed records. A gap that the batch behind it contradicts is a damaged
-base offset.
+The CRC of a batch does not cover its base offset, so offsets are checked by their order: they rise,
+with gaps where compaction removed records. If the next batch contradicts a gap, the base offset
+after the gap is damaged.
 
 Source: Kafka ``LogSegment.recover``. Tests: ``tests/unit/broker/log/test_recovery.py``.
 """
@@ -17,17 +17,17 @@ from aiokq.core.files import File
 from aiokq.records.header import HEADER_SIZE, BatchHeader, Checksum, read_header, verify_crc
 
 WINDOW: Final = 1024 * 1024
-"""Bytes read at a time; a larger batch is read by itself."""
+"""Bytes per read; a larger batch is read in one piece."""
 
 _RELATIVE_MAX: Final = 2**31 - 1
 
 
 class BadBatch(Exception):
-    """Sound batches end here.
+    """The first bad batch of a segment.
 
     Attributes:
-        position: where the bad one begins.
-        expected: the least offset it could have had.
+        position: where the batch begins.
+        expected: the least offset that it could have.
         reason: what is wrong with it.
     """
 
@@ -47,19 +47,19 @@ def valid_batches(
     *,
     ends_at: int | None = None,
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch from the file's first byte on.
+    """Yield position and header of each valid batch, from the beginning of the file.
 
     Args:
         end: size of the file.
         base_offset: of the segment.
-        expected: the least offset the first batch may have.
-        ends_at: the log's end offset, where somebody wrote it down: it tells, as a batch behind it
-            would, of a gap before the last one that there is none.
+        expected: the least offset that the first batch may have.
+        ends_at: the log end offset if a checkpoint has it. Like a following batch, it shows
+            whether a gap before the last batch is real.
 
     Raises:
-        BadBatch: at the first one that is not sound; those before were given.
+        BadBatch: at the first batch that is not valid.
     """
-    held: tuple[int, BatchHeader] | None = None  # a batch behind a gap, until the next agrees
+    held: tuple[int, BatchHeader] | None = None  # a batch after a gap, to be confirmed
     before = expected
     for position, header, reason in _batches(file, end, crc32c):
         if not reason:
@@ -87,7 +87,7 @@ def valid_batches(
 def _batches(
     file: File, end: int, crc32c: Checksum
 ) -> Iterator[tuple[int, BatchHeader | None, str]]:
-    """Each batch, and what is wrong with its bytes: after the first wrong one no more."""
+    """Yield position, header and error of each batch; end after the first error."""
     window, start, position = memoryview(b""), 0, 0
     while position < end:
         at = position - start
@@ -113,10 +113,10 @@ def _read(file: File, position: int, size: int, end: int) -> memoryview:
 
 
 def offset_error(header: BatchHeader | None, expected: int, base_offset: int) -> str:
-    """Why a batch cannot follow, by its offsets; "" if it can.
+    """Return why the offsets of a batch are wrong; "" if they are possible.
 
     Args:
-        expected: the least offset that it may have.
+        expected: the least offset that the batch may have.
         base_offset: of the segment.
     """
     if header is None:
@@ -129,7 +129,7 @@ def offset_error(header: BatchHeader | None, expected: int, base_offset: int) ->
 
 
 def _contradicts(next_offset: int, held: BatchHeader, expected: int) -> bool:
-    """Whether the log goes on as if the batch had no gap in front."""
+    """Whether the next batch shows that there is no gap before ``held``."""
     return next_offset == expected + held.last_offset_delta + 1 != held.next_offset
 
 

@@ -1,6 +1,6 @@
-"""Owns the files of one segment: their names, and the ``.log``, open while somebody needs it.
+"""The files of one segment: their names, and the ``.log``, which is opened when it is needed.
 
-Knows no batches, offsets or indexes: those are ``segment``'s.
+The content of the files is handled by ``segment``.
 
 Source: Kafka ``FileRecords.java``, ``LogSegment.changeFileSuffixes``.
 Tests: ``tests/unit/broker/log/test_segment_files.py``.
@@ -20,12 +20,11 @@ __all__ = ["SegmentFiles"]
 
 
 class SegmentFiles:
-    """The files that have a segment's base offset for a name.
+    """The files that are named after a segment's base offset.
 
     Attributes:
         base_offset: the first offset that the segment may hold.
-        open_files: told when the ``.log`` is opened again; None while one thread of its own loads
-            the segment.
+        open_files: counts reopened files; None while a single thread loads the segment.
     """
 
     __slots__ = (
@@ -43,12 +42,12 @@ class SegmentFiles:
         self.open_files: OpenFiles | None = None
         self._files = files
         self._directory = directory
-        self._suffix = suffix  # behind the names of its files, while it is made by a cleaning
+        self._suffix = suffix  # of all file names, while the cleaner writes the segment
         self._file: File | None = None
         self._reopened = False
 
     def path(self, suffix: str) -> str:
-        """Path of the segment's file with this suffix."""
+        """Return the path of the segment's file with this suffix."""
         return file_names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
 
     # --- the log
@@ -65,31 +64,32 @@ class SegmentFiles:
         return file
 
     def keep_open(self, open_files: OpenFiles) -> None:
-        """Have the ``.log`` looked after from now on; it may be open as it was just made."""
+        """Count the ``.log`` in ``open_files`` from now on; it is open if it was just created."""
         if self.open_files is None and self.is_open:
             open_files.created(self)
         self.open_files = open_files
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds a descriptor."""
+        """Whether the segment holds a descriptor."""
         return self._file is not None and not self._file.closed
 
     def modified_ms(self) -> int:
-        """When the ``.log`` was written last, in milliseconds since the epoch."""
+        """Return when the ``.log`` was last written, in milliseconds since the Unix epoch."""
         return self._files.modified_ms(self.path(file_names.LOG))
 
     def release(self) -> None:
-        """Let go of the ``.log``, which is opened again when it is needed.
+        """Drop the reference to the ``.log``, which is reopened when it is needed.
 
-        Not closed: responses may still be sent from it, and the last of them closes it.
+        The file is not closed here: responses may still be sent from it, and the last one closes
+            it.
         """
-        self._forget_file()  # first: another thread may open it again once it is gone
+        self._forget_file()  # first: another thread may reopen it once `_file` is None
         self._file = None
 
     def close(self) -> None:
-        """Close the ``.log``; the segment can be used again."""
-        file = self._file  # the cap may let go of it meanwhile, in another thread
+        """Close the ``.log``, which is reopened when it is needed."""
+        file = self._file  # another thread may release it meanwhile to limit open files
         if file is not None:
             file.close()
             self._forget_file()
@@ -102,10 +102,10 @@ class SegmentFiles:
     # --- all of them
 
     def add_suffix(self, suffix: str, *, with_snapshot: bool = True) -> None:
-        """Add ``suffix`` to the names of its files; the open file goes on being readable.
+        """Add ``suffix`` to the names of all files; the open file stays readable.
 
         Args:
-            with_snapshot: also that of the producer state where it begins.
+            with_snapshot: whether to include the producer snapshot at the base offset.
         """
         kinds = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
         for kind in kinds if with_snapshot else file_names.SEGMENT_SUFFIXES:

@@ -1,8 +1,9 @@
-"""Owns the looks at one segment: where an offset, a size or a time is in it, by its sparse indexes.
+"""The reads of one segment: lookups by offset, size or time, with its sparse indexes.
 
-Writes nothing. On a loop no look waits for the disk: what is not in memory is a ``ColdRead``, whose
-outcome the look uses when it is made again. Headers in the system's cache are
-read at once; indexes are always loaded elsewhere, as to check a large one takes too long as well.
+Nothing here writes. On a loop no read waits for the disk: data that is not in memory raises
+``ColdRead``, and the repeated read uses what was loaded. Headers in the page cache are read at
+once. Indexes are always loaded off the loop, because the check of a large one takes too long as
+well.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``,
 ``tests/unit/broker/log/test_cold_reads.py``.
@@ -29,20 +30,20 @@ __all__ = ["End", "ReadableSegment"]
 
 
 class End(NamedTuple):
-    """Where a read ends: a batch begins at ``position``, with ``base_offset`` where it is known."""
+    """The end of a read: the position of the next batch, and its base offset if known."""
 
     position: int
     base_offset: int | None
 
 
 class ReadableSegment(SegmentFiles):
-    """A run of batches in one file, as readers see it.
+    """Consecutive batches in one file, as readers see them.
 
     Attributes:
         size: bytes of whole batches in the ``.log``.
-        next_offset: the offset after its last record; ``base_offset`` if it is empty.
-        created_ms: when it was made or last loaded, for rolling a log without timestamps.
-        on_loop: it is looked at on an event loop: what may be on the disk only is a ``ColdRead``.
+        next_offset: the offset after the last record; ``base_offset`` if the segment is empty.
+        created_ms: when the segment was created or loaded; for rolling a log without timestamps.
+        on_loop: whether reads run on an event loop, where data on the disk raises ``ColdRead``.
     """
 
     __slots__ = (
@@ -79,11 +80,11 @@ class ReadableSegment(SegmentFiles):
         self._interval = index_interval_bytes
         self._index_bytes = index_bytes
         self._first_timestamp: int | None = None
-        # largest timestamp and the last offset of the batch that has it; None: not looked up
+        # largest timestamp and last offset of its batch; None: not looked up
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
-        # of a segment whose largest timestamp was not looked up: what its time index ends with
+        # last timestamp of the time index, if only that was read
         self._peeked: int | None = None
-        # what was read for looks that had to wait for it, by what they asked for
+        # loaded items for reads that had to wait, by `DiskLoad.what`
         self._loaded: dict[Hashable, object] = {}
         self._index = OffsetIndex(files, self.path(file_names.INDEX), base_offset, index_bytes)
         self._time_index = TimeIndex(
@@ -95,14 +96,14 @@ class ReadableSegment(SegmentFiles):
     def headers(
         self, position: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of the batches from ``position`` on."""
+        """Yield position and header of the batches from ``position`` on."""
         return walk_headers(self.file, position, self.size if end is None else end)
 
     def position_of(self, offset: int) -> int | None:
-        """Where the first batch begins that holds ``offset`` or a later one, if any does.
+        """Return the position of the first batch with ``offset`` or a later one; None without one.
 
         Raises:
-            ColdRead: as all that reads, on a loop.
+            ColdRead: on a loop, if a header or the index has to be read from the disk.
         """
         if offset >= self.next_offset or not self.size:
             return None
@@ -113,10 +114,10 @@ class ReadableSegment(SegmentFiles):
         return None if found is None else found.position
 
     def end_position(self, start: int, max_bytes: int, bound: int, *, at_least_one: bool) -> End:
-        """Where whole batches from ``start`` on end that fit ``max_bytes`` and lie below ``bound``.
+        """Return the end of the batches from ``start`` on that fit ``max_bytes`` below ``bound``.
 
         Args:
-            at_least_one: the first batch counts as fitting.
+            at_least_one: include the first batch even if it is larger.
         """
         limit, next_offset = self.size, self.next_offset
         if bound < next_offset:
@@ -143,7 +144,7 @@ class ReadableSegment(SegmentFiles):
             return first_batch(self.file, begin, end, offset=offset, reach=reach)
         what = (begin, offset, reach)
         if what in self._loaded:
-            # It stays, for looks that have to wait for something else, too.
+            # kept, because the read may have to wait for something else, too
             return cast("FoundBatch | None", self._sound(what, self._loaded[what]))
         file = self.file
         try:
@@ -155,16 +156,16 @@ class ReadableSegment(SegmentFiles):
     # --- by time
 
     def max_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp and the last offset of its batch; (-1, base offset) if none."""
+        """Return the largest timestamp and its batch's last offset; (-1, base offset) if none."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         assert self._max_timestamp is not None
         return self._max_timestamp
 
     def latest_timestamp_ms(self) -> int:
-        """The largest timestamp; -1 without one.
+        """Return the largest timestamp; -1 without one.
 
-        Of a finished segment the time index ends with it: its last entry is read, not the index.
+        The last entry of a finished segment's time index is the largest, so only that is read.
         """
         if self._max_timestamp is not None:
             return self._max_timestamp[0]
@@ -177,12 +178,12 @@ class ReadableSegment(SegmentFiles):
         return self._peeked
 
     def largest_timestamp_ms(self) -> int:
-        """The largest timestamp, as retention sees it; without one, when it was written last."""
+        """Return the largest timestamp for retention; without one, the time of the last write."""
         timestamp = self.latest_timestamp_ms()
         return self.modified_ms() if timestamp < 0 else timestamp
 
     def first_timestamp_ms(self) -> int:
-        """Largest timestamp of the first batch; -1 without one."""
+        """Return the largest timestamp of the first batch; -1 without one."""
         if self._first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
@@ -194,10 +195,9 @@ class ReadableSegment(SegmentFiles):
         return self._first_timestamp
 
     def since_timestamp(self, timestamp_ms: int, start_offset: int) -> FileRange:
-        """Where the first record lies, if any, that is not earlier than ``timestamp_ms``.
+        """Return the range that holds the first record not earlier than ``timestamp_ms``, if any.
 
-        Its batches, from the first that may hold it to the segment's end; that may be far, and
-        is read up to the record only.
+        The range extends to the end of the segment, but is read up to the record only.
         """
         self._load_indexes()
         from_offset = max(self._time_index.lookup(timestamp_ms), start_offset)
@@ -205,7 +205,7 @@ class ReadableSegment(SegmentFiles):
         return FileRange(self.file, begin, self.size - begin)
 
     def _load_max_timestamp(self) -> None:
-        """From the last time entry, and the batches behind it."""
+        """Compute the largest timestamp from the last time index entry and the batches after it."""
         self._load_indexes()
         best = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
         begin = self._index.lookup(best[1])
@@ -229,7 +229,7 @@ class ReadableSegment(SegmentFiles):
             self.rebuild_indexes()
 
     def _load_offsets(self) -> None:
-        """The index that reads need; that of times may be megabytes more."""
+        """Load the offset index only; the time index may be megabytes more."""
         if self._index.is_loaded:
             return
         if self.on_loop:
@@ -242,16 +242,16 @@ class ReadableSegment(SegmentFiles):
 
     @abstractmethod
     def rebuild_indexes(self) -> None:
-        """Make both indexes again from the headers, at once. Raises as ``Segment``'s."""
+        """Rebuild both indexes from the batch headers; see ``Segment``."""
 
     # --- what may be on the disk only
 
     def _learn(self, look: Callable[[ReadableSegment], object]) -> None:
-        """Know what ``look`` has a copy of it read.
+        """Take over what ``look`` loaded into a copy of this segment.
 
         Raises:
-            ColdRead: the copy has to be looked at off the loop first.
-            OSError, CorruptRecord: there is nothing to know.
+            ColdRead: ``look`` has to be called on the copy off the loop first.
+            OSError, CorruptRecord: ``look`` failed.
         """
         if look not in self._loaded:
             copy = self.copy()
@@ -259,23 +259,23 @@ class ReadableSegment(SegmentFiles):
         self._adopt(cast("ReadableSegment", self._sound(look, self._loaded.pop(look))))
 
     def loaded(self, what: Hashable, outcome: object) -> None:
-        """Take the outcome of a ``DiskLoad`` of it, which the next look uses."""
+        """Store the outcome of a ``DiskLoad`` for the repeated read."""
         self._loaded[what] = outcome
 
     def forget(self, what: Hashable) -> None:
-        """No look needs that outcome any more."""
+        """Drop an outcome that no read needs any more."""
         self._loaded.pop(what, None)
 
     def _sound(self, what: Hashable, outcome: object) -> object:
         if isinstance(outcome, OSError | CorruptRecord):
-            self._loaded.pop(what, None)  # said once: it may go better the next time
+            self._loaded.pop(what, None)  # raised once; a later read tries again
             raise outcome
         return outcome
 
     def copy(self) -> Self:
-        """A segment of the same files that knows only where they end, and may wait for the disk.
+        """Return a segment of the same files without loaded indexes, which may wait for the disk.
 
-        It reads what is on disk: of a segment that is appended to the indexes may not be there.
+        Indexes are loaded from files, which may not exist yet for the active segment.
         """
         copy = type(self)(
             self._files,
@@ -291,7 +291,7 @@ class ReadableSegment(SegmentFiles):
         return copy
 
     def _adopt(self, copy: ReadableSegment) -> None:
-        """Know what a copy knows."""
+        """Take over the loaded indexes and timestamps of a copy."""
         if copy._index.is_loaded:
             self._index = copy._index
         if copy._time_index.is_loaded:
@@ -307,7 +307,7 @@ class ReadableSegment(SegmentFiles):
 def _looked_at(
     segment: ReadableSegment, look: Callable[[ReadableSegment], object]
 ) -> ReadableSegment:
-    """A segment, after a look at it: for any thread."""
+    """Call ``look`` on a segment and close it; return the segment. In any thread."""
     try:
         look(segment)
     finally:

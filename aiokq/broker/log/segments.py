@@ -1,6 +1,7 @@
-"""Owns the list of a log's segments: which holds an offset, and those that were let go.
+"""The list of a log's segments, and the segments that were removed from it.
 
-The list is replaced, never changed in place: a read that has begun goes on over the old one.
+The list is replaced, never changed in place, so that a read which has begun continues with the old
+list.
 
 Source: Kafka ``LogSegments.java``. Tests: ``tests/unit/broker/log/test_segments.py``.
 """
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     from aiokq.broker.log.transaction_index import AbortedTransaction
 
 POSITIONS_REMEMBERED: Final = 64
-"""Ends of recent reads kept per log: a consumer that reads on needs no index."""
+"""Ends of recent reads kept per log, so that sequential reads need no index."""
 
 
 class TimestampSearch(NamedTuple):
-    """A search for a record by its time, in one segment.
+    """A search for a record by timestamp in one segment.
 
-    ``run`` reads, and may decompress, so it is for an executor; it touches the file only.
+    ``run`` reads and may decompress, so it runs in an executor; it uses nothing but the file.
 
     Attributes:
-        end_offset: where to go on if nothing was found.
+        end_offset: where to continue if nothing was found.
     """
 
     range: FileRange
@@ -41,7 +42,7 @@ class TimestampSearch(NamedTuple):
     end_offset: int
 
     def run(self) -> RawRecord | None:
-        """The first record that fits. Raises CorruptRecord or OSError."""
+        """Return the first matching record; None without one. Raises CorruptRecord or OSError."""
         return first_record_since(self.range, self.timestamp_ms, self.start_offset)
 
 
@@ -50,7 +51,7 @@ class Segments:
 
     Attributes:
         all: every segment.
-        active: the newest, which is appended to.
+        active: the newest segment, which is appended to.
     """
 
     __slots__ = ("_bases", "_ends", "_open_files", "_removed", "active", "all")
@@ -58,7 +59,7 @@ class Segments:
     def __init__(self, segments: Sequence[Segment], open_files: OpenFiles) -> None:
         self._open_files = open_files
         self._removed: list[Segment] = []
-        # where recent reads ended: the offset that comes next, to its segment and position
+        # end of recent reads: next offset, to its segment and position
         self._ends: dict[int, tuple[Segment, int]] = {}
         self._set(segments)
 
@@ -71,7 +72,7 @@ class Segments:
             segment.on_loop = True
 
     def append(self, segment: Segment) -> None:
-        """A new active segment."""
+        """Add a new active segment."""
         self._set((*self.all, segment))
 
     # --- reading
@@ -79,18 +80,18 @@ class Segments:
     def read(
         self, offset: int, max_bytes: int, bound: int, *, at_least_one: bool
     ) -> tuple[list[FileRange], int, int]:
-        """Whole batches from the one that holds ``offset`` on, as ranges of files.
+        """Return whole batches from the one that holds ``offset`` on, as file ranges.
 
         # hot: benchmarks/raw_load.py
 
         Returns:
-            The ranges, their size, and an offset that none of them reaches: the next one's, where
-            that is known, or else ``bound``.
+            The ranges, their size, and an upper bound of their offsets: the next batch's base
+            offset if known, otherwise ``bound``.
 
         Args:
-            max_bytes: the most they may have in all.
-            bound: batches that end at or behind this offset are left out.
-            at_least_one: the first batch counts as fitting.
+            max_bytes: most bytes of all batches.
+            bound: batches that extend to this offset or beyond are left out.
+            at_least_one: include the first batch even if it is larger.
         """
         fragments: list[FileRange] = []
         size = 0
@@ -103,7 +104,7 @@ class Segments:
                 )
             except ColdRead:
                 if known is not None:
-                    self._ends[offset] = known  # for the look that comes again
+                    self._ends[offset] = known  # for the repeated read
                 raise
             if stop > start:
                 fragments.append(FileRange(segment.file, start, stop - start))
@@ -118,7 +119,7 @@ class Segments:
         return fragments, size, upper
 
     def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """The aborted transactions that have records from ``offset`` on before ``upper_bound``."""
+        """Return the aborted transactions with records from ``offset`` to ``upper_bound``."""
         found: list[AbortedTransaction] = []
         for segment in self.all[max(bisect_right(self._bases, offset) - 1, 0) :]:
             if segment.transactions.collect(offset, upper_bound, found):
@@ -126,7 +127,7 @@ class Segments:
         return found
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """The first segment that may hold a record of this time or later, and where to look."""
+        """Return a search in the first segment that may hold a record of this time or later."""
         segments = [segment for segment in self.all if segment.next_offset > start_offset]
         latest = call_each(segments, Segment.latest_timestamp_ms)
         for segment, latest_ms in zip(segments, latest, strict=True):
@@ -140,16 +141,16 @@ class Segments:
         return None
 
     def max_timestamp_ms(self) -> int:
-        """The largest timestamp of all records; -1 without one."""
+        """Return the largest timestamp of all records; -1 without one."""
         return max(call_each(self.all, Segment.latest_timestamp_ms))
 
     def _starting_at(
         self, offset: int, known: tuple[Segment, int] | None
     ) -> Iterator[tuple[Segment, int]]:
-        """The segments from ``offset`` on, each with the position to read it from.
+        """Yield the segments from ``offset`` on, each with the position to read from.
 
         Args:
-            known: where a read ended that came as far as the offset.
+            known: segment and position where an earlier read ended at ``offset``.
         """
         segments = self.all
         if known is None:
@@ -164,31 +165,31 @@ class Segments:
                 yield segment, position
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """A read ended at ``position``, where ``offset`` is or will be."""
+        """Remember that a read ended at ``position``, where ``offset`` is or will be."""
         ends = self._ends
         if len(ends) >= POSITIONS_REMEMBERED:
             del ends[next(iter(ends))]
         ends[offset] = (segment, position)
 
     def replace(self, kept: Sequence[Segment]) -> None:
-        """Go on with ``kept``; the others are let go.
+        """Keep only the segments in ``kept``; rename the files of the others.
 
-        Their files are renamed; responses that send from them go on.
+        Responses that are sent from the renamed files continue.
         """
         self._ends.clear()
         staying = set(map(id, kept))
         gone = [segment for segment in self.all if id(segment) not in staying]
         self._set(kept)
-        self._removed += gone  # also if the disk refuses: their files are closed with the others
+        self._removed += gone  # before the rename, so that they are closed even if it fails
         for segment in gone:
             segment.add_suffix(file_names.DELETED)
 
     def swap(self, cleaned: Segment, originals: Sequence[Segment]) -> None:
-        """Go on with ``cleaned`` in the place of neighbours, which are let go.
+        """Replace adjacent segments by ``cleaned``, and rename the files of the originals.
 
         Raises:
-            OSError: not all originals could be renamed; readers have the new one, and recovery
-                takes it for them.
+            OSError: not all originals could be renamed. Readers use the new segment, and a recovery
+                replaces the originals by it.
         """
         self._ends.clear()
         first = self.all.index(originals[0])
@@ -201,30 +202,29 @@ class Segments:
             )
 
     def cut(self, kept: Sequence[Segment]) -> None:
-        """Continue with ``kept``, the last of which ends earlier. Where the files of the others
-        have other names, ``add_removed`` is told."""
+        """Keep only ``kept``, whose last segment ends earlier; ``add_removed`` takes the others."""
         self._ends.clear()
         for segment in self.all[len(kept) - 1 :]:
             segment.release()
         self._set(kept)
 
     def add_removed(self, renamed: Sequence[Segment]) -> None:
-        """Have the renamed files of these removed with the others'."""
+        """Add segments whose renamed files are to be removed."""
         self._removed += renamed
 
     def take_removed(self) -> list[Segment]:
-        """The segments that were let go, whose renamed files are the caller's to remove."""
+        """Return the removed segments; the caller removes their renamed files."""
         gone, self._removed = self._removed, []
         for segment in gone:
             segment.release()
         return gone
 
     def release(self) -> None:
-        """Let go of all files, which close when no response is sent from them any more."""
+        """Release all files; each is closed when no response is sent from it any more."""
         for segment in (*self.all, *self._removed):
             segment.release()
 
     def close(self) -> None:
-        """Close all files, also of those let go."""
+        """Close all files, including those of removed segments."""
         for segment in (*self.all, *self._removed):
             segment.close()

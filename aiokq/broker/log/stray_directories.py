@@ -1,7 +1,7 @@
-"""Owns the directories of partitions that no topic has: set aside, found, taken back.
+"""Directories of partitions that belong to no topic: setting aside, finding, restoring.
 
-Nothing of them is deleted: a kill in the middle of a deletion leaves them, but also whoever copied
-a directory here by hand.
+They are never deleted: a kill during a deletion leaves them, but a user may also have copied them
+here.
 
 Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
 Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
@@ -26,7 +26,7 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class StrayDirectories:
-    """The strays of one log directory. Every method may raise OSError: the disk refused."""
+    """The stray directories of one log directory. Every method may raise OSError."""
 
     __slots__ = ("_files", "_path", "_random")
 
@@ -36,13 +36,13 @@ class StrayDirectories:
         self._random = random
 
     def set_aside(self, partition: TopicPartition) -> str:
-        """Rename the directory of a partition that no topic owns, as Kafka does; its new path."""
+        """Rename a directory that belongs to no topic, as Kafka does; return the new path."""
         renamed = self.rename(partition, file_names.STRAY_DIRECTORY)
         self._files.sync_dir(self._path)
         return renamed
 
     def rename(self, partition: TopicPartition, suffix: str) -> str:
-        """Give a partition's directory a name that is none's, not durable yet; the new path."""
+        """Rename a partition's directory to a unique name, not durably; return the new path."""
         directory = f"{self._path}/{file_names.partition_directory(partition)}"
         unique = uuid.UUID(int=self._random.getrandbits(128)).hex
         renamed = f"{self._path}/{file_names.renamed_directory(partition, unique, suffix)}"
@@ -50,19 +50,19 @@ class StrayDirectories:
         return renamed
 
     def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
-        """Set the directory of a partition aside if it is of another topic of the same name.
+        """Set the directory of a partition aside if it belongs to another topic of the same name.
 
-        Those records must not be served as this one's.
+        The records of that topic must not be served as this topic's.
 
         Returns:
-            Whether it is there and says that it is of this topic.
+            Whether the directory exists and has this topic's id.
         """
         try:
             stored = read_partition_metadata(
                 self._files, f"{self._path}/{file_names.partition_directory(partition)}"
             )
         except CorruptRecord:
-            return False  # as a power cut leaves it, which nothing has synced
+            return False  # left by a power cut, because the file is not synced
         if stored is not None and stored != topic_id:
             renamed = self.set_aside(partition)
             logger.warning(
@@ -74,7 +74,7 @@ class StrayDirectories:
         return stored == topic_id
 
     def find(self) -> dict[tuple[uuid.UUID, int], str]:
-        """The directories that were set aside, by topic id and partition number."""
+        """Return the directories that were set aside, by topic id and partition number."""
         found: dict[tuple[uuid.UUID, int], str] = {}
         for name in self._files.listdir(self._path):
             number = file_names.parse_stray_directory(name)
@@ -89,6 +89,6 @@ class StrayDirectories:
         return found
 
     def take_back(self, partition: TopicPartition, path: str) -> None:
-        """Give a directory that was set aside its partition's name again."""
+        """Rename a directory that was set aside to its partition's name."""
         self._files.rename(path, f"{self._path}/{file_names.partition_directory(partition)}")
         self._files.sync_dir(self._path)

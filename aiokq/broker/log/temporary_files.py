@@ -1,15 +1,16 @@
-"""Owns the end of what a crash interrupted: a cleaning, a split, a deletion, a file half written.
+"""Files that a crash left half done: of a cleaning, a split, a deletion or a replaced file.
 
-A cleaning writes its result as ``.cleaned``, renames it to ``.swap`` file by file, the segment with
-the largest base offset first, renames the originals to ``.deleted``, and then drops ``.swap``. So:
+A cleaning writes its result as ``.cleaned`` and renames it to ``.swap`` file by file, beginning
+with the segment of the largest base offset. It then renames the originals to ``.deleted`` and
+removes the suffix ``.swap``. Therefore:
 
-- a ``.swap`` at or behind the least ``.cleaned`` is of a cleaning that was not all renamed: its
-  originals are all there, and it goes. It goes first: were the ``.cleaned`` gone before it, another
-  crash would make it look whole;
-- any other ``.swap`` is whole. Originals between the first of them and the end of the last are
-  what it was made from: those go, then it takes their place.
+- A ``.swap`` at or after the least base offset of a ``.cleaned`` belongs to a cleaning that was not
+  renamed completely. All originals exist, so it is removed, and before the ``.cleaned`` files:
+  otherwise, after another crash, it would look complete.
+- Any other ``.swap`` is complete. Originals between the first and the end of the last of them are
+  what it was made from. They are removed, and then it replaces them.
 
-Interrupted itself at any point, it does the rest the next time.
+If this is interrupted, the next start continues it.
 
 Source: Kafka ``LogLoader.load``, ``removeTempFilesAndCollectSwapFiles``.
 Tests: ``tests/unit/broker/log/test_temporary_files.py``.
@@ -32,7 +33,7 @@ _SUFFIXES: Final = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
 
 
 class _Found(NamedTuple):
-    """A file whose name has a suffix behind that of a segment's file."""
+    """A file name of a segment with a temporary suffix."""
 
     name: str
     base_offset: int
@@ -40,11 +41,11 @@ class _Found(NamedTuple):
 
 
 def settle_temporary_files(files: Files, directory: str) -> None:
-    """Finish or undo what was interrupted; afterwards no file has a name for a while only.
+    """Finish or undo what was interrupted; afterwards no file has a temporary suffix.
 
     Raises:
-        OSError: the disk refused.
-        CorruptRecord: a ``.swap`` is no log.
+        OSError: the disk failed.
+        CorruptRecord: a ``.swap`` file is damaged.
     """
     found = files.listdir(directory)
     if not any(name.endswith(file_names.TEMPORARY_SUFFIXES) for name in found):
@@ -63,7 +64,7 @@ def settle_temporary_files(files: Files, directory: str) -> None:
             files.remove(f"{directory}/{name}")
     if swaps:
         _remove_replaced(files, directory, swaps)
-        # A power cut may keep any of what is not synced: the copy's name, and the originals beside.
+        # Otherwise a power cut could leave the originals beside the renamed copy.
         files.sync_dir(directory)
         for file in swaps:
             path = f"{directory}/{file.name}"
@@ -87,10 +88,10 @@ def _with_suffix(found: list[str], suffix: str) -> list[_Found]:
 
 
 def _remove_replaced(files: Files, directory: str, swaps: list[_Found]) -> None:
-    """Remove the segments that the swapped ones were made from, as far as they are still there."""
+    """Remove the remaining originals of the swapped segments."""
     logs = [file for file in swaps if file.kind == file_names.LOG]
     if not logs:
-        return  # those are in place already, and their indexes follow
+        return  # the logs are in place already; only indexes remain
     first = min(file.base_offset for file in logs)
     end = max(_next_offset(files, directory, file) for file in logs)
     for name in files.listdir(directory):
@@ -100,7 +101,7 @@ def _remove_replaced(files: Files, directory: str, swaps: list[_Found]) -> None:
 
 
 def _next_offset(files: Files, directory: str, swap: _Found) -> int:
-    """The offset behind a swapped segment's last batch; an empty one takes its own name only."""
+    """Return the offset after a swapped segment's last batch; at least base offset plus one."""
     end = swap.base_offset + 1
     file = files.open(f"{directory}/{swap.name}", writable=False)
     try:

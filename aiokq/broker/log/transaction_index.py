@@ -1,8 +1,9 @@
-"""Owns the ``.txnindex`` of a segment: the aborted transactions whose markers lie in it.
+"""The ``.txnindex`` of a segment: the aborted transactions whose markers lie in it.
 
-What a reader of committed records has to leave out follows from it. There are few, so all are kept
-in memory, 32 bytes each; most segments have none, and no file. Unlike the other two indexes nobody
-sees from the log's length that entries are missing, so the file is synced with the records.
+A consumer with ``read_committed`` discards their records. All entries are kept in memory, 32 bytes
+each, because there are few; most segments have none, and no file. Missing entries cannot be
+detected from the length of the log, unlike in the other indexes, so the file is synced with the
+records.
 
 Source: Kafka ``TransactionIndex.java``, ``AbortedTxn.java``.
 Tests: ``tests/unit/broker/log/test_transaction_index.py``.
@@ -25,13 +26,13 @@ _COLUMNS: Final = 4
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted.
+    """An aborted transaction.
 
     Attributes:
-        first_offset: of its first record.
-        last_offset: of the marker that aborted it.
-        last_stable_offset: of the log when the marker was written: where the oldest transaction
-            that was still open began, or else the offset behind the marker.
+        first_offset: of the first record.
+        last_offset: of the abort marker.
+        last_stable_offset: of the log when the marker was written: the start of the oldest
+            transaction that was still open, or the offset after the marker.
     """
 
     producer_id: int
@@ -41,7 +42,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of one segment, by the offset of their markers, which rise."""
+    """The aborted transactions of one segment, in the order of their markers."""
 
     ENTRY: Final = _ENTRY.size
 
@@ -52,25 +53,25 @@ class TransactionIndex:
         self._files = files
         self._base = base_offset
         self._columns: array[int] = array("q")
-        # Entries that are in the file, and that are durable. Numbers, no flags: a sync in another
-        # thread must not hide what is appended meanwhile.
+        # Numbers of entries that are in the file, and that are durable. A flag would hide entries
+        # that are appended during a sync in another thread.
         self._written = self._synced = 0
-        self._cut = False  # the file has entries that are gone
+        self._cut = False  # whether the file has entries that were removed
 
     def __len__(self) -> int:
         return len(self._columns) // _COLUMNS
 
     def create(self) -> None:
-        """Begin empty, whatever the file holds."""
+        """Start with an empty index; the next flush overwrites the file."""
         self._columns = array("q")
         self._written = self._synced = 0
         self._cut = self._files.exists(self.path)
 
     def load(self) -> None:
-        """Read the file; none is an empty index.
+        """Read the file; a missing one is an empty index.
 
         Raises:
-            IndexCorrupt: it is not what an index of this segment looks like.
+            IndexCorrupt: the file is malformed or belongs to another segment.
         """
         try:
             data = self._files.read_bytes(self.path)
@@ -90,16 +91,16 @@ class TransactionIndex:
             last = found.last_offset
             columns.extend(entry)
         self._columns = columns
-        # What is read was synced: recovery makes the index of any other segment anew.
+        # Loaded entries are durable: a recovery rebuilds the index of segments not synced.
         self._written = self._synced = len(self)
         self._cut = False
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """The marker of a transaction was appended to the segment."""
+        """Add a transaction whose marker was appended to the segment."""
         self._columns.extend(transaction)
 
     def cut(self, end_offset: int) -> TransactionIndex:
-        """An index of the markers before ``end_offset``; its next flush writes all of the file."""
+        """Return an index of the markers before ``end_offset``, which no file holds yet."""
         index = TransactionIndex(self._files, self.path, self._base)
         for entry in self.entries():
             if entry.last_offset < end_offset:
@@ -108,7 +109,7 @@ class TransactionIndex:
         return index
 
     def entries(self) -> list[AbortedTransaction]:
-        """All of them."""
+        """Return all entries."""
         columns = self._columns
         return [
             AbortedTransaction(*columns[at : at + _COLUMNS])
@@ -116,10 +117,10 @@ class TransactionIndex:
         ]
 
     def collect(self, offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
-        """Add those with records from ``offset`` on and before ``upper_bound``.
+        """Add transactions with records from ``offset`` on and before ``upper_bound`` to ``into``.
 
         Returns:
-            Whether that is all: no marker behind this segment can be of such a transaction.
+            Whether later segments have no further marker of such a transaction.
         """
         columns = self._columns
         for at in range(0, len(columns), _COLUMNS):
@@ -130,7 +131,7 @@ class TransactionIndex:
         return False
 
     def flush(self) -> None:
-        """Write what is not in the file yet, and cut what is no longer there."""
+        """Write the entries that the file lacks, and cut what was removed."""
         entries = self.entries()
         if len(entries) == self._written and not self._cut:
             return
@@ -149,14 +150,14 @@ class TransactionIndex:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether it has entries that are not durable."""
+        """Whether some entries are not durable."""
         return self._synced != len(self)
 
     def begin_sync(self) -> list[File]:
-        """The file, if it has to be synced, as it is written now.
+        """Return the open file if it has to be synced, otherwise nothing.
 
         Raises:
-            OSError: it cannot be written; it is still to be synced.
+            OSError: the file cannot be written; it still has to be synced.
         """
         self.flush()
         if self._synced == self._written:
@@ -166,11 +167,11 @@ class TransactionIndex:
         return [file]
 
     def redo_sync(self) -> None:
-        """What ``begin_sync`` gave may not be durable."""
+        """Mark the file for another sync, because the last one may have failed."""
         self._synced = 0
 
     def sync(self) -> None:
-        """Make it durable, but for the file's name; an empty one needs not be."""
+        """Sync the file; its name is not durable yet. Does nothing for an empty index."""
         for file in self.begin_sync():
             file.sync()
             file.close()

@@ -1,12 +1,11 @@
-"""Owns how the end of a log is cut off: where the cut lies, and the order in which files change.
+"""Truncation of a log's end: where the cut lies, and the order of changes to files.
 
-Whatever is derived from the records is cut first, the file with the records last. A crash in
-between leaves a log that is longer than what is known of it, which a recovery reads anyway. The
-other way round a checkpoint would say of records that are written behind the cut that they are
-durable, or compacted.
+What is derived from the records is cut first, the file with the records last. A crash in between
+leaves a log that is longer than its derived files say, which a recovery reads anyway. In the other
+order, a checkpoint would count records that are written after the cut as durable or compacted.
 
-A follower whose log has gone another way than its leader's is cut (``PartitionLog.truncate_to``),
-and a log that a recovery finds to be damaged (``recovery``).
+A log is truncated if it has diverged from the leader's (``PartitionLog.truncate_to``), or if a
+recovery finds damage (``recovery``).
 
 Source: Kafka ``UnifiedLog.truncateTo``, ``LocalLog.truncateTo``.
 Tests: ``tests/unit/broker/log/test_truncation.py``, ``tests/property/test_log_replica.py``.
@@ -31,12 +30,12 @@ __all__ = ["Cut", "cut_files", "find_cut", "rename_behind"]
 
 
 class Cut(NamedTuple):
-    """What is left of a log once it is cut.
+    """A log after a truncation.
 
     Attributes:
-        segments: oldest first; the last of them ends at the cut.
-        behind: the segments that go.
-        producers: at the end of what is left.
+        segments: remaining segments, oldest first; the last ends at the cut.
+        behind: removed segments.
+        producers: producer state at the new end.
     """
 
     segments: Sequence[Segment]
@@ -54,9 +53,10 @@ def find_cut(
     crc32c: Checksum,
     now_ms: int,
 ) -> Cut:
-    """Where a log is cut so that no record from ``offset`` on is left. Reads only; in any thread.
+    """Compute a cut that leaves no record from ``offset`` on. Reads only; in any thread.
 
-    A batch that holds the offset and earlier ones goes as a whole. Nobody may append meanwhile.
+    A batch that holds ``offset`` and earlier ones is removed completely. There must be no append
+    meanwhile.
 
     Raises:
         OffsetOutOfRange: such a batch begins before the high watermark.
@@ -91,18 +91,18 @@ def cut_files(
     forget_behind: Callable[[int], None],
     remove_behind: Callable[[], None],
 ) -> None:
-    """Bring what is on disk in line with a segment that ends the log, and is shorter than its file.
+    """Cut the files of a log to the end of ``segment``, which is shorter than its file.
 
     May be repeated after an error. In any thread; waits for the disk.
 
     Args:
         epochs: of the log, cut in memory.
-        forget_behind: has checkpoints say nothing of records from an offset on, durably.
-        remove_behind: removes the segments behind this one, durably, the newest first: a crash
-            must leave no hole between segments.
+        forget_behind: lowers the checkpoints to an offset, durably.
+        remove_behind: removes the later segments, durably, the newest first, so that a crash leaves
+            no hole between segments.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     end_offset = segment.next_offset
     forget_behind(end_offset)
@@ -113,16 +113,16 @@ def cut_files(
     file = files.open(segment.path(file_names.LOG))
     try:
         file.truncate(segment.size)
-        file.sync()  # else a power cut could bring the end back, behind other records
+        file.sync()  # otherwise a power cut could bring the old end back after newer records
     finally:
         file.close()
 
 
 def rename_behind(files: Files, directory: str, cut: Cut) -> None:
-    """Rename the files of the segments behind a cut, durably, the newest first.
+    """Rename the files of the segments after a cut, durably, the newest first.
 
-    If no segment is left, create the one with which the log continues. A retry after an error may
-    rename that one as well, if it has the name of an old one: it is empty, and created again.
+    If no segment remains, create the one with which the log continues. A retry after an error may
+    also rename that one, if it has the name of an old one; it is empty and created again.
     """
     for segment in reversed(cut.behind):
         segment.add_suffix(file_names.DELETED)

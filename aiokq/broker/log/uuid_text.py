@@ -1,4 +1,4 @@
-"""Kafka's spelling of ids: a UUID as 22 characters of URL-safe base64."""
+"""Kafka's text form of a UUID: 22 characters of URL-safe base64."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["format_uuid", "parse_uuid"]
 
 
 def format_uuid(value: uuid.UUID) -> str:
-    """An id in Kafka's spelling: 22 characters of URL-safe base64."""
+    """Return Kafka's text form of a UUID: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def parse_uuid(text: str) -> uuid.UUID:
-    """An id from Kafka's spelling. Raises ValueError."""
+    """Parse Kafka's text form of a UUID. Raises ValueError."""
     return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))

@@ -1,8 +1,8 @@
-"""Owns the checks on batches before they are appended, in Kafka's order. Writes nothing.
+"""Checks of batches before an append, in Kafka's order. Nothing here writes.
 
-Deviation from Kafka, on purpose: a broker there walks every record. Here the header is believed
-as far as the CRC goes, and records are looked at where a rule needs it: on compacted topics, with
-a timestamp limit that the header cannot settle, and where the broker compresses anew.
+Deliberate deviation: Kafka reads every record. Here a header with a matching CRC is trusted, and
+records are read only where a rule needs them: on compacted topics, with a timestamp limit that the
+header cannot decide, and if the broker recompresses.
 
 Source: Kafka ``ProduceRequest.java``, ``UnifiedLog.java``, ``LogValidator.java``.
 Tests: ``tests/unit/broker/log/test_validation.py``.
@@ -49,23 +49,23 @@ from aiokq.records.header import (
 from aiokq.records.record import RawRecord, iter_records
 
 ZSTD_SINCE: Final = 7
-"""First version of Produce that may carry zstd."""
+"""First version of Produce that may contain zstd."""
 
 MAX_RECORD_ERRORS: Final = 1000
-"""More indexes than this help nobody, and a batch may hold millions."""
+"""Most record errors in an answer; a batch may hold millions of records."""
 
 WALK_THRESHOLD: Final = 16 * 1024
-"""Bytes of records from which a walk through them leaves the loop: small ones take some 1 ms."""
+"""Bytes of records from which on an executor reads them; reading fewer takes about 1 ms."""
 
 _LENGTH: Final = struct.Struct(">i")
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
-"""The most a batch may decompress to where the broker must look inside, in bytes."""
+"""Most bytes that a batch may decompress to if the broker has to read its records."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """What is wrong with one record of a refused batch.
+    """The error of one record in a refused batch.
 
     Attributes:
         index: of the record in its batch, from 0.
@@ -76,7 +76,7 @@ class RecordError:
 
 
 class InvalidRecords(InvalidRecord):
-    """INVALID_RECORD (87), with the records it is about."""
+    """INVALID_RECORD (87), with the affected records."""
 
     def __init__(self, message: str, record_errors: Sequence[RecordError]) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class InvalidRecords(InvalidRecord):
 
 
 class InvalidTimestamps(InvalidTimestamp):
-    """INVALID_TIMESTAMP (32), with the records it is about."""
+    """INVALID_TIMESTAMP (32), with the affected records."""
 
     def __init__(self, message: str, record_errors: Sequence[RecordError]) -> None:
         super().__init__(message)
@@ -92,18 +92,18 @@ class InvalidTimestamps(InvalidTimestamp):
 
 
 def produced_headers(data: Buffer, version: int) -> list[BatchHeader]:
-    """The one batch of a partition in a Produce request of version 3 or newer, as its header.
+    """Return the header of the single batch for a partition in Produce version 3 or newer.
 
     Raises:
         InvalidRecord: no batch, several, or one of another magic.
         UnsupportedCompressionType: zstd before version 7.
-        CorruptRecord: no header where one should be.
+        CorruptRecord: a header is malformed.
     """
     size = len(data)
     if size > HEADER_SIZE and _LENGTH.unpack_from(data, LENGTH_OFFSET)[0] + LOG_OVERHEAD == size:
-        headers = [read_header(data)]  # hot: benchmarks/micro/produce.py, as nearly all are
+        headers = [read_header(data)]  # hot: benchmarks/micro/produce.py; the usual case
     else:
-        headers = list(islice(iter_headers(data), 2))  # a frame may hold a million of them
+        headers = list(islice(iter_headers(data), 2))  # two, as a frame may hold a million
     if len(headers) != 1:
         raise InvalidRecord(
             f"Produce of version {version} must have exactly one batch per partition,"
@@ -128,15 +128,14 @@ def validate_batch(
     now_ms: int,
     crc32c: Checksum,
 ) -> None:
-    """Check one batch by itself and its topic's settings; not its size or its sequence.
+    """Check one batch by its content and its topic's settings, except size and sequence.
 
     Args:
         batch: exactly the bytes of the batch.
         now_ms: the broker's time.
 
     Raises:
-        CorruptRecord, InvalidRecord, InvalidTimestamp,
-        UnsupportedCompressionType: as Kafka answers.
+        CorruptRecord, InvalidRecord, InvalidTimestamp, UnsupportedCompressionType: as Kafka does.
     """
     client = origin is Origin.CLIENT
     if client and header.base_offset != 0:
@@ -153,7 +152,7 @@ def check_size(header: BatchHeader, max_bytes: int) -> None:
     """Refuse a batch that is larger than ``max.message.bytes``.
 
     Raises:
-        RecordTooLarge: it is.
+        RecordTooLarge: the batch is larger.
     """
     if header.length > max_bytes - LOG_OVERHEAD:
         raise RecordTooLarge(
@@ -179,10 +178,10 @@ def _validate_header(header: BatchHeader) -> None:
 
 
 class HeaderRules(NamedTuple):
-    """Whether the header of a producer's batch says all that its topic asks.
+    """The conditions under which a producer's batch is accepted by its header alone.
 
     Attributes:
-        keeps_batches: the settings ask for nothing that is found in, or done to, single records.
+        keeps_batches: whether the settings neither check nor change single records.
         after_max_ms: how far the largest timestamp may be ahead of the broker's time.
     """
 
@@ -200,9 +199,9 @@ class HeaderRules(NamedTuple):
         return cls(keeps_batches, config.message_timestamp_after_max_ms)
 
     def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether records need not be looked at, neither to validate nor to store them.
+        """Whether the header is enough to accept the batch and store it unchanged.
 
-        Mostly so. If not, the settings are looked at one by one for the reason.
+        This is the usual case. If not, the settings are checked one by one.
         """
         return (
             self.keeps_batches
@@ -212,7 +211,7 @@ class HeaderRules(NamedTuple):
 
 
 def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """The rules about single records, walked only if the header does not settle them."""
+    """Check the rules for single records; records are read only if the header is not enough."""
     if header.timestamp_type == LOG_APPEND_TIME:
         raise _every_record(header, "a producer may not set the timestamp type LogAppendTime")
     if config.compacted:
@@ -242,7 +241,7 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
     if outside:
         raise InvalidTimestamps(f"one or more timestamps are outside {earliest}..{latest}", outside)
     if header.max_timestamp_ms > latest:
-        # Kafka writes the right one into the header; a client that sends this one is broken.
+        # Kafka corrects the header here; the client that sent it is broken.
         raise InvalidRecord(
             f"header with a largest timestamp of {header.max_timestamp_ms} over records with"
             f" {largest}"
@@ -250,10 +249,9 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
 
 
 def needs_executor(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
-    """Whether an executor should check or change the records of a producer's batch.
+    """Whether an executor should check or convert the records of a producer's batch.
 
-    Of a batch whose header does not settle it. A compressed batch may hold a thousand times its
-    size.
+    Called if the header is not enough. A compressed batch may hold a thousand times its size.
     """
     codec = _wanted_codec(config, header.codec)
     if codec != header.codec:
@@ -265,7 +263,7 @@ def needs_executor(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
 
 
 def _times_need_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Whether the limits of timestamps are not settled by the header's largest."""
+    """Whether the header's largest timestamp is not enough to check the timestamp limits."""
     if config.log_append_time:
         return False
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -278,7 +276,7 @@ def _every_record(header: BatchHeader, message: str) -> InvalidTimestamps:
 
 
 def _records(batch: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
-    """The records, one by one; what is malformed inside is the client's fault, and 87 in Kafka."""
+    """Yield the records; malformed ones are INVALID_RECORD (87), as in Kafka."""
     try:
         yield from iter_records(batch, header, limit=MAX_CONTENT)
     except CorruptRecord as error:
@@ -288,13 +286,13 @@ def _records(batch: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
 def stored_form(
     batch: Buffer, header: BatchHeader, config: LogConfig, *, now_ms: int, crc32c: Checksum
 ) -> tuple[Buffer, BatchHeader]:
-    """The batch as the topic wants it stored, and its header: mostly as it came.
+    """Return the batch as the topic stores it, and its header; usually both are unchanged.
 
-    LogAppendTime stamps it; ``compression.type`` other than the batch's compresses it anew.
+    LogAppendTime sets the timestamps; a different ``compression.type`` recompresses the batch.
 
     Raises:
-        RecordTooLarge: larger than ``max.message.bytes`` in the topic's own codec.
-        InvalidRecord: what is to be compressed anew cannot be read.
+        RecordTooLarge: larger than ``max.message.bytes`` in the topic's codec.
+        InvalidRecord: the records to recompress are malformed.
     """
     codec = _wanted_codec(config, header.codec)
     if codec != header.codec:

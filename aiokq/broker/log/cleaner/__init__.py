@@ -1,6 +1,7 @@
-"""Compaction: a log keeps the newest record of each key, and every offset stays what it was.
+"""Compaction: a log keeps the newest record of each key; the offsets of records do not change.
 
-The loop chooses the dirtiest log (``choice``, ``manager``) and swaps segments in (``cleaner``);
-what takes long is made of generators that an executor advances step by step over files that do not
-change (``indexing``, ``rewriting``), so that a run may be throttled, and stopped between two steps.
+On the loop the dirtiest log is chosen (``log_to_clean``, ``manager``) and segments are swapped
+(``cleaner``). The long work is in generators over files that do not change (``offset_map``,
+``group_rewriter``). An executor advances them step by step, so that a run can be throttled, and
+stopped between two steps.
 """

@@ -1,4 +1,4 @@
-"""Owns the batches that the core's loops leave to Python: compressed, transactional, legacy ones.
+"""Batches that the compiled loops leave to Python: compressed, transactional and legacy ones.
 
 Source: Kafka ``MemoryRecords.filterTo``, ``AbstractLegacyRecordBatch.java``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``.
@@ -30,14 +30,14 @@ from aiokq.records.record import iter_records
 __all__ = ["checked", "closing", "compressed", "control_type", "emptied", "uncompressed"]
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
-"""The most a batch may decompress to, in bytes: what the broker accepts at an append."""
+"""Most bytes that a batch may decompress to, as at an append."""
 
 
 def checked(data: memoryview, at: int, where: str) -> tuple[BatchHeader, memoryview]:
-    """Header and bytes of the whole batch at ``at``.
+    """Return header and bytes of the whole batch at ``at``.
 
     Raises:
-        CorruptRecord: it is no batch, or has a wrong checksum.
+        CorruptRecord: there is no batch, or its CRC is wrong.
     """
     header = read_header(data, at)
     batch = data[at : at + header.size]
@@ -47,14 +47,14 @@ def checked(data: memoryview, at: int, where: str) -> tuple[BatchHeader, memoryv
 
 
 def control_type(batch: memoryview, header: BatchHeader) -> int | None:
-    """What the record of a control batch says; None if the batch is empty."""
+    """Return the control type of a control batch; None if the batch is empty."""
     for record in iter_records(batch, header):
         return read_control_type(record.key)
     return None
 
 
 def uncompressed(batch: Buffer, header: BatchHeader) -> Buffer:
-    """A v2 batch whose records are not compressed, without a checksum; itself if it is one."""
+    """Return a v2 batch with uncompressed records and no CRC; the batch itself if uncompressed."""
     if not header.codec:
         return batch
     content = compression.decompress(
@@ -68,7 +68,7 @@ def uncompressed(batch: Buffer, header: BatchHeader) -> Buffer:
 
 
 def compressed(batch: Buffer, header: BatchHeader, codec: int) -> bytes:
-    """A batch of uncompressed records as ``codec`` has them, at the codec's own level."""
+    """Compress a batch of uncompressed records with ``codec``, at the codec's default level."""
     content = compression.compress(codec, memoryview(batch)[HEADER_SIZE : header.size])
     return _sealed(
         header._replace(
@@ -80,7 +80,7 @@ def compressed(batch: Buffer, header: BatchHeader, codec: int) -> bytes:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """A batch without its records: offsets, producer and sequences are what it stays for."""
+    """Return a batch without records, which keeps offsets, producer and sequences."""
     return _sealed(
         header._replace(
             length=HEADER_SIZE - LOG_OVERHEAD,
@@ -93,7 +93,7 @@ def emptied(header: BatchHeader) -> bytes:
 
 
 def closing(header: BatchHeader) -> bytes:
-    """An empty v2 batch at the last offset of one of an old format, which has no empty ones."""
+    """Return an empty v2 batch at the last offset of a legacy batch."""
     return emptied(
         header._replace(
             base_offset=header.last_offset,

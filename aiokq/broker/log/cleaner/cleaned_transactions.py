@@ -1,7 +1,8 @@
-"""Owns what a cleaning knows of transactions while it goes through a log from its beginning.
+"""Transactions during a cleaning, which reads a log from its beginning.
 
-Records of an aborted transaction go at once. Its marker stays as long as a batch of it was seen,
-since a reader that began before must still be told; after that it gets a delete horizon.
+Records of an aborted transaction are removed at once. Its marker is kept while batches of the
+transaction were seen, because a reader that began before needs it; afterwards the marker gets a
+delete horizon.
 
 Source: Kafka ``CleanedTransactionMetadata``. Tests: ``tests/unit/broker/log/test_cleaner.py``.
 """
@@ -22,22 +23,22 @@ __all__ = ["CleanedTransactions"]
 
 
 class CleanedTransactions:
-    """One pass over a log.
+    """The transactions of one pass over a log.
 
     Args:
-        aborted: all transactions with records in the pass that were aborted.
+        aborted: all aborted transactions with records in the pass.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = deque(sorted(aborted, key=lambda found: found.first_offset))
-        # transactions that are open where the pass is, by producer id; of the aborted ones also
+        # transactions that are open at the current position, by producer id; for aborted ones also
         # whether a batch was seen
         self._committed: set[int] = set()
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._kept: list[AbortedTransaction] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """The pass comes to a data batch: whether it is of a transaction that was aborted."""
+        """Whether the next data batch of the pass belongs to an aborted transaction."""
         self._begin_until(header.last_offset)
         if not header.is_transactional:
             return False
@@ -49,10 +50,10 @@ class CleanedTransactions:
         return True
 
     def is_needless(self, header: BatchHeader, kind: int | None) -> bool:
-        """The pass comes to a marker: whether no batch of its transaction is left.
+        """Whether no batch of the transaction is left that the next marker of the pass ends.
 
         Args:
-            kind: of the control record; None if the batch is empty.
+            kind: type of the control record; None if the batch is empty.
         """
         self._begin_until(header.last_offset)
         if kind is None:
@@ -70,7 +71,7 @@ class CleanedTransactions:
         return False
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """Those whose markers the pass kept since the last call: they stay in the index."""
+        """Return the transactions, for the index, whose markers were kept since the last call."""
         kept, self._kept = self._kept, []
         return kept
 

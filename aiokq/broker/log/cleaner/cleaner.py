@@ -1,7 +1,7 @@
-"""Owns the runs of compaction: one log after the other, off the loop in steps, swapped in on it.
+"""Runs of the log cleaner: one log after the other, copied off the loop and swapped in on the loop.
 
-What a crash leaves at any moment is the old segments or the new one: the copy is durable under
-``.swap`` before a reader sees it, the originals' names are durably gone before it gets theirs.
+A crash leaves either the old segments or the new one: the copy is durable under ``.swap`` before
+readers use it, and the originals are durably renamed before the copy gets its final name.
 
 Source: Kafka ``LogCleaner.scala``, KIP-58, KIP-354, KIP-534.
 Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
@@ -42,16 +42,16 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""Bytes read and written between two looks at whether to stop: some 10 ms in the executor."""
+"""Most bytes read and written in one step: some 10 ms. A run can stop between steps."""
 
 
 class LogCleaner:
-    """Compacts the logs of one node. Used from its loop.
+    """Compacts the logs of one node. Used on its loop.
 
     Args:
-        directories: the log directories that can be used now.
-        swapped: called when segments were let go, whose files are to be removed some time.
-        cold_reads: of the node, for looks at logs.
+        directories: returns the log directories that can be used now.
+        swapped: called when segments were removed, whose files are to be deleted later.
+        cold_reads: of the node.
         counters: of the node.
     """
 
@@ -75,10 +75,10 @@ class LogCleaner:
         )
 
     async def clean_all(self) -> None:
-        """Compact the logs that need it, the dirtiest first, until none does.
+        """Compact all logs that are due, the dirtiest first.
 
         Raises:
-            KafkaStorage: the disk refused a log; the others were compacted nevertheless.
+            KafkaStorage: the disk failed for a log; the others were compacted.
         """
         self._manager.resume()
         refused: KafkaStorage | None = None
@@ -87,15 +87,15 @@ class LogCleaner:
             try:
                 more = await self.clean_dirtiest() is not None
             except KafkaStorage as error:
-                refused = error  # it is put off, or its directory is offline: others have room
+                refused = error  # the log is postponed or its directory offline
         if refused is not None:
             raise refused
 
     async def clean_dirtiest(self) -> Statistics | None:
-        """Compact the log that needs it most; None if none does.
+        """Compact the dirtiest log; return None if no log is due.
 
         Raises:
-            KafkaStorage: the disk refused; the log is as it was, or as far cleaned as it came.
+            KafkaStorage: the disk failed; the log is unchanged or partly compacted.
         """
         chosen = await self._manager.take_dirtiest()
         if chosen is None:
@@ -118,7 +118,7 @@ class LogCleaner:
         except OSError as error:
             shorter = log.is_closed or log.segments[0].base_offset != start
             if shorter and isinstance(error, FileNotFoundError):
-                # Retention or DeleteRecords was faster, or the topic is gone.
+                # deleted by retention, DeleteRecords or with its topic
                 logger.info("compaction given up partition=%s: %s", log.topic_partition, error)
             else:
                 self._manager.put_off(log)
@@ -135,7 +135,7 @@ class LogCleaner:
 
     def _refused(self, directory: LogDirectory, log: PartitionLog, error: OSError) -> KafkaStorage:
         name = log.topic_partition
-        if is_full(error):  # what is there can be read and written on: it waits
+        if is_full(error):  # the log can still be read and appended to, so only compaction waits
             return KafkaStorage(
                 f"{name} not compacted: {error.strerror}, a copy of a segment needs room",
                 topic_partition=name,
@@ -149,7 +149,7 @@ class LogCleaner:
         threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()
-        await self._settle(log)  # what an earlier run could not, for want of descriptors
+        await self._settle(log)  # left by a run that had too few descriptors
         view = LogView.of(
             log,
             chosen.first_dirty_offset,
@@ -170,16 +170,16 @@ class LogCleaner:
             await self._advance(build_offset_map(environment.files, view, offsets, statistics))
             statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
             cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
-            # a map that was full ends within a segment, whose other records stay
+            # A full map ends inside a segment; the later records of that segment are kept.
             view = view._replace(
                 segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
             )
             await self._off_loop(_make_durable, environment, view, log.recovery_point)
             whole = await self._copy_groups(log, view, offsets, statistics)
         finally:
-            await self._off_loop(offsets.close)  # the loop would wait for the page tables
+            await self._off_loop(offsets.close)  # freeing the memory takes long
         statistics.seconds = clock.monotonic() - began
-        # Deleted meanwhile, there may be another log of the name, of which nothing is cleaned.
+        # If the log was deleted meanwhile, another one may have its name.
         if whole and directory.logs.get(log.topic_partition) is log:
             checkpoint = directory.checkpoints.cleaned_offsets
             checkpoint.note(log.topic_partition, cleaned_to)
@@ -191,13 +191,13 @@ class LogCleaner:
     async def _copy_groups(
         self, log: PartitionLog, view: LogView, offsets: OffsetMap, statistics: Statistics
     ) -> bool:
-        """Copy group by group, each swapped in at once; False if the log has changed meanwhile."""
+        """Copy and swap group by group; return False if the log has changed meanwhile."""
         files = self._environment.files
         transactions = CleanedTransactions(view.aborted)
         groups = await self._off_loop(group_segments, files, view)
         horizon_ms = await self._off_loop(_legacy_horizon, self._environment, view)
         for group in groups:
-            if log.is_closed:  # its paths may be another log's by now
+            if log.is_closed:  # its paths may belong to another log by now
                 return False
             rewriter = await self._off_loop(
                 GroupRewriter, files, view, group, offsets, transactions, statistics, horizon_ms
@@ -216,18 +216,21 @@ class LogCleaner:
         return True
 
     async def _settle(self, log: PartitionLog) -> None:
-        """Give what was swapped in its own name. Until then nothing else may have its ``.swap``
-        name: as the original of another copy it would be deleted, under the name of both."""
+        """Rename swapped segments to their final names.
+
+        Until then no other copy may use their ``.swap`` names: a segment that becomes an original
+        of another copy would be deleted together with that copy.
+        """
         if log.is_settled:
             return
         sync_dir = self._environment.files.sync_dir
-        # Were the originals back after a power cut, beside what took their place...
+        # First make the renaming of the originals durable: they must not return beside the copy.
         await self._off_loop(sync_dir, log.directory)
         log.settle_segments()
         await self._off_loop(sync_dir, log.directory)
 
     async def _advance(self, steps: Generator[int, None, None]) -> None:
-        """Run a generator to its end, off the loop, as fast as it may go."""
+        """Run a generator to its end, off the loop, within the throttle."""
         try:
             more = True
             while more:
@@ -238,7 +241,7 @@ class LogCleaner:
             steps.close()
 
     async def _off_loop(self, work: Callable[[*Ts], R], *args: *Ts) -> R:
-        """A step that is begun is finished: nobody else may use its files meanwhile."""
+        """Run a step off the loop. Shielded, because its files are in use until it ends."""
         return await shielded(self._environment.offload.run(work, *args), name="compact a log")
 
     def _count(self, statistics: Statistics) -> None:
@@ -257,8 +260,10 @@ def _dirty_count(view: LogView) -> int:
 
 
 def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
-    """Were a newer record of a key still to be lost, the older one must not go. Names, too: those
-    that an earlier run gave and could not sync would be taken for what this one leaves."""
+    """Sync the segments before records are removed, and the names that an earlier run gave.
+
+    Otherwise a power cut could remove the newer record of a key whose older one was deleted.
+    """
     files = environment.files
     for segment in view.segments:
         if segment.next_offset > recovery_point:
@@ -271,8 +276,10 @@ def _make_durable(environment: Environment, view: LogView, recovery_point: int) 
 
 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:
-    """Legacy segments written before this keep no tombstones: delete.retention.ms before the
-    newest segment that an earlier run cleaned."""
+    """Return the time before which legacy segments were written that keep no tombstones.
+
+    It is delete.retention.ms before the last write of the newest segment that was cleaned before.
+    """
     clean = [one for one in view.segments if one.next_offset <= view.first_dirty_offset]
     if not clean:
         return 0
@@ -280,7 +287,7 @@ def _legacy_horizon(environment: Environment, view: LogView) -> int:
 
 
 def _run_steps(steps: Generator[int, None, None], portion: int) -> tuple[int, bool]:
-    """Advance by some bytes; how many it were, and whether there is more."""
+    """Advance by about ``portion`` bytes; return how many, and whether there are more."""
     size = 0
     for step in steps:
         size += step

@@ -1,7 +1,7 @@
-"""Owns the second pass of a cleaning: a group of segments copied into one, without what is gone.
+"""The second pass of a cleaning: copies a group of segments into one, without removed records.
 
-The copy's files end in ``.cleaned`` until all of them are durable, then in ``.swap``: from that
-moment on recovery takes them for the segments they were made from.
+The files of the copy end in ``.cleaned`` until all of them are durable, then in ``.swap``. From
+that moment on a recovery uses the copy instead of the originals.
 
 Source: Kafka ``Cleaner.cleanSegments``, ``cleanInto``, ``groupSegmentsBySize``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``, ``test_cleaner_crash.py``.
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 __all__ = ["GroupRewriter", "group_segments"]
 
 MOST_OF_A_GROUP: Final = 64
-"""Segments that become one: a swap renames the files of all of them in one turn of the loop."""
+"""Most segments in a group, because a swap renames the files of all of them without a pause."""
 
 _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Neighbours that fit one segment together: their log, and their indexes, as they are now."""
+    """Group adjacent segments whose current logs and indexes fit into one segment."""
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
@@ -88,12 +88,12 @@ class GroupRewriter:
     """Copies one group of segments.
 
     Args:
-        legacy_horizon_ms: segments that were written before keep no tombstones of v0 and v1:
-            those formats have no room for a delete horizon.
-        transactions: of the whole run, which goes from group to group.
+        legacy_horizon_ms: segments written before this time keep no tombstones of v0 and v1,
+            because those formats have no delete horizon.
+        transactions: of the whole run, shared by its groups.
 
     Attributes:
-        cleaned: the copy; nobody else's until ``rewrite`` is over.
+        cleaned: the copy; complete when ``rewrite`` has ended.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class GroupRewriter:
         self._legacy_horizon_ms = legacy_horizon_ms
         self._keeps_legacy_deletes = True
         self._horizon_ms = view.now_ms + view.config.delete_retention_ms
-        # The last batch of each group stays, empty if need be: with it the copy reaches as far
-        # as what it takes the place of, and recovery knows what that is.
+        # The last batch of each group is kept, if necessary without records, so that the copy ends
+        # at the same offset as the originals. Recovery needs that to find the originals.
         self._upper = group[-1].next_offset
         self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
-        self._single = self._new_block(0, 0)  # for batches that go through Python, one by one
+        self._single = self._new_block(0, 0)  # for single batches processed in Python
         self.cleaned = CleanedSegment(
             files,
             view.directory,
@@ -142,13 +142,13 @@ class GroupRewriter:
         )
 
     def rewrite(self) -> Generator[int, None, None]:
-        """Write the copy, durable, as ``.swap``; gives bytes that were read and written.
+        """Write the copy durably as ``.swap``; yield the bytes read and written by each step.
 
-        Closed before its end, or failing, it leaves ``.cleaned`` files for ``discard``.
+        If it fails or is closed early, ``.cleaned`` files remain for ``discard``.
 
         Raises:
-            CorruptRecord: a batch is not sound.
-            OSError: the disk refused; FileNotFoundError: a segment was deleted.
+            CorruptRecord: a batch is damaged.
+            OSError: the disk failed; FileNotFoundError: a segment was deleted.
         """
         self.cleaned.create()
         self._kept.begin_segment(self.cleaned.base_offset)
@@ -168,7 +168,7 @@ class GroupRewriter:
         self._files.sync_dir(self._view.directory)
 
     def discard(self) -> None:
-        """Remove the copy's files."""
+        """Remove the files of the copy."""
         self.cleaned.close()
         self.cleaned.remove()
 
@@ -227,7 +227,7 @@ class GroupRewriter:
     def _copy_marker(self, header: BatchHeader, batch: memoryview) -> None:
         needless = self._transactions.is_needless(header, control_type(batch, header))
         has_horizon = header.attributes & DELETE_HORIZON_MASK != 0
-        # of an empty batch, which was a needless marker, the horizon is long past
+        # an empty batch was a needless marker whose horizon has passed
         over = has_horizon and header.base_timestamp_ms <= self._view.now_ms
         if needless and (over or not header.count):
             self._statistics.records_read += header.count
@@ -238,7 +238,7 @@ class GroupRewriter:
         self._keep_one(self._kept, batch, flags)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether an empty marker stays: for its producer's epoch, or the end of the group."""
+        """Whether an empty marker is kept for its producer's epoch or as the end of the group."""
         if header.next_offset == self._upper:
             return True
         return self._view.marker_epochs.get(header.producer_id) == header.producer_epoch
@@ -286,13 +286,13 @@ class GroupRewriter:
             self._put(closing(header), header.last_offset, header.max_timestamp_ms)
 
     def _put_converted(self, header: BatchHeader, stay: Sequence[Message]) -> None:
-        # As Kafka 4, which writes no old formats any more: what stays is converted.
+        # Kafka 4 converts kept records too, because it does not write old formats.
         plain = encode_batch(
             (RawRecord(*message[:4]) for message in stay),
             crc32c=crc32c,
             timestamp_type=header.timestamp_type,
         )
-        # with tombstones it gets a horizon
+        # sets a delete horizon if there are tombstones
         result = self._kept_of(plain, header.base_offset, WALK_KEEP_ALL)
         found = read_header(result)
         if header.codec:
@@ -302,7 +302,7 @@ class GroupRewriter:
     # --- where it goes
 
     def _kept_of(self, batch: Buffer, base_offset: int, flags: int = 0) -> Buffer:
-        """What stays of one batch; until the next call."""
+        """Return the kept part of one batch; valid until the next call."""
         block = self._single
         block.begin_segment(base_offset)
         block.reserve(len(batch))
@@ -334,7 +334,7 @@ class GroupRewriter:
             self._write()
 
     def _write(self) -> None:
-        """Write what is kept behind the copy's batches."""
+        """Append the kept batches to the copy."""
         kept = self._kept
         size = kept.used
         if size:

@@ -1,7 +1,7 @@
-"""Owns what of a log may be compacted, and whether that is due.
+"""Which part of a log may be compacted, and whether compaction is due.
 
-Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``. Tests:
-``tests/unit/broker/log/test_log_to_clean.py``.
+Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``.
+Tests: ``tests/unit/broker/log/test_log_to_clean.py``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ __all__ = ["LogToClean", "log_to_clean", "never_compacted"]
 
 
 class LogToClean(NamedTuple):
-    """What compaction could do for a log.
+    """The cleanable part of a log.
 
     Attributes:
         first_dirty_offset: records before it were cleaned.
-        upper_offset: records from here on may not be: base offset of a segment.
-        dirty_bytes: of the segments between; clean_bytes of those before.
-        delay_ms: how long max.compaction.lag.ms of a record in the dirty part is over; else 0.
+        upper_offset: records from here on may not be cleaned; base offset of a segment.
+        clean_bytes: bytes of the segments before ``first_dirty_offset``.
+        dirty_bytes: bytes of the segments between the two offsets.
+        delay_ms: how long a dirty record has exceeded max.compaction.lag.ms; else 0.
     """
 
     log: PartitionLog
@@ -36,35 +37,35 @@ class LogToClean(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Part of what would be cleaned that never was, 0 to 1."""
+        """Bytes that were never cleaned, relative to all bytes that would be cleaned, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether it is worth the work, or has to be."""
+        """Whether compaction is worthwhile, or required by max.compaction.lag.ms."""
         if not self.dirty_bytes:
             return False
         return self.delay_ms > 0 or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
 def never_compacted(log: PartitionLog, cleaned_offset: int | None) -> int:
-    """What of a log's finished segments was never compacted; asks for no time of a record."""
+    """Return the bytes of finished segments that were never compacted; reads no timestamps."""
     first = cleaned_offset or 0
     return sum(segment.size for segment in log.segments[:-1] if segment.next_offset > first)
 
 
 def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> LogToClean:
-    """What compaction could do for a log. On its loop.
+    """Return the cleanable part of a log. On its loop.
 
-    Never of the newest segment, nothing from the last stable offset on, and nothing that is
-    younger than min.compaction.lag.ms.
+    The active segment, records from the last stable offset on, and records younger than
+    min.compaction.lag.ms are not cleanable.
 
     Args:
-        cleaned_offset: the checkpoint; None, or outside of the log, takes the log's start.
+        cleaned_offset: from the checkpoint; if None or outside the log, the log start offset.
 
     Raises:
-        ColdRead: with a lag set, times have to be read from the disk first.
+        ColdRead: a lag is set, and timestamps have to be read from the disk first.
         OSError, CorruptRecord: a segment cannot be read.
     """
     start = log.log_start_offset
@@ -79,7 +80,7 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
         largest = call_each(dirty, Segment.largest_timestamp_ms)
         young = (one for one, at in zip(dirty, largest, strict=True) if at > now_ms - lag_ms)
         upper = min(upper, next((one.base_offset for one in young), upper))
-    # whole segments: the one that an offset lies in is not cleaned
+    # only whole segments are cleaned
     upper = max(
         (s.base_offset for s in log.segments if s.base_offset <= upper),
         default=log.segments[0].base_offset,
@@ -88,7 +89,7 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
     dirty = [segment for segment in dirty if segment.next_offset <= upper]
     delay_ms = 0
     overdue_before_ms = now_ms - log.config.max_compaction_lag_ms
-    if overdue_before_ms > 0:  # else nothing is read: none ever is
+    if overdue_before_ms > 0:  # otherwise no record is overdue, and nothing has to be read
         began = call_each(dirty, Segment.first_timestamp_ms)
         delay_ms = max([overdue_before_ms - first_ms for first_ms in began if first_ms > 0] + [0])
     dirty_bytes = sum(segment.size for segment in dirty)

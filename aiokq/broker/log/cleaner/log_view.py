@@ -1,6 +1,6 @@
-"""Owns what a cleaning is told of a log: its segments as they were when it began, and its rules.
+"""A view of a log for a cleaning: its segments and settings as they were when the cleaning began.
 
-Taken on the loop, used in an executor: nothing in it changes, and it touches no ``Segment``.
+Created on the loop and used in an executor: it never changes, and uses no ``Segment``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["LogView", "SegmentView", "chunks", "following"]
 
 _SIZE_KNOWN: Final = 17
-"""Bytes of a batch from which its size and magic can be read."""
+"""Bytes at the beginning of a batch that contain its size and magic."""
 
 
 class SegmentView(NamedTuple):
-    """A segment that is not appended to any more.
+    """A finished segment.
 
     Attributes:
-        segment: to be recognised by when the cleaning is over; not to be touched off the loop.
+        segment: the segment object, for the swap; must not be used off the loop.
         next_offset: the next segment's base offset.
-        size: bytes of whole batches in its ``.log``.
+        size: bytes of whole batches in the ``.log``.
     """
 
     segment: Segment
@@ -52,17 +52,17 @@ class SegmentView(NamedTuple):
 
 
 class LogView(NamedTuple):
-    """A log as a cleaning finds it.
+    """A log at the start of a cleaning.
 
     Attributes:
-        segments: those before ``upper_offset``, oldest first.
+        segments: segments before ``upper_offset``, oldest first.
         first_dirty_offset: records before it were cleaned by an earlier run.
-        upper_offset: records from here on are not cleaned: base offset of a segment.
-        aborted: transactions with records before ``upper_offset``.
-        last_offsets: of each live producer with records the last offset it wrote.
-        marker_epochs: the epoch of each live producer without any.
+        upper_offset: records from here on are not cleaned; base offset of a segment.
+        aborted: aborted transactions with records before ``upper_offset``.
+        last_offsets: the last offset of each active producer with batches.
+        marker_epochs: the epoch of each active producer without batches.
         now_ms: the time of the run.
-        buffer_bytes: to be read at a time, and as many to be kept before they are written.
+        buffer_bytes: size of the read buffer, and of the write buffer.
     """
 
     name: str
@@ -81,7 +81,7 @@ class LogView(NamedTuple):
     def of(
         cls, log: PartitionLog, first_dirty: int, upper: int, *, now_ms: int, buffer_bytes: int
     ) -> LogView:
-        """The log as it is now. On its loop."""
+        """Return a view of the log as it is now. On its loop."""
         segments = tuple(
             SegmentView.of(segment) for segment in log.segments if segment.base_offset < upper
         )
@@ -102,18 +102,18 @@ class LogView(NamedTuple):
 
     @property
     def dirty(self) -> Sequence[SegmentView]:
-        """The segments that hold records no run has cleaned yet."""
+        """The segments with records that were never cleaned."""
         return [one for one in self.segments if one.next_offset > self.first_dirty_offset]
 
 
 def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memoryview, int, None]:
-    """The bytes of a segment, piece by piece, each beginning with a batch.
+    """Yield the bytes of a segment in pieces that begin with a batch.
 
-    To be sent how many bytes of the piece were used; the next one begins behind them.
+    The caller sends back how many bytes of a piece it used; the next piece begins after them.
 
     Raises:
         FileNotFoundError: the segment was deleted meanwhile.
-        CorruptRecord: it ends within a batch, or what should be one is none.
+        CorruptRecord: the segment ends inside a batch, or a batch is malformed.
     """
     file = files.open(view.path, writable=False)
     try:
@@ -126,7 +126,7 @@ def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memo
                 raise CorruptRecord(f"{view.path} has fewer than {view.size} bytes")
             used = yield piece
             if not used:
-                # A batch larger than the buffer, or the end of the file within one.
+                # a batch is larger than the buffer, or the file ends inside it
                 size = int.from_bytes(piece[8:12], "big", signed=True) + LOG_OVERHEAD
                 if wanted < _SIZE_KNOWN or not wanted < size <= view.size - position:
                     raise CorruptRecord(f"{view.path} has no whole batch at position {position}")
@@ -138,7 +138,7 @@ def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memo
 
 
 def following(pieces: Generator[memoryview, int, None], used: int) -> memoryview | None:
-    """The next piece, once ``used`` bytes of the last one were; None at the end."""
+    """Return the next piece after ``used`` bytes of the last one; None at the end."""
     try:
         return pieces.send(used)
     except StopIteration:

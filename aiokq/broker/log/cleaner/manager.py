@@ -1,4 +1,4 @@
-"""Owns which logs are being compacted, which cannot be, and whose turn it is; compacts none.
+"""The choice of the log to compact next; keeps track of logs in work and of uncleanable ones.
 
 Source: Kafka ``LogCleanerManager.java``. Tests: ``tests/unit/broker/log/test_cleaner_manager.py``.
 """
@@ -27,12 +27,13 @@ __all__ = ["LogCleanerManager"]
 logger = logging.getLogger("aiokq.broker.log")
 
 AT_ONCE: Final = 256
-"""Segments looked at between two turns of the loop: less than a millisecond."""
+"""Segments examined between two turns of the loop: less than a millisecond."""
 
 
 MOST_LOOKS: Final = 4
-"""At all logs, for one choice: two kinds of times may have to be read of each, one after the other,
-and some more may be new, or gone from memory, meanwhile."""
+"""Most passes over all logs for one choice. Two kinds of timestamps may have to be read per log,
+one after the other, and some more if logs are new or timestamps were evicted meanwhile.
+"""
 
 
 class _Place(NamedTuple):
@@ -42,11 +43,11 @@ class _Place(NamedTuple):
 
 
 class LogCleanerManager:
-    """The choice among the logs of one node. Used from its loop.
+    """Chooses among the logs of one node. Used on its loop.
 
     Args:
-        directories: the log directories that can be used now.
-        cold_reads: of the node, for looks at logs.
+        directories: returns the log directories that can be used now.
+        cold_reads: of the node.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class LogCleanerManager:
         self._put_off: dict[TopicPartition, PartitionLog] = {}
 
     async def take_dirtiest(self) -> tuple[LogDirectory, LogToClean] | None:
-        """The log that needs it most, which is nobody else's until ``give_back``.
+        """Return the dirtiest log that is due, reserved until ``give_back``; None without one.
 
-        What of a log is still on the disk after some looks is left for the next time.
+        A log whose timestamps are not loaded after ``MOST_LOOKS`` passes is left for the next call.
         """
         async with self._choosing:
             due, loads = await self._look_at_all()
@@ -87,20 +88,20 @@ class LogCleanerManager:
             return None
 
     def give_back(self, log: PartitionLog) -> None:
-        """What was taken may be chosen again."""
+        """Release a log that ``take_dirtiest`` returned."""
         self._busy.discard(log.topic_partition)
 
     def mark_uncleanable(self, log: PartitionLog) -> None:
-        """Nothing of the log is lost, and nothing compacted until a restart."""
+        """Exclude a log from compaction until a restart; its records are kept."""
         self._uncleanable[log.topic_partition] = log
         self._count_uncleanable()
 
     def put_off(self, log: PartitionLog) -> None:
-        """Leave the log alone until ``resume``: it may go better then."""
+        """Exclude a log from compaction until ``resume``."""
         self._put_off[log.topic_partition] = log
 
     def resume(self) -> None:
-        """What was put off may be chosen again."""
+        """Include the postponed logs again."""
         self._put_off.clear()
 
     # --- the look at them
@@ -111,7 +112,7 @@ class LogCleanerManager:
                 yield _Place(directory, name, log)
 
     async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[DiskLoad]]:
-        """Those that are due, and what others need from the disk to be looked at."""
+        """Return the logs that are due, and what has to be loaded to examine the others."""
         due: list[tuple[_Place, LogToClean]] = []
         loads: list[DiskLoad] = []
         dirtiest, delay_ms, looked_at = 0.0, 0, 0

@@ -1,4 +1,4 @@
-"""Owns the first pass of a cleaning: which record of each key is the last, in the dirty part.
+"""The first pass of a cleaning: finds the last record of each key in the dirty part.
 
 Source: Kafka ``Cleaner.buildOffsetMap``. Tests: ``tests/unit/broker/log/test_cleaner.py``.
 """
@@ -32,7 +32,7 @@ __all__ = ["build_offset_map", "new_offset_map"]
 
 
 def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
-    """A map for at most ``records`` keys, or as many as fit a part of the memory."""
+    """Return a map for at most ``records`` keys that fits ``load_factor`` of the memory."""
     load_factor = max(load_factor, 0.01)  # 0 is a legal setting
     slots = min(memory_bytes // OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
     slots = max(slots, 2)
@@ -42,16 +42,16 @@ def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: 
 def build_offset_map(
     files: Files, view: LogView, offsets: OffsetMap, statistics: Statistics
 ) -> Generator[int, None, None]:
-    """Put the keys of the dirty part into ``offsets``, as many as fit; gives bytes that were read.
+    """Put keys of the dirty part into ``offsets`` until it is full; yield the bytes read.
 
-    Afterwards ``offsets.latest_offset`` says up to where the log was read.
+    Afterwards ``offsets.latest_offset`` is the last offset that was read.
 
     Raises:
-        CorruptRecord: a batch is not sound; or the keys of one batch do not fit the map.
-        OSError: the disk refused; FileNotFoundError: a segment was deleted.
+        CorruptRecord: a batch is damaged, or the keys of one batch do not fit the map.
+        OSError: the disk failed; FileNotFoundError: a segment was deleted.
     """
     dirty = view.dirty
-    # Not those that were over before: nothing in the dirty part would end them.
+    # Without transactions that ended before: no marker in the dirty part would end them.
     transactions = CleanedTransactions(
         found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
     )
@@ -76,7 +76,7 @@ def _index(
     transactions: CleanedTransactions,
     statistics: Statistics,
 ) -> Generator[int, None, bool]:
-    """One segment; whether the map is full."""
+    """Index one segment; return whether the map is full."""
     start = view.first_dirty_offset
     pieces = chunks(files, segment, view.buffer_bytes)
     piece = next(pieces, None)
@@ -112,7 +112,7 @@ def _index_other(
     start: int,
     transactions: CleanedTransactions,
 ) -> bool:
-    """One batch; False if the map has no room."""
+    """Index one batch; return False if the map has no room."""
     if header.magic < 2:
         for message in decode_message_set(batch, check_crcs=False):
             if (

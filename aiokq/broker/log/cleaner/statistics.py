@@ -1,4 +1,4 @@
-"""Owns what one run of the cleaner did, in numbers."""
+"""Statistics of a run of the log cleaner."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ __all__ = ["Statistics"]
 
 @dataclass(slots=True)
 class Statistics:
-    """One run over one log.
+    """Statistics of one run over one log.
 
     Attributes:
-        segments: that were cleaned; merged_segments is what became of them.
-        indexed_records: of the dirty part, which were put into the offset map.
-        records_read: of the whole cleaned part; keyless_records of them had no key and went.
+        segments: cleaned segments.
+        merged_segments: segments that they became.
+        indexed_records: records of the dirty part that were put into the offset map.
+        records_read: records of the whole cleaned part.
+        keyless_records: records without a key, which were removed.
         bytes_read: by both passes.
-        size_before: bytes of what was cleaned.
+        size_before: bytes of the cleaned segments before the run.
         seconds: from the choice of the log until its last segment was swapped in.
-        map_fill: part of the offset map that was used, 0 to 1.
+        map_fill: used part of the offset map, 0 to 1.
     """
 
     segments: int = 0

@@ -1,4 +1,4 @@
-"""Owns how fast compaction reads and writes: bytes per second, of all its tasks together.
+"""The throttle of compaction: bytes per second of all cleaner tasks together.
 
 Source: Kafka ``Throttler.java``. Tests: ``tests/unit/broker/log/test_cleaner_run.py``.
 """
@@ -12,11 +12,11 @@ __all__ = ["Throttle"]
 
 
 class Throttle:
-    """Makes those who spent bytes wait until they were due.
+    """Limits a rate by making callers wait after they have used bytes.
 
     Args:
-        bytes_per_second: asked each time.
-        now: seconds, the loop's clock or one that goes with it.
+        bytes_per_second: returns the current limit.
+        now: seconds of the loop's clock.
     """
 
     def __init__(self, bytes_per_second: Callable[[], float], now: Callable[[], float]) -> None:
@@ -25,11 +25,11 @@ class Throttle:
         self._free_at = 0.0
 
     def portion(self, most: int) -> int:
-        """How many bytes to spend before the next wait: of a tenth of a second, or ``most``."""
+        """Return how many bytes to use before the next wait: for 0.1 s, at most ``most``."""
         return max(1, min(most, int(min(self._rate() / 10, most))))
 
     async def spent(self, size: int) -> None:
-        """Wait until these bytes are paid for; without a limit only the loop has its turn."""
+        """Wait until the rate allows these bytes; without a limit, yield to the loop once."""
         now = self._now()
         self._free_at = max(now, self._free_at) + size / self._rate()
         await asyncio.sleep(max(self._free_at - now, 0.0))
