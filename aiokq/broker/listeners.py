@@ -31,7 +31,7 @@ PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
 
-_ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_ENDPOINT: Final = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
 
 
 class Endpoint(NamedTuple):
@@ -159,7 +159,7 @@ def _endpoints(setting: str, text: str) -> list[Endpoint]:
     found: dict[str, Endpoint] = {}
     for part in text.split(","):
         entry = part.strip()
-        parsed = _ENDPOINT.fullmatch(entry)
+        parsed = re.fullmatch(_ENDPOINT, entry)
         if parsed is None:
             raise ConfigError(f"{setting}: {entry!r} is not of the form NAME://host:port")
         name, host, port = parsed[1].strip().upper(), parsed[2], int(parsed[3])

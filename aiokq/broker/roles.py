@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_roles", "configured_node_id"]
 
-_VOTER: Final = re.compile(r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
-_SERVER: Final = re.compile(r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)")
+_VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
+_SERVER: Final = r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)"
 
 _ONLY_VOTER: Final = (
     "a node of aiokq is the only voter of its cluster: name its own listener, or remove the setting"
@@ -61,7 +61,7 @@ def check_roles(settings: BrokerSettings, listeners: Listeners, node_id: int | N
 
 def _check_voters(text: str, node_id: int | None) -> None:
     for part in filter(None, map(str.strip, text.split(","))):
-        voter = _VOTER.fullmatch(part)
+        voter = re.fullmatch(_VOTER, part)
         if voter is None:
             raise ConfigError(f"controller.quorum.voters: {part!r} is not of the form id@host:port")
         if node_id is None:
@@ -78,7 +78,7 @@ def _check_bootstrap_servers(text: str, listeners: Listeners) -> None:
     ports = [one.port for one in listeners.controllers]
     hosts = set()
     for part in filter(None, map(str.strip, text.split(","))):
-        server = _SERVER.fullmatch(part)
+        server = re.fullmatch(_SERVER, part)
         if server is None:
             raise ConfigError(
                 f"controller.quorum.bootstrap.servers: {part!r} is not of the form host:port"
