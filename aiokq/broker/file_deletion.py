@@ -1,7 +1,7 @@
-"""Owns when the files of what was deleted go from the disk: each after its topic's delay.
+"""Delayed removal of deleted files, by each topic's `file.delete.delay.ms`.
 
-Deletes no record: what is let go of is renamed already, and read by nobody but responses under
-way. A stop removes at once what still waits; what a kill leaves, the next start removes.
+The files are renamed already; only responses in progress still read them. A stop removes all
+remaining files at once, and the next start removes those that a kill leaves.
 
 Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
 Tests: ``tests/unit/broker/test_file_deletion.py``.
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 __all__ = ["FileDeletion"]
 
 _Remove: TypeAlias = "Callable[[], None]"
-"""Removes files, in any thread: a gigabyte takes a tenth of a second. It logs what the disk
-refuses. If it raises, it is called again."""
+"""Removes files, in any thread: a gigabyte takes a tenth of a second. Logs errors of the disk. If
+it raises, it is retried."""
 
 
 class _Removal(NamedTuple):
-    """One removal, and its pauses where it fails."""
+    """One removal, and the backoff of its retries."""
 
     remove: _Remove
     task: BackgroundTask
 
 
 class FileDeletion:
-    """The removals that wait for their time. Used from the node's loop only."""
+    """Scheduled removals. Used from the node's loop only."""
 
     def __init__(
         self, offload: Offload, supervisor: Supervisor, background: BackgroundWork
@@ -68,7 +68,10 @@ class FileDeletion:
         self._supervisor.spawn(self._run([removal]), name="remove deleted files")
 
     async def _run(self, removals: list[_Removal]) -> None:
-        """Shielded, as the directory may be another process's after the close."""
+        """Run removals in an executor; those that fail are scheduled again.
+
+        Shielded from cancellation: after the close another process may own the directory.
+        """
         work = functools.partial(_all, removals)
         failed = await shielded(self._offload.run(work), name="remove deleted files")
         for removal, error in failed:
@@ -77,7 +80,7 @@ class FileDeletion:
                 self._schedule(seconds, removal)
 
     def hurry(self) -> None:
-        """Begin all removals that wait, now."""
+        """Start all scheduled removals now."""
         self._cancel_timers()
         waiting, self._waiting = self._waiting, {}
         if waiting:
@@ -85,7 +88,7 @@ class FileDeletion:
             self._supervisor.spawn(self._run(removals), name="remove deleted files")
 
     def stop(self) -> None:
-        """Begin no removal any more: what waits is `close`'s."""
+        """Start no more removals; `close` runs those that are scheduled."""
         self._stopped = True
         self._cancel_timers()
 
@@ -94,7 +97,7 @@ class FileDeletion:
             timer.cancel()
 
     async def close(self) -> None:
-        """Run what still waits, now. Twice is harmless."""
+        """Run all scheduled removals and wait for them. Safe twice."""
         self.stop()
         waiting, self._waiting = self._waiting, {}
         if waiting:
@@ -102,11 +105,11 @@ class FileDeletion:
 
 
 def _all(removals: list[_Removal]) -> list[tuple[_Removal, Exception]]:
-    """Run them; those that failed."""
+    """Run removals; return those that failed, with the error."""
     failed = []
     for removal in removals:
         try:
             removal.remove()
-        except Exception as error:  # noqa: BLE001 - noted on the loop
+        except Exception as error:  # noqa: BLE001 - logged on the loop
             failed.append((removal, error))
     return failed

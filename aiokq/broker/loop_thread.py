@@ -1,4 +1,4 @@
-"""Owns the thread and the event loop of a cluster that blocking code entered by `with`."""
+"""The thread and event loop of an embedded cluster that is used with `with`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["STOP_SECONDS", "LoopThread"]
 T = TypeVar("T")
 
 STOP_SECONDS: Final = 30.0
-"""How long leaving `with` waits for the thread before it says that it hangs."""
+"""Seconds that the exit from `with` waits for the thread, then raises TimeoutError."""
 
 _STILL_RUNNING_SECONDS: Final = 0.1
-"""Until a caller that waits asks whether the loop still runs."""
+"""Seconds between two checks of a waiting caller that the loop still runs."""
 
 
 class LoopThread:
-    """A thread with an event loop, on which something is started, and closed at the end.
+    """A thread that runs an event loop between a start and a close coroutine.
 
     Args:
-        start: called on the loop, first.
-        close: called on the loop, last.
+        start: awaited on the loop first.
+        close: awaited on the loop last.
     """
 
     def __init__(
@@ -46,15 +46,17 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name="aiokq-broker", daemon=True)
 
     def enter(self) -> None:
-        """Start, and wait for it; who is interrupted meanwhile leaves nothing behind.
+        """Start the thread and wait until `start` has returned.
+
+        If the wait is interrupted, `start` is cancelled and the thread ends.
 
         Raises:
-            whatever `start` raises; then the thread has ended.
+            Exception: whatever `start` raises; the thread has ended.
         """
         self._thread.start()
         try:
             self._ready.wait()
-        except BaseException:  # such as Ctrl-C: nobody else knows of the thread
+        except BaseException:  # such as Ctrl-C: no other object refers to the thread
             self._abandoned = True
             if self._loop is not None and self._main_task is not None:
                 with contextlib.suppress(RuntimeError):  # its loop is closed
@@ -67,12 +69,12 @@ class LoopThread:
             raise self._failure
 
     def run(self, coro: Coroutine[object, object, T], timeout: float | None) -> T:
-        """Run a coroutine on the loop, and wait for its result; from any other thread.
+        """Run a coroutine on the loop and return its result; call it from any other thread.
 
         Raises:
-            TimeoutError: not in time; it goes on.
-            Closed: the loop ended before it.
-            WrongLoop: called on this thread, which would wait for itself.
+            TimeoutError: no result within `timeout` seconds; the coroutine continues.
+            Closed: the loop ended before the coroutine.
+            WrongLoop: called on the thread of the loop, which would wait for itself.
         """
         assert self._loop is not None
         if threading.current_thread() is self._thread:
@@ -89,14 +91,14 @@ class LoopThread:
             raise closed from None
         left = timeout
         while not future.done():
-            # Nothing tells of a loop that ended: it is asked now and then.
+            # A loop that ends does not complete the future, so check it now and then.
             running = self._loop.is_running()
             look = _STILL_RUNNING_SECONDS if left is None else min(left, _STILL_RUNNING_SECONDS)
             if concurrent.futures.wait([future], look).done:
                 break
             if not running:
                 if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
-                    coro.close()  # what has begun is cancelled at the end of a loop
+                    coro.close()  # asyncio.run() cancels started ones
                 raise closed
             if left is not None:
                 left -= look
@@ -108,16 +110,16 @@ class LoopThread:
             raise closed from None
 
     def stop(self) -> None:
-        """Have it close. Context: its loop."""
+        """Let `close` run and the loop end. Call it on the loop."""
         assert self._stop is not None
         self._stop.set()
 
     def leave(self) -> None:
-        """Have it close, and wait for the end of the thread. Harmless if it ended by itself.
+        """Stop the loop and wait for the end of the thread, which may have ended by itself.
 
         Raises:
-            TimeoutError: it hangs.
-            whatever `close` raised.
+            TimeoutError: the thread did not end within `STOP_SECONDS`.
+            Exception: whatever `close` raised.
         """
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # its loop is closed

@@ -1,7 +1,6 @@
-"""What a node does now and then by itself: its periodic jobs, and the loop that runs each of them.
+"""The periodic jobs of a node, and the task that runs each of them.
 
-Owns when a job runs and what becomes of its failure; what it does is its owner's. ``jobs`` is the
-list: whoever has something to do regularly adds a line there.
+``jobs`` lists them. A job that fails is logged, counted and retried.
 
 Source: Kafka ``LogManager.startupWithConfigOverrides``, ``ReplicaManager.startHighWatermark``.
 Tests: ``tests/unit/broker/test_maintenance.py``.
@@ -31,24 +30,23 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Maintenance", "jobs"]
 
 FIRST_AFTER_MS: Final = 30_000
-"""When a job runs first, at the latest: a start has other things to do. Kafka's
-``log.initial.task.delay.ms``."""
+"""Longest delay of a job's first run, as Kafka's ``log.initial.task.delay.ms``."""
 
 LEAST_INTERVAL_MS: Final = 10
-"""An interval of 0 is a legal setting; the loop has other things to do, too."""
+"""Shortest interval. A setting may be 0, and the job would keep the loop busy."""
 
 EXPIRE_PRODUCERS_MS: Final = 600_000
-"""How often silent producers are looked for. Kafka's
+"""Interval of the check for expired producers, as Kafka's
 ``producer.id.expiration.check.interval.ms``."""
 
 
 class Job(NamedTuple):
-    """Something to do regularly.
+    """A periodic job.
 
     Attributes:
-        interval_ms: asked before each wait, so that a setting may change while the node runs.
-        run: does it once. It runs on the node's loop and sends what takes long off it. If it
-            raises, it is run again.
+        interval_ms: returns the interval; called before each wait, because a setting may change.
+        run: does the job once, on the node's loop; long work goes to an executor. If it raises, it
+            is retried.
     """
 
     name: str
@@ -57,7 +55,7 @@ class Job(NamedTuple):
 
 
 class MaintainedNode(Protocol):
-    """What the jobs use of a node."""
+    """The parts of a node that the jobs use."""
 
     settings: BrokerSettings
     environment: Environment
@@ -72,7 +70,7 @@ class MaintainedNode(Protocol):
 
 
 def jobs(node: MaintainedNode) -> list[Job]:
-    """The jobs of a node, in no order that matters."""
+    """Return the jobs of a node."""
     settings = node.settings
 
     async def expire_producers() -> None:
@@ -83,7 +81,8 @@ def jobs(node: MaintainedNode) -> list[Job]:
             await asyncio.sleep(0)
 
     async def delete_old_segments() -> None:
-        """Let go of what retention allows, and of newest segments that nobody appends to."""
+        """Delete segments that are past retention, and roll active segments that are past
+        `segment.ms`."""
         clock = node.environment.clock
         deleted = 0
         for log in list(node.storage.directories.logs()):
@@ -92,9 +91,9 @@ def jobs(node: MaintainedNode) -> list[Job]:
                 deleted += await node.cold_reads.read(
                     functools.partial(log.retain, node.retention_policies, clock.timestamp_ms())
                 )
-            except KafkaStorage:  # logged, and no reason to keep what others have
+            except KafkaStorage:  # logged already; continue with the other logs
                 continue
-            await asyncio.sleep(0)  # each may read from the disk
+            await asyncio.sleep(0)  # each log may have read from the disk
         if deleted:
             node.counters.segments_deleted += deleted
             node.purge_later()
@@ -104,7 +103,7 @@ def jobs(node: MaintainedNode) -> list[Job]:
 
         @functools.cache
         def cleaner() -> LogCleaner:
-            """Imported and made when it runs first: a start does without."""
+            """Import and create the cleaner at its first run, to keep it out of the start."""
             from aiokq.broker.log.cleaner.cleaner import LogCleaner
 
             return LogCleaner(
@@ -117,7 +116,7 @@ def jobs(node: MaintainedNode) -> list[Job]:
             )
 
         async def clean() -> None:
-            """Compact what is dirty enough."""
+            """Compact the logs whose dirty ratio is high enough."""
             await cleaner().clean_all()
 
         cleaners = [
@@ -147,14 +146,14 @@ def jobs(node: MaintainedNode) -> list[Job]:
 
 
 class Maintenance:
-    """Runs jobs, each in a task of its own, until its supervisor is closed."""
+    """Runs each job in a task of its own until the supervisor is closed."""
 
     def __init__(self, supervisor: Supervisor, background: BackgroundWork) -> None:
         self._supervisor = supervisor
         self._background = background
 
     def start(self, jobs: list[Job]) -> None:
-        """Run these from now on."""
+        """Start a task for each job."""
         for job in jobs:
             self._supervisor.spawn(self._repeat(job), name=job.name)
 
@@ -165,7 +164,7 @@ class Maintenance:
             await asyncio.sleep(max(wait_ms, LEAST_INTERVAL_MS) / 1000)
             try:
                 await job.run()
-            except Exception as error:  # noqa: BLE001 - the others go on, and it is tried again
+            except Exception as error:  # noqa: BLE001 - retried; the other jobs run
                 pause_ms = 1000 * task.failed(error)
                 wait_ms = max(pause_ms, min(job.interval_ms(), 1000 * LONGEST_PAUSE))
             else:

@@ -1,13 +1,13 @@
-"""Which log directories a node had, and what becomes of those that it is started without.
+"""Log directories that a node had and is started without.
 
-Owns the look for them, after the metadata log is read and before the first log is opened. A
-directory that was left out of ``log.dirs``, or an empty mount point in place of its disk, has its
-partitions offline, as one that cannot be read: made anew elsewhere, their records would seem lost,
-and be lost as soon as the directory comes back. One that had no partition is forgotten; one that is
-lost for good, when somebody says so (``forget_missing``).
+They are looked for after the metadata log is read and before the first log is opened. If a
+directory is left out of ``log.dirs``, or its disk is not mounted, its partitions are offline, like
+those of a directory that cannot be read. If they were recreated elsewhere, their records would
+seem lost, and would be lost when the directory returns. A missing directory that had no partition
+is forgotten; ``forget_missing`` forgets one that is lost for good.
 
-Source: KIP-858, where the controller knows which directory has a partition. Apache Kafka makes the
-partitions of a directory anew as soon as it is left out of ``log.dirs``: others have replicas.
+Source: KIP-858, where the controller knows the directory of each partition. Apache Kafka recreates
+the partitions of a directory that is left out of ``log.dirs``, because other nodes have replicas.
 Tests: ``tests/unit/broker/test_missing_directories.py``.
 """
 
@@ -35,10 +35,10 @@ logger = logging.getLogger("aiokq.broker")
 
 
 def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None:
-    """Take directories offline that the node had and has no more; write down those that it has.
+    """Take missing directories offline, and record the directories that the node has now.
 
     Args:
-        directories: which of them has which partition is known already.
+        directories: the opened directories; the directory of each partition must be known.
 
     Raises:
         KafkaStorage: the metadata log cannot be written.
@@ -48,7 +48,7 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
     missing = {
         directory_id: path
         for directory_id, path in known.items()
-        # one that cannot be read has an id that nobody knows
+        # the id of a directory that cannot be read is unknown: it is found by its path
         if directory_id not in present and path not in directories.unopened
     }
     unreadable = {
@@ -81,17 +81,17 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
         )
         missing = {}
     now = missing | unreadable | present
-    # The only directory a node ever had takes the metadata log along when it goes.
+    # The metadata log of a node with one directory is lost with it: nothing to record.
     if now != known and (known or len(directories.all) + len(directories.unopened) > 1):
         metadata.append(DirectoriesKnown(now))
 
 
 class Forgotten(NamedTuple):
-    """What is lost with directories.
+    """The loss from forgotten directories.
 
     Attributes:
-        paths: where they were.
-        partitions: that are in none of the others: they begin anew, empty.
+        paths: of the forgotten directories.
+        partitions: partitions that no other directory has; they are recreated empty.
     """
 
     paths: tuple[str, ...]
@@ -101,16 +101,16 @@ class Forgotten(NamedTuple):
 def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forgotten:
     """Forget the log directories of a stopped broker that are lost for good.
 
-    At its next start their partitions are made anew in the others, empty, with leader epochs that
-    nobody knows.
+    The next start recreates their partitions in the other directories, empty, with leader epochs
+    that no consumer has seen.
 
     Args:
         paths: all directories that are left.
-        execute: do it; else only tell what would be.
+        execute: False only returns what would be forgotten.
 
     Raises:
-        ConfigError: these are no log directories of one node.
-        KafkaStorage: one is in use, or the disk refuses.
+        ConfigError: `paths` are not the log directories of one node.
+        KafkaStorage: a directory is in use, or the disk refuses.
     """
     with locked_directories(files, paths) as ids:
         for path in paths:
@@ -131,7 +131,7 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
             lost = _homeless(metadata.image, there.__contains__)
             if execute:
                 kept = {name: path for name, path in known.items() if name in left}
-                # As after a power cut: readers know the epochs of what is lost.
+                # As after a power cut: consumers have seen the epochs of the lost records.
                 epochs = StartedUnclean(metadata.image.unclean_starts + 1)
                 metadata.append(DirectoriesKnown(kept), epochs)
             return Forgotten(tuple(missing.values()), tuple(lost))
@@ -142,7 +142,7 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
 def _homeless(
     image: MetadataImage, is_there: Callable[[TopicPartition], bool]
 ) -> list[TopicPartition]:
-    """The partitions that are in none of the directories."""
+    """Return the partitions of this node that no directory has."""
     partitions = (
         TopicPartition(topic.name, index)
         for topic in image.topics.values()
@@ -153,6 +153,6 @@ def _homeless(
 
 
 def _name(path: str, directory_id: str, directories: LogDirectories) -> str:
-    """What it is called where another one may have its path now."""
+    """Return the path, with the directory id if another directory has that path now."""
     taken = any(one.path == path for one in directories.all)
     return f"{path} ({directory_id})" if taken else path

@@ -1,7 +1,8 @@
-"""Copies of a data directory: made of a running broker, at one moment, and put in place for one.
+"""Snapshots of a running broker's data, and their restoration into a new data directory.
 
-A snapshot is a log directory as a clean stop leaves it: whoever opens it scans nothing. It shares
-no file with the broker's: after a power cut appends may go on in a segment that was finished.
+A snapshot is a log directory in the state after a clean stop, so that opening it recovers nothing.
+It shares no file with the broker's directory: after a power cut the broker may append to a segment
+that was finished when the snapshot was taken.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """
@@ -38,25 +39,25 @@ __all__ = ["restore_snapshot", "take_snapshot"]
 logger = logging.getLogger("aiokq.broker")
 
 ATTEMPTS: Final = 10
-"""How often it is begun anew because segments were deleted or compacted meanwhile."""
+"""Attempts before a snapshot fails because segments are deleted or compacted during each."""
 
 CHUNK: Final = 1024 * 1024
 LOGS_PER_TURN: Final = 16
 
 
 async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = None) -> None:
-    """Copy what a node has, as of one moment, to a new log directory; the node goes on.
+    """Copy the data of a running node, as of one moment, to a new log directory.
 
-    All of a node's log directories become one. Durable when it returns.
+    All log directories of the node become one directory, which is durable on return.
 
     Args:
-        path: is made, and must not be there, or be empty.
-        files: what the copy is written with; those of the node by default.
+        path: the directory to create; it must not exist, or be empty.
+        files: the file system to write to; the node's by default.
 
     Raises:
-        ConfigError: there is something at `path`.
-        BrokerError: KafkaStorage, the disk refused, or why a log cannot be had at present, as one
-            that is being recovered; nothing is at `path` then.
+        ConfigError: `path` is a file, or a directory with something in it.
+        BrokerError: KafkaStorage if the disk refused, or the error of a partition whose log is not
+            available, for example during its recovery. Nothing is left at `path`.
     """
     target = node.environment.files if files is None else files
     _check_free(target, path)
@@ -86,10 +87,10 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
 
 
 def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
-    """Copy a snapshot to where a broker will have its data. For an executor: it copies all bytes.
+    """Copy a snapshot into a new data directory. Call it in an executor: it copies all bytes.
 
     Raises:
-        ConfigError: it is no log directory, it is in use, or there is something at `data_dir`.
+        ConfigError: `snapshot` is not a log directory or is in use, or `data_dir` is not empty.
         OSError: the disk refused.
     """
     if not files.exists(f"{snapshot}/{file_names.META_PROPERTIES}"):
@@ -110,7 +111,7 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
 
 
 class _Copy:
-    """One snapshot in the making."""
+    """The state of a snapshot that is being taken."""
 
     def __init__(self, node: BrokerNode, path: str, target: Files) -> None:
         self.partitions = 0
@@ -121,10 +122,10 @@ class _Copy:
         self._links: list[tuple[str, int]] = []
 
     async def attempt(self) -> bool:
-        """Copy everything; False if something was replaced meanwhile, and all is to do again.
+        """Copy everything; return False if a segment was replaced during the copy.
 
-        Of finished segments only links are made, which takes no time in which they could be
-        deleted; `part` makes copies of them.
+        Finished segments are only linked, which leaves little time for their deletion; `part`
+        replaces the links with copies.
         """
         node = self._node
         self._links.clear()
@@ -133,12 +134,12 @@ class _Copy:
         captured: list[tuple[uuid.UUID, LogSnapshot]] = []
         async with node.metadata.unchanged():
             partitions = [partition for topic in node.topics for partition in topic.partitions]
-            # Most of what the moment itself would have to write.
+            # The capture below blocks the loop: write most index entries before it.
             for number, partition in enumerate(partitions):
                 partition.log.write_indexes()
                 if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                     await asyncio.sleep(0)
-            # The moment: nothing is awaited until all logs are noted.
+            # No await until all logs are captured: the snapshot is of one moment.
             directory_of = node.storage.directories.directory_of
             for partition in partitions:
                 directory = directory_of(partition.name)
@@ -149,9 +150,9 @@ class _Copy:
                 )
                 log = snapshot_log(partition.log, self._source, node.crc32c, cleaned)
                 captured.append((partition.topic.topic_id, log))
-            # Ids of producers are reserved before they are used: a later image has all of them.
+            # Producer ids are reserved before use, so a later image covers all that are in logs.
             image = await offload.run(node.storage.metadata_image)
-        image.directories = {}  # the copy is one, and another
+        image.directories = {}  # the copy is one directory with an id of its own
         properties = node.storage.directories.properties
         ids = properties._replace(directory_id=format_uuid(random_id(node.environment.random)))
         try:
@@ -220,7 +221,7 @@ class _Copy:
         _copy_file(self._source, file.source, self._target, path, file.size)
 
     def part(self) -> None:
-        """Make what is linked a file of its own. For an executor: it copies all bytes."""
+        """Replace links with copies. Call it in an executor: it copies all bytes."""
         files = self._target
         for path, size in self._links:
             own = f"{path}{file_names.TEMPORARY}"
@@ -257,8 +258,11 @@ def _check_free(files: Files, path: str) -> None:
 
 
 def _copy_tree(files: Files, source: str, target: str) -> None:
-    """Partitions first, then the metadata that knows them, at the very end the marker of a clean
-    stop: a start on what an interruption leaves would make missing ones anew, empty."""
+    """Copy a log directory: first partitions, then metadata, at last the marker of a clean stop.
+
+    A broker that starts on an interrupted copy recreates partitions that are in the metadata and
+    missing on disk, as empty ones.
+    """
     files.mkdirs(target)
     inside = [name for name in files.listdir(source) if name != file_names.LOCK]
     directories = [name for name in inside if files.is_dir(f"{source}/{name}")]
@@ -275,7 +279,11 @@ def _copy_tree(files: Files, source: str, target: str) -> None:
 
 
 def _copy_file(source: Files, path: str, target: Files, copy: str, size: int) -> None:
-    """The first bytes of a file, durable. Raises FileNotFoundError if there are not so many."""
+    """Copy the first `size` bytes of a file and sync the copy.
+
+    Raises:
+        FileNotFoundError: the file is shorter, or is gone.
+    """
     reading = source.open(path, writable=False)
     try:
         writing = target.open(copy, exclusive=True)

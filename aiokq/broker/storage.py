@@ -1,7 +1,4 @@
-"""What a node keeps on disk, opened and closed as one: log directories, metadata log, topics.
-
-Owns the order of opening and closing, who flushes, and the checkpoints.
-"""
+"""A node's data on disk: log directories, metadata log and topics, opened and closed together."""
 
 from __future__ import annotations
 
@@ -38,17 +35,17 @@ if TYPE_CHECKING:
 __all__ = ["Storage"]
 
 CLOSERS: Final = 4
-"""Logs closed at the same time. Four syncs at once are ten times as fast as one by one; more gain
-little."""
+"""Logs closed at the same time. Four concurrent syncs are ten times as fast as one after the
+other; more gain little."""
 
 
 class Storage:
     """The open log directories of a node.
 
     Attributes:
-        directories: with the logs.
-        publisher: makes them follow the metadata.
-        changes: changes the metadata.
+        directories: the log directories, with their logs.
+        publisher: applies metadata changes to topics and logs.
+        changes: decides, records and publishes metadata changes.
         producer_ids: the source of producer ids.
     """
 
@@ -80,18 +77,18 @@ class Storage:
         opened: Callable[[Partition], None],
         deleted: Callable[[Partition], None],
     ) -> Storage:
-        """Open log directories, off the loop: after a kill their logs are read through.
+        """Open log directories in an executor.
 
         Args:
-            supervisor: runs what flushes them and opens some later, until it is closed, which comes
-                before ``close``.
-            background: told where that fails.
-            opened: called with each partition once it is there.
+            supervisor: runs the flushers and the later recovery of logs; it has to be closed before
+                ``close``.
+            background: counts and logs failures of these tasks.
+            opened: called with each partition after its log was opened.
             deleted: called with each partition that is deleted.
 
         Raises:
-            KafkaStorage: none of the directories can be used, or one is in use; says what to do.
-            ConfigError: one belongs to another node.
+            KafkaStorage: no directory can be used, or one is in use; the message says what to do.
+            ConfigError: a directory belongs to another node.
         """
         found: list[tuple[LogDirectories, MetadataLog]] = []
 
@@ -123,7 +120,7 @@ class Storage:
                 environment.offload.run(open_directories), name="open the log directories"
             )
         except asyncio.CancelledError:
-            for directories, metadata in found:  # or nobody could open them again
+            for directories, metadata in found:  # else their locks stay, and no start succeeds
                 metadata.close()
                 for directory in directories.all:
                     directory.close(clean=False)
@@ -152,7 +149,7 @@ class Storage:
         return storage
 
     async def _load(self) -> None:
-        """Take over the metadata, and open the logs that need no recovery."""
+        """Publish the metadata, and open the logs that need no recovery."""
         self.publisher.load(self._metadata.image)
         if self.publisher.was_unclean:
             await self.changes.count_unclean_start()
@@ -160,7 +157,7 @@ class Storage:
 
     @property
     def topics(self) -> TopicRegistry:
-        """The topics that the logs are of."""
+        """All topics of the node."""
         return self.publisher.topics
 
     @property
@@ -179,19 +176,21 @@ class Storage:
         self.directories.attach(flushers)
 
     async def close(self, clean: bool = True) -> None:
-        """Close the logs; a clean close syncs them, so that the next start scans nothing.
+        """Close the logs; a clean close syncs them, so that the next start recovers nothing.
 
-        A change to topics that is in work is finished first, whoever asked for it and left. A
-        directory that went offline is left as it is.
+        A metadata change in progress completes first, even if its caller was cancelled. Nothing is
+        written to a directory that is offline.
 
         Raises:
-            KafkaStorage: something could not be written; the next start recovers.
+            KafkaStorage: a write failed; the next start recovers the logs.
         """
         await shielded(self._close(clean), name="close the logs")
 
     async def _close(self, clean: bool) -> None:
         await self.changes.close()
-        await self._environment.offload.run(self._metadata.close)  # after an append in work
+        await self._environment.offload.run(
+            self._metadata.close
+        )  # in the executor: after an append in progress
         failure: Exception | None = None
         for directory in self.directories.all:
             try:
@@ -202,8 +201,10 @@ class Storage:
             raise failure
 
     async def _close_directory(self, directory: LogDirectory, clean: bool) -> None:
-        """Several logs at a time: each waits for the disk, which commits what came meanwhile at
-        once."""
+        """Close the logs of a directory, several at a time, then the directory.
+
+        Each waits for the disk, which commits concurrent syncs together.
+        """
         offload = self._environment.offload
         logs = list(directory.logs.values())
         async with Supervisor("close the logs") as supervisor:
@@ -216,16 +217,19 @@ class Storage:
                 await share
         await offload.run(directory.close, clean)
         for log in logs:
-            log.tell_replica()  # no flush comes any more
+            log.tell_replica()  # the last flush, which may advance the high watermark
 
     def metadata_image(self) -> MetadataImage:
-        """A copy of the metadata image; waits for an append in work, so it is for an executor."""
+        """Return a copy of the metadata image.
+
+        Call it in an executor: it waits for an append in progress.
+        """
         return self._metadata.copy_image()
 
     # checkpoints
 
     async def save_log_starts(self) -> None:
-        """Make durable, off the loop, that the records before each log's start are deleted.
+        """Write the log start offset of each log to the checkpoint file, in an executor.
 
         Raises:
             KafkaStorage: the disk refused.
@@ -235,7 +239,7 @@ class Storage:
             await self._save(directory, directory.checkpoints.log_starts)
 
     async def save_recovery_points(self) -> None:
-        """Write down what is durable of each log, off the loop: a recovery skips it.
+        """Write the recovery point of each log to the checkpoint file, in an executor.
 
         Raises:
             KafkaStorage: the disk refused.
@@ -245,7 +249,7 @@ class Storage:
             await self._save(directory, directory.checkpoints.recovery_points)
 
     async def save_high_watermarks(self) -> None:
-        """Write down each log's high watermark, off the loop.
+        """Write the high watermark of each log to the checkpoint file, in an executor.
 
         Raises:
             KafkaStorage: the disk refused.
@@ -259,7 +263,11 @@ class Storage:
 
 
 def _open_metadata(environment: Environment, directories: LogDirectories) -> MetadataLog:
-    """The metadata log, of which each directory has a copy: any of them may fail."""
+    """Open the metadata log, of which each directory has a copy.
+
+    Raises:
+        KafkaStorage: a directory cannot be opened, and no other has metadata.
+    """
     by_path = {f"{directory.path}/{METADATA_LOG}": directory for directory in directories.all}
 
     def refused(path: str, error: OSError) -> None:
@@ -269,14 +277,14 @@ def _open_metadata(environment: Environment, directories: LogDirectories) -> Met
         environment.files, *by_path, node_id=directories.properties.node_id, refused=refused
     )
     if directories.unopened and not metadata.image.appends:
-        # The others are new: to begin there anew would hide every topic.
+        # The other directories are new: a start on these alone would have no topics.
         metadata.close()
         raise next(iter(directories.unopened.values()))
     return metadata
 
 
 def _owned(metadata: MetadataLog) -> Callable[[TopicPartition, uuid.UUID | None], bool]:
-    """Whether a topic owns a partition that was found on disk."""
+    """Return a predicate: whether a topic owns a partition that was found on disk."""
 
     def owned(partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         topic = metadata.image.topics.get(partition.topic)

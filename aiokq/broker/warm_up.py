@@ -1,8 +1,8 @@
-"""Imports the modules that a broker needs later, soon after it accepts: one at a time.
+"""Import of the modules that a broker needs later, one at a time, soon after the start.
 
-Owns the list of these modules. The start does not import them, so that the broker accepts sooner.
-They are not left until they are used either: by then the process may have no descriptor left to
-open their files with, and the loop would stand still while it imports a whole coordinator.
+The start does not import them, so that the broker accepts connections sooner. At their first use
+the process may have no descriptor left to open their files, and the import of a whole coordinator
+would block the loop.
 
 Tests: ``tests/unit/broker/test_warm_up.py``, which names the modules that are missing here, and
 ``tests/fault/test_late_imports.py``.
@@ -31,10 +31,10 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _NO_DESCRIPTOR_TEXTS: Final = tuple(os.strerror(number) for number in _NO_DESCRIPTOR)
 
 PAUSE: Final = 0.01
-"""Seconds between two modules, in which clients are served; less than 2 for all modules."""
+"""Seconds between two imports, in which clients are served; all imports take less than 2 s."""
 
 OPTIONAL: Final = frozenset({"re2"})
-"""Modules that not every installation has."""
+"""Modules that an installation may lack."""
 
 MODULES: Final = (
     "aiokq.fastpath.broker",
@@ -218,10 +218,10 @@ async def warm_up(background: BackgroundWork) -> None:
 
 
 async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception | None]:
-    """Import modules, one in a turn of the loop.
+    """Import modules, one per turn of the loop.
 
     Returns:
-        Those to try again, and why the last one of them failed.
+        The modules to retry, and the error of the last of them.
     """
     failed: list[str] = []
     failure: Exception | None = None
@@ -231,7 +231,7 @@ async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception |
         try:
             if name not in OPTIONAL or importlib.util.find_spec(name) is not None:
                 importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - of this module: the others are imported
+        except Exception as error:  # noqa: BLE001 - import the other modules
             if isinstance(error, ImportError) and not _lacks_descriptor(error):
                 logger.warning(
                     "cannot import a module, requests that need it fail: module=%s error=%r",
@@ -246,11 +246,11 @@ async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception |
 
 
 def _lacks_descriptor(error: BaseException | None) -> bool:
-    """Whether an import failed only as there was no descriptor to open a file with."""
+    """Whether an import failed because no descriptor was left to open a file."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR:
             return True
-        # For an extension module there is no more than the dynamic linker's text.
+        # The error of an extension module has only the text of the dynamic linker.
         if isinstance(error, ImportError) and str(error).endswith(_NO_DESCRIPTOR_TEXTS):
             return True
         error = error.__cause__ or error.__context__
