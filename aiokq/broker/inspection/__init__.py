@@ -1,1 +1,1 @@
-"""Looking at log directories without touching them: what is in their files, and what is wrong."""
+"""Read-only inspection of log directories: the contents of their files, and damage."""

@@ -1,7 +1,7 @@
-"""Owns what a file of a log says, entry by entry, as values to print; judges only single batches.
+"""The contents of a log's files, entry by entry, as values to print.
 
-Reads and never writes; what cannot be read is an entry with where and why, and the last one except
-of a log, which goes on with the next sound batch.
+Nothing is written. An unreadable part of a file is an entry with its position and the reason. It is
+the last entry, except in a ``.log``, where reading continues at the next sound batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for what is shown.
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
@@ -47,13 +47,13 @@ _TRANSACTION: Final = struct.Struct(">hqqqq")
 def contents(
     files: Files, file: LogFile, crc32c: Checksum, *, records: bool = False
 ) -> Iterator[Entry]:
-    """What a file says.
+    """Yield the entries of a file.
 
     Args:
-        records: also the records of each batch.
+        records: include the records of each batch.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if file.kind == "log":
         yield from _batches(files, file, crc32c, records)
@@ -151,14 +151,14 @@ def _record(record: RawRecord, header: BatchHeader) -> Entry:
     return entry | {"key": record.key, "payload": record.value}
 
 
-# --- the others
+# --- files other than logs
 
 
 def _index(data: bytes, file: LogFile) -> Iterator[Entry]:
     for at in range(0, len(data) - _INDEX.size + 1, _INDEX.size):
         offset, position = _INDEX.unpack_from(data, at)
         if at and not offset and not position:
-            yield {"zero_bytes": len(data) - at}  # as a running Kafka leaves them
+            yield {"zero_bytes": len(data) - at}  # a running Kafka preallocates index files
             return
         yield {"offset": offset + file.base_offset, "position": position}
     yield from _rest(data, _INDEX.size)
@@ -218,9 +218,9 @@ def _checkpoint(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
-    """The rows of a checkpoint. Raises ValueError for anything else."""
+    """Parse a checkpoint file. Raises ValueError if it is not one."""
     if not data:
-        return []  # as Kafka makes it, until it has something to write
+        return []  # Kafka creates the file empty
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[0] != "0":
         raise ValueError(f"version {lines[0]!r}, not 0")

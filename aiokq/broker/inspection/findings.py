@@ -1,4 +1,4 @@
-"""Owns what is found wrong in a log directory: the finding, and how bad it is."""
+"""Findings of a check of a log directory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ __all__ = ["Finding", "Severity"]
 
 
 class Severity(enum.Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     ERROR = "error"
-    """Records are damaged or missing, or would be read wrong."""
+    """Records are damaged or missing, or would be read wrongly."""
 
     WARNING = "warning"
-    """The next start mends it from the records, or removes it; none of them is lost."""
+    """The next start repairs or removes it; no record is lost."""
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be.
+    """One error or warning.
 
     Attributes:
         path: of the file or directory.
-        position: in bytes, where it is known.
+        position: byte offset in the file, None if unknown.
     """
 
     severity: Severity

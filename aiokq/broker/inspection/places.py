@@ -1,6 +1,6 @@
-"""Owns what is found at a path: the files of a log directory by kind, one by one or all of them.
+"""The files of a log directory, found by their names.
 
-Opens nothing and changes nothing: the directory may be another broker's, and in use.
+No file is opened or changed: the directory may be in use by a broker.
 
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
@@ -48,8 +48,8 @@ class LogFile(NamedTuple):
 
     Attributes:
         kind: `log`, `index`, `timeindex`, `txnindex`, `snapshot`, `epochs`, `partition.metadata`,
-            `meta.properties`, `metadata`, `checkpoint`, or `leftover` of something interrupted.
-        base_offset: in the name of a segment's file; -1 for any other.
+            `meta.properties`, `metadata`, `checkpoint`, or `leftover` of an interrupted operation.
+        base_offset: from the name of a segment's file; -1 for other files.
     """
 
     path: str
@@ -58,14 +58,14 @@ class LogFile(NamedTuple):
 
 
 class PartitionPlace(NamedTuple):
-    """The directory of a partition; None where its name is none's, as of one set aside."""
+    """The directory of a partition, or with `None` for the partition a stray directory."""
 
     path: str
     partition: TopicPartition | None
 
 
 def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
-    """The partition directories in a log directory, or the one that `path` is itself."""
+    """Return the partition directories in a log directory, or `path` itself if it is one."""
     if any(file_names.parse_segment_file(name) for name in files.listdir(path)):
         return [
             PartitionPlace(path, file_names.parse_partition_directory(posixpath.basename(path)))
@@ -82,10 +82,11 @@ def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
 
 
 def files_at(files: Files, path: str) -> Iterator[LogFile]:
-    """The files at a path that belong to a log: a file itself, or those of a directory.
+    """Yield the log files at a path, which is a file, a partition or a log directory.
 
-    Of a log directory its own come first, then those of the partitions; of a partition segment by
-    segment. Others are left out. A leftover that was a segment's log is one where it is named.
+    The files of a log directory itself come before those of its partitions; a partition's files are
+    ordered by segment. Other files are left out. A leftover ``.log`` counts as a log only if `path`
+    names it.
     """
     if not files.is_dir(path):
         file = _file(path) or LogFile(path, "log")

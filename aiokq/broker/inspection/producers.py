@@ -1,9 +1,9 @@
-"""Owns the check of what a log remembers of its producers: snapshots and aborted transactions.
+"""The check of a log's producer state: producer snapshots and aborted transactions.
 
-The log is replayed beside its ``.snapshot`` files, and told is only what its batches prove: a log
-forgets producers that are silent, and compaction removes batches, so that a snapshot may know more
-or less than is there. A snapshot that is wrong has retries written twice, or refused, and open
-transactions forgotten.
+The log is replayed and compared with its ``.snapshot`` files. Only differences that the batches
+prove are findings: producers expire and compaction removes batches, so a snapshot may hold more or
+less than the log. With a wrong snapshot the broker writes retries twice or refuses them, and
+forgets open transactions.
 
 Source: Kafka ``ProducerStateManager.java``, ``LogCleaner`` (which batches it keeps).
 Tests: ``tests/unit/broker/inspection/test_inspection_producers.py``.
@@ -28,7 +28,7 @@ __all__ = ["ProducerCheck", "Snapshot"]
 
 
 class Snapshot(NamedTuple):
-    """A snapshot file that can be read: the producers before ``offset``."""
+    """A readable snapshot file: the producer state before ``offset``."""
 
     offset: int
     path: str
@@ -36,11 +36,11 @@ class Snapshot(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """A batch that a snapshot says is, or was, in the log.
+    """A batch that is, or was, in the log according to a snapshot.
 
     Attributes:
-        offset: its last one; of a batch that began a transaction its first.
-        last_sequence: None where the snapshot only says that a transaction begins there.
+        offset: the last offset of the batch; the first one if the batch began a transaction.
+        last_sequence: None if the snapshot only has the start of a transaction.
     """
 
     offset: int
@@ -57,7 +57,7 @@ class _Trace(NamedTuple):
 
 
 class ProducerCheck:
-    """A replay of one log, segment by segment, beside its snapshots."""
+    """Replay of one log, compared with its snapshots segment by segment."""
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
         self.findings: list[Finding] = []
@@ -70,11 +70,11 @@ class ProducerCheck:
         self._stopped = False
 
     def stop(self) -> None:
-        """Batches are missing from here on: what follows proves nothing."""
+        """Stop comparing: batches are missing, and later ones prove nothing."""
         self._stopped = True
 
     def batch(self, file: File, position: int, header: BatchHeader) -> AbortedTransaction | None:
-        """The next batch; the transaction that it aborts, if records of it are there."""
+        """Replay a batch; return the transaction that it aborts, if the log has records of it."""
         if self._stopped:
             return None
         self.reached(header.base_offset)
@@ -88,11 +88,11 @@ class ProducerCheck:
         try:
             marker = read_marker(file.pread(header.size, position), header)
         except CorruptRecord:
-            return None  # told where records are read
+            return None  # reported where records are read
         return None if marker is None else self._state.end_transaction(header, marker, 0)
 
     def reached(self, offset: int) -> None:
-        """All batches before ``offset`` were given."""
+        """Note that all batches before ``offset`` were replayed."""
         while not self._stopped and self._compared < len(self._snapshots):
             snapshot = self._snapshots[self._compared]
             if snapshot.offset > offset:
@@ -100,7 +100,7 @@ class ProducerCheck:
             self._compared += 1
             self._compare(snapshot)
 
-    # --- what a snapshot says that the log has
+    # --- batches that a snapshot has
 
     def _compare_claims(self, header: BatchHeader) -> None:
         claims = self._claims
@@ -110,7 +110,7 @@ class ProducerCheck:
             if claim.offset >= header.base_offset and not _is_of(header, claim):
                 self._error(path, f"{_said(claim)}, where the log has {_found(header)}")
 
-    # --- what the log has that a snapshot does not say
+    # --- batches that a snapshot lacks
 
     def _compare(self, snapshot: Snapshot) -> None:
         known = {entry.producer_id: entry for entry in snapshot.entries}
@@ -126,7 +126,7 @@ class ProducerCheck:
                     f" {entry.transaction_first_offset} on",
                 )
             elif oldest is not None and _is_newer(self._traces[entry.producer_id], oldest):
-                # The clock may have been set back meanwhile: it is no proof.
+                # Not a proof if the clock was set back in between.
                 self._warn(
                     snapshot.path,
                     f"without producer {entry.producer_id}, whose last batch"
@@ -154,7 +154,10 @@ class ProducerCheck:
             )
 
     def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
-        """Who has written after it cannot have been forgotten before it."""
+        """Return the oldest trace of a producer that a snapshot still has.
+
+        A producer that wrote after it cannot have expired before it.
+        """
         traces = [
             self._traces[producer_id]
             for producer_id, entry in known.items()
@@ -170,7 +173,7 @@ class ProducerCheck:
 
 
 def _claims(snapshots: Iterable[Snapshot]) -> list[tuple[_Claim, str]]:
-    """By offset, each once: with the first snapshot that has it."""
+    """Return distinct claims by offset, each with the path of the first snapshot that has it."""
     found: dict[_Claim, str] = {}
     for snapshot in snapshots:
         for entry in snapshot.entries:
@@ -188,7 +191,7 @@ def _is_of(header: BatchHeader, claim: _Claim) -> bool:
     if header.is_control or header.producer_id != claim.producer_id:
         return False
     if claim.last_sequence is None:
-        # of an earlier epoch, where the transaction manager has fenced its producer
+        # The epoch is an earlier one if the transaction coordinator fenced the producer.
         return header.is_transactional and header.base_offset == claim.offset
     return (header.last_offset, header.producer_epoch, header.last_sequence) == (
         claim.offset,
@@ -198,7 +201,7 @@ def _is_of(header: BatchHeader, claim: _Claim) -> bool:
 
 
 def _is_newer(one: _Trace, other: _Trace) -> bool:
-    """By offset and by time: brokers forget producers by either."""
+    """Whether `one` is newer by offset and by time: producers expire by either."""
     return one.offset > other.offset and one.timestamp_ms >= other.timestamp_ms
 
 

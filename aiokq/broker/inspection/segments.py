@@ -1,6 +1,6 @@
-"""Owns the check of one segment: its batches, and whether its indexes say what is in them.
+"""The check of one segment: its batches, and its indexes against the batches.
 
-One pass over the ``.log``; the indexes are compared on the way, entry by entry, as both rise.
+One pass over the ``.log`` compares the index entries on the way, because both are in offset order.
 
 Source: Kafka ``DumpLogSegments.scala`` (index and time index sanity checks).
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
@@ -34,17 +34,17 @@ __all__ = ["CheckedSegment", "SegmentCheck"]
 _INDEX: Final = struct.Struct(">iI")
 _TIME: Final = struct.Struct(">qi")
 MOST_FINDINGS: Final = 20
-"""Of one kind in one file: a wrong index is wrong in a hundred thousand places."""
+"""Findings of one kind reported per file: a wrong index may have 100,000 wrong entries."""
 
 
 class CheckedSegment(NamedTuple):
-    """What a segment has.
+    """The result of the check of a segment.
 
     Attributes:
-        end: the offset behind its last sound record.
+        end: the offset after the last sound record.
         size: bytes of sound batches.
-        whole: whether it ends there.
-        has_gaps: whether offsets are missing in it, as where it was compacted.
+        whole: whether the file ends after them.
+        has_gaps: whether offsets are missing in the segment, for example after compaction.
     """
 
     base_offset: int
@@ -60,11 +60,11 @@ class SegmentCheck:
 
     Args:
         sealed_at: base offset of the next segment; None for the newest.
-        unclean: its broker runs or was killed: the end of the newest may be half written, and its
-            indexes behind.
-        epochs: of the log, where they are known.
+        unclean: the broker is running or was killed: the end of the newest segment may be partly
+            written, and its indexes incomplete.
+        epochs: leader epochs of the log, None if unknown.
         producers: the replay of the log.
-        deep: also read the records of each batch.
+        deep: read the records of each batch.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class SegmentCheck:
         self._told: dict[tuple[str, str], int] = {}
 
     def run(self, expected: int) -> CheckedSegment:
-        """Check it all.
+        """Check batches and indexes.
 
         Args:
-            expected: the least offset its first batch may have.
+            expected: the lowest offset that the first batch may have.
 
         Raises:
             OSError: a file cannot be read.
@@ -148,7 +148,7 @@ class SegmentCheck:
         epochs = self._epochs
         if epochs is not None and header.magic >= 2 and header.leader_epoch >= 0:
             known = epochs.epoch_for_offset(header.base_offset)
-            # Before all of them lie records that were deleted from a segment that is still needed.
+            # No epoch is known for records before the log start offset.
             if known not in (UNDEFINED_EPOCH, header.leader_epoch):
                 self.warning(
                     path,
@@ -204,7 +204,7 @@ class SegmentCheck:
             self.error(path, None, "txnindex", str(error).removeprefix(path).strip())
             return
         if self._unclean and self._sealed_at is None:
-            return  # its newest entries are in memory, or made anew by the next start
+            return  # the newest entries are in memory, or rebuilt by the next start
         known = {(one.producer_id, one.last_offset): one for one in index.entries()}
         for aborted in self._aborted:
             entry = known.get((aborted.producer_id, aborted.last_offset))
@@ -221,7 +221,7 @@ class SegmentCheck:
     # --- findings
 
     def read_index(self, suffix: str, entry: int) -> bytes:
-        """The whole entries of an index; what is missing or too much is told."""
+        """Return the complete entries of an index; report missing or surplus bytes."""
         path = self._path(suffix)
         try:
             data = self._files.read_bytes(path)
@@ -265,7 +265,7 @@ class SegmentCheck:
 
 
 class _OffsetEntries:
-    """The entries of an offset index, met by the batches at their positions."""
+    """The entries of an offset index, compared with the batches at their positions."""
 
     def __init__(self, check: SegmentCheck) -> None:
         self._check = check
@@ -274,7 +274,7 @@ class _OffsetEntries:
         self._next = next(self._entries, None)
 
     def _read(self) -> Iterator[tuple[int, int, int]]:
-        """Where each entry is, its offset and the position it tells."""
+        """Yield position in the index, offset and log position of each entry."""
         data = self._check.read_index(file_names.INDEX, _INDEX.size)
         before = (-1, -1)
         for at in range(0, len(data), _INDEX.size):
@@ -282,7 +282,7 @@ class _OffsetEntries:
             if not offset and not position:
                 if at:
                     return  # preallocated
-                continue  # or the beginning, which every search begins with
+                continue  # an entry for position 0, where every search begins anyway
             if offset <= before[0] or position <= before[1]:
                 self._check.error(
                     self._path,
@@ -296,7 +296,7 @@ class _OffsetEntries:
             yield at, offset + self._check.base_offset, position
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """The next batch of the log."""
+        """Compare the entries with the next batch of the log."""
         while self._next is not None and self._next[2] < position:
             self._stray()
         if self._next is None or self._next[2] != position:
@@ -321,10 +321,10 @@ class _OffsetEntries:
         self._next = next(self._entries, None)
 
     def end(self, size: int, *, whole: bool) -> None:
-        """The log ends here."""
+        """Check the remaining entries at the end of the log."""
         while self._next is not None:
             if not whole and self._next[2] >= size:
-                return  # of what is damaged, which was told
+                return  # an entry for the damaged part, which was reported
             self._stray()
 
     def _stray(self) -> None:
@@ -340,7 +340,7 @@ class _OffsetEntries:
 
 
 class _TimeEntries:
-    """The entries of a time index, met by the batches up to their offsets."""
+    """The entries of a time index, compared with the batches up to their offsets."""
 
     def __init__(self, check: SegmentCheck) -> None:
         self._check = check
@@ -351,7 +351,7 @@ class _TimeEntries:
         self._next = next(self._entries, None)
 
     def _read(self) -> Iterator[tuple[int, int, int]]:
-        """Where each entry is, its timestamp and offset."""
+        """Yield position in the index, timestamp and offset of each entry."""
         data = self._check.read_index(file_names.TIME_INDEX, _TIME.size)
         before: tuple[int, int] | None = None
         for at in range(0, len(data), _TIME.size):
@@ -373,14 +373,14 @@ class _TimeEntries:
             yield at, timestamp, offset + self._check.base_offset
 
     def batch(self, header: BatchHeader) -> None:
-        """The next batch of the log."""
+        """Compare the entries with the next batch of the log."""
         while self._next is not None and self._next[2] < header.base_offset:
             self._compare()
         self._largest = max(self._largest, header.max_timestamp_ms)
         self._last_offset = header.last_offset
 
     def end(self) -> None:
-        """The log ends here."""
+        """Check the remaining entries at the end of the log."""
         while self._next is not None:
             if self._next[2] > max(self._last_offset, self._check.base_offset):
                 at, timestamp, offset = self._next

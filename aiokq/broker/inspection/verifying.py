@@ -1,7 +1,7 @@
-"""Owns the check of a log directory, or of one partition in it: what is broken, and where.
+"""The check of a log directory, or of one of its partitions.
 
-Reads every byte and changes none. The directory may be in use: what its broker writes meanwhile is
-told from damage by the clean-stop marker, which a running broker has removed.
+Every byte is read, none is changed. The directory may be in use: a running broker has removed the
+clean-stop marker, so a partly written end is not reported as damage.
 
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
@@ -37,11 +37,11 @@ __all__ = ["CheckedPartition", "Report", "verify"]
 
 
 class CheckedPartition(NamedTuple):
-    """One partition's directory, and what was found.
+    """The result of the check of one partition directory.
 
     Attributes:
-        partition: None where the name of the directory is no partition's.
-        start, end: offset of the first record that is there, and behind the last sound one.
+        partition: None if the name of the directory is not that of a partition.
+        start, end: offset of the first record, and the offset after the last sound one.
     """
 
     path: str
@@ -61,11 +61,11 @@ class CheckedPartition(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A check's result.
+    """The result of a check.
 
     Attributes:
-        clean: the marker of a clean stop was there: nobody is writing, all should be whole.
-        findings: all of them, those of partitions included.
+        clean: the marker of a clean stop was there: no broker is writing, and files are complete.
+        findings: all findings, those of partitions included.
     """
 
     path: str
@@ -75,7 +75,7 @@ class Report(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether no record is damaged or missing, nor would be read wrong."""
+        """Whether no record is damaged or missing, or would be read wrongly."""
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
@@ -88,12 +88,12 @@ def verify(
     deep: bool = False,
     checked: Callable[[CheckedPartition], None] | None = None,
 ) -> Report:
-    """Check a log directory, or a partition's.
+    """Check a log directory or a partition directory.
 
     Args:
-        beside: other log directories of the node: a partition that is in one is not missing here.
-        deep: also read each record, which takes much longer.
-        checked: told of each partition when it is done.
+        beside: other log directories of the node; a partition in one of them is not missing.
+        deep: read each record too, which takes much longer.
+        checked: called with each partition after its check.
 
     Raises:
         OSError: `path` cannot be read.
@@ -132,7 +132,10 @@ def verify(
 
 
 def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -> bool:
-    """Whether there is a log, or should be: a start leaves alone what is only called like one."""
+    """Whether the directory has a log, or should have one.
+
+    A start ignores a directory that only has the name of a partition.
+    """
     if any(name.endswith(file_names.LOG) for name in files.listdir(place.path)):
         return True
     partition = place.partition
@@ -194,7 +197,7 @@ def _checkpoints(
                     what = f"{partition} has an offset and no directory"
                     findings.append(Finding(Severity.WARNING, path, None, what))
             elif offset > end:
-                # What was durable up to there is not there any more.
+                # Records up to the checkpoint were durable, and are missing.
                 lost = name == file_names.RECOVERY_POINTS or (
                     name == file_names.HIGH_WATERMARKS and clean
                 )
@@ -204,11 +207,11 @@ def _checkpoints(
 
 
 def _cleaned(files: Files, root: str) -> Collection[TopicPartition]:
-    """The partitions that were compacted."""
+    """Return the partitions that were compacted."""
     try:
         return read_offsets(files, f"{root}/{file_names.CLEANED_OFFSETS}").keys()
     except CorruptRecord:
-        return ()  # told among the checkpoints
+        return ()  # reported with the checkpoints
 
 
 def _doubled(
@@ -216,7 +219,7 @@ def _doubled(
     others: Mapping[TopicPartition | None, str],
     findings: list[Finding],
 ) -> None:
-    """Partitions that are in two directories."""
+    """Report partitions that are in two directories."""
     for one in partitions:
         if one.partition is not None and one.partition in others:
             what = f"{one.partition} is in {others[one.partition]}, too: no broker starts with both"
@@ -229,7 +232,7 @@ def _missing(
     there: Collection[TopicPartition | None],
     findings: list[Finding],
 ) -> None:
-    """A topic's partitions that have no directory: with several log directories, in another."""
+    """Report partitions of topics without a directory here or in `beside`."""
     if image is None:
         return
     for record in image.topics.values():
@@ -279,7 +282,7 @@ class _Partition:
         parsed = [one for one in map(file_names.parse_segment_file, listed) if one is not None]
         bases = sorted(base for base, suffix in parsed if suffix == file_names.LOG)
         epochs = self._epochs()
-        # Before the log: that of a running broker only grows, and has all that they say.
+        # Read epochs before the log: the log of a running broker only grows beyond them.
         snapshots = [
             self._snapshot(base) for base, suffix in parsed if suffix == file_names.SNAPSHOT
         ]
@@ -302,7 +305,7 @@ class _Partition:
             except FileNotFoundError:
                 if self._clean:
                     raise
-                continue  # its broker has deleted it meanwhile
+                continue  # deleted by its broker during the check
             self._findings += check.findings
         end = segments[-1].end if segments else 0
         producers.reached(end)
@@ -366,13 +369,13 @@ class _Partition:
                 offset, path, decode_snapshot(self._files.read_bytes(path), self._crc32c, 0)
             )
         except FileNotFoundError:
-            return None  # replaced meanwhile
+            return None  # replaced during the check
         except CorruptRecord as error:
             self._warn(name, error.message)
             return None
 
     def _holes(self, segments: list[CheckedSegment]) -> None:
-        """Offsets missing between segments, where no compaction can have taken them."""
+        """Report offsets missing between segments that compaction did not remove."""
         if self._may_have_gaps or any(segment.has_gaps for segment in segments):
             return
         for before, after in pairwise(segments):
