@@ -1,7 +1,4 @@
-"""`EmbeddedCluster`: a broker inside this process, on the caller's loop or on a thread of its own.
-
-Owns where the node runs and its data directory's life; the node itself is `node.BrokerNode`.
-"""
+"""`EmbeddedCluster`: a broker in this process, on the caller's loop or on a thread of its own."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ _MISNAMED: Final = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.EACCES, errno.EPERM, errno.EROFS),
 }
-"""What the disk says of a path that cannot be a directory to write to."""
+"""Errors of a path that cannot be a writable directory."""
 
 
 def _is_misnamed(error: KafkaStorage) -> bool:
@@ -62,7 +59,11 @@ def _is_misnamed(error: KafkaStorage) -> bool:
 
 
 def _path(argument: str, path: str | os.PathLike[str]) -> str:
-    """The path as text; a ConfigError that names the argument for what is none."""
+    """Return a path as text.
+
+    Raises:
+        ConfigError: `path` is not a path; the message names the argument.
+    """
     try:
         text = os.fspath(path)
     except TypeError:
@@ -117,28 +118,27 @@ class EmbeddedCluster:
     """A Kafka cluster in this process, for any client.
 
     `async with` runs it on the running loop, `with` on a thread with a loop of its own, for
-    blocking code beside it.
+    blocking code.
 
-    It is controlled from any event loop while its own runs: what is called elsewhere is handed over
-    to that one. Where that one does not run, or stops before the call has ended, the call raises
-    `WrongLoop`. A cluster whose loop is closed under it gives its port, lock and temporary
-    directory back when nobody refers to it any more.
+    Its methods may be called from any event loop and run on the cluster's own. If that loop is not
+    running, or stops before the call ends, the call raises `WrongLoop`. If that loop is closed
+    before the cluster, the cluster releases its port, lock and temporary directory when it is
+    garbage-collected.
 
     Args:
-        brokers: how many nodes; one, until replication exists.
-        data_dir: where the data is kept; None for a temporary directory that is removed at the end.
+        brokers: number of nodes; 1, because brokers do not replicate yet.
+        data_dir: directory of the data; None for a temporary directory that is removed at the end.
         port: TCP port on 127.0.0.1, or of the first of the `listeners` in `settings`; 0 for a free
             one, or for the one in `listeners`.
         profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
         settings: broker settings by Kafka's names; `.` or `_` between words.
-        restore_from: a snapshot, or the directory of a stopped broker, whose copy is the data to
-            begin with; it is left as it is. A `data_dir` must be empty, then.
+        restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
+            copy of it; a `data_dir` must be empty then.
 
     Raises:
-        ConfigError: a setting that does not exist or is out of range; when entered: the port is
-            in use.
+        ConfigError: a setting is unknown or out of range; when entered: a port is in use.
         OSError: when entered: the directory cannot be written.
-        KafkaStorage: when entered: the directory is in use, or what it holds is damaged.
+        KafkaStorage: when entered: the directory is in use, or its data is damaged.
     """
 
     def __init__(
@@ -190,18 +190,21 @@ class EmbeddedCluster:
         """`host:port` of every node on the first listener, separated by commas.
 
         Raises:
-            Closed: it is not running.
+            Closed: the cluster is not running.
         """
         if self._bootstrap_servers is None:
             raise Closed(NOT_RUNNING)
         return self._bootstrap_servers
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """`host:port` of every node on one of the listeners in `settings`; any case.
+        """Return `host:port` of every node on a listener in `settings`, separated by commas.
+
+        Args:
+            listener: its name, in any case.
 
         Raises:
             ConfigError: no listener of this name is advertised.
-            Closed: it is not running.
+            Closed: the cluster is not running.
         """
         servers = self.node.servers
         endpoint = servers.advertised(listener.upper())
@@ -212,10 +215,10 @@ class EmbeddedCluster:
 
     @property
     def node(self) -> BrokerNode:
-        """The node itself, to be touched only from the loop it runs on.
+        """The node, to be used only on the loop it runs on.
 
         Raises:
-            Closed: it is not running.
+            Closed: the cluster is not running.
         """
         if self._node is None:
             raise Closed(NOT_RUNNING)
@@ -232,15 +235,15 @@ class EmbeddedCluster:
 
         Args:
             name: of the topic.
-            partitions: how many; None for `num.partitions`.
-            configs: by Kafka's names.
+            partitions: number of partitions; None for `num.partitions`.
+            configs: topic settings by Kafka's names.
 
         Raises:
-            ValueError, TypeError: a number is past its range, or none; configs are no mapping.
+            ValueError, TypeError: an argument is out of range or of the wrong type.
             BrokerError: TopicExists, InvalidTopic, InvalidConfiguration ...
             Closed: the cluster is not running.
-            WrongLoop: the loop that it was started on does not run, or stopped meanwhile; or this
-                is a forked child.
+            WrongLoop: the cluster's loop is not running, or stopped during the call; or this
+                process was forked from the cluster's.
         """
         if partitions is not None:
             limits.count(partitions, "partitions")
@@ -248,21 +251,21 @@ class EmbeddedCluster:
         await self._on_loop(functools.partial(self._create, spec))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records; from anywhere, as `create_topic`.
+        """Delete a topic with its records; from any loop or thread, like `create_topic`.
 
         Raises:
-            UnknownTopicOrPartition: there is none of that name.
+            UnknownTopicOrPartition: the topic does not exist.
         """
         await self._on_loop(functools.partial(self._delete, name))
 
     async def reset(self) -> None:
-        """Forget all topics and their records, groups, offsets and producers: as just started.
+        """Delete all topics with their records, groups, offsets and producer state.
 
-        For tests that share a cluster. It takes about a millisecond; clients stay connected, and
-        find that their topics are gone. From anywhere, as `create_topic`.
+        For tests that share a cluster. It takes about a millisecond; clients stay connected and
+        get errors for their topics. From any loop or thread, like `create_topic`.
 
         Raises:
-            ConfigError: it has a `data_dir`, whose data is not thrown away like that.
+            ConfigError: the cluster has a `data_dir`, which `reset` does not delete.
         """
         if self._data_dir is not None:
             raise ConfigError(
@@ -272,14 +275,14 @@ class EmbeddedCluster:
         await self._on_loop(self._reset)
 
     async def snapshot(self, path: str | os.PathLike[str]) -> None:
-        """Copy the data, as of this moment, to a directory that is made; the cluster goes on.
+        """Copy the data, as of one moment, to a new directory, while the cluster runs.
 
-        A broker may be started on the copy, here by `restore_from=path`. From anywhere, as
-        `create_topic`.
+        A broker can be started on the copy, an embedded one also on a copy of it by
+        `restore_from=path`. From any loop or thread, like `create_topic`.
 
         Raises:
-            ConfigError: there is something at `path`.
-            KafkaStorage: the disk refused; nothing is at `path` then.
+            ConfigError: `path` is a file, or a directory with something in it.
+            KafkaStorage: the disk refused; nothing is left at `path`.
         """
         await self._on_loop(functools.partial(self._snapshot, str(path)))
 
@@ -287,13 +290,13 @@ class EmbeddedCluster:
         """Run a coroutine on the thread of `with` and wait: `kafka.run(kafka.create_topic("t"))`.
 
         Args:
-            timeout: seconds to wait; None waits for ever.
+            timeout: seconds to wait; None waits without limit.
 
         Raises:
-            Closed: the cluster was not entered with `with`, or was closed, if only meanwhile.
-            TimeoutError: not in time; the coroutine goes on.
-            ValueError, TypeError: the timeout is no finite number of seconds.
-            WrongLoop: called on the thread of the cluster itself, or in a forked child.
+            Closed: the cluster was not entered with `with`, or was closed before the end.
+            TimeoutError: no result in time; the coroutine continues.
+            ValueError, TypeError: the timeout is not a finite number of seconds.
+            WrongLoop: called on the cluster's own thread, or in a forked child.
         """
         try:
             limits.optional_seconds(timeout)
@@ -314,7 +317,7 @@ class EmbeddedCluster:
     async def _snapshot(self, path: str) -> None:
         from aiokq.broker.snapshot import take_snapshot
 
-        # Not with the files of an ephemeral cluster: the copy may be wanted for long.
+        # An ephemeral cluster's files are never synced; the copy is.
         await take_snapshot(self.node, path, files=self._lasting_files)
 
     async def _delete(self, name: str) -> None:
@@ -324,7 +327,7 @@ class EmbeddedCluster:
         await self.node.metadata.delete_topic(topic)
 
     async def _on_loop(self, call: Callable[[], Coroutine[object, None, T]]) -> T:
-        """Node state is touched only from its own loop: calls from another are handed over."""
+        """Run `call` on the cluster's loop, the only one that may use the node."""
         self._refuse_forked()
         loop = self._loop
         if loop is None or self._node is None:
@@ -360,8 +363,8 @@ class EmbeddedCluster:
         """Start on the running loop; `async with` does it.
 
         Raises:
-            ConfigError: the port is in use, or `data_dir` cannot be made or written.
-            KafkaStorage: the directory is in use, its disk fails, or what it holds is damaged.
+            ConfigError: a port is in use, or `data_dir` cannot be created or written.
+            KafkaStorage: the directory is in use, its disk fails, or its data is damaged.
         """
         self._refuse_forked()
         if self._pid:
@@ -407,7 +410,7 @@ class EmbeddedCluster:
                 raise ConfigError(f"data_dir={self._data_dir!r}: {error.message}") from error
             raise
         if self._temporary is not None and self._given_environment is None:
-            # For one that is never closed: with its node, or the process, at the latest.
+            # A cluster that is never closed loses its directory with the node or the process.
             self._leftover = weakref.finalize(node, _remove_leftover, os.getpid(), directory)
         self._node = node
         self._loop = asyncio.get_running_loop()
@@ -415,14 +418,14 @@ class EmbeddedCluster:
         self._bootstrap_servers = node.servers.all_advertised()[0].address
 
     async def close(self) -> None:
-        """Stop, keeping the data unless it was temporary. Safe twice; from any loop.
+        """Stop the cluster; a temporary directory is removed. Safe twice; from any loop.
 
-        In a forked child it does nothing: the cluster is the parent's.
+        In a forked child it does nothing, because the cluster belongs to the parent.
 
         Raises:
-            WrongLoop: the loop that it was started on does not run, or stopped meanwhile. If that
-                loop is closed, what the cluster has is given back when nobody refers to it, and
-                the next start on its data_dir is one after a crash.
+            WrongLoop: the cluster's loop is not running, or stopped during the call. If that loop
+                is closed, the cluster's resources are released when it is garbage-collected, and
+                the next start on its `data_dir` recovers the logs.
         """
         loop = self._loop
         if self._forked or loop is None:
@@ -434,7 +437,7 @@ class EmbeddedCluster:
             await handed_over(self._close, loop, name="close", gone=self._loop_gone)
         except WrongLoop:
             if loop.is_closed():
-                # The finalisers have the rest, once nothing refers to the node.
+                # The finalisers release the rest when the node is garbage-collected.
                 self._forget_node()
                 self._loop = self._closing = None
                 self._environment = self._temporary = self._leftover = None
@@ -442,7 +445,7 @@ class EmbeddedCluster:
             raise
 
     async def _close(self) -> None:
-        """Whoever comes while it is being closed waits for the end of that."""
+        """Close the node; a second caller waits until the first has finished."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return
@@ -476,7 +479,7 @@ class EmbeddedCluster:
             )
 
     def _let_go(self) -> None:
-        """Give back the temporary directory and, if it is its own, the environment."""
+        """Remove the temporary directory, and close the environment if the cluster made it."""
         if self._forked:
             return
         self._pid = 0
@@ -528,6 +531,6 @@ class EmbeddedCluster:
 
 
 def _remove_leftover(pid: int, directory: str) -> None:
-    """Not in a forked child, which runs its parent's finalisers when it exits."""
+    """Remove the temporary directory, except in a forked child, which runs finalisers too."""
     if os.getpid() == pid:
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,6 +1,5 @@
-"""`aiokq broker`: a node as a process of its own, without Typer.
+"""`aiokq broker`: a node as a process of its own, without Typer, which would delay the start.
 
-Owns the command's arguments, its one line of output, signals and exit codes.
 Exit codes: 0 stopped by a signal, 1 the node could not start or failed, 2 bad arguments.
 """
 
@@ -49,8 +48,8 @@ BAD_ARGUMENTS: Final = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a broker until SIGTERM or SIGINT; the exit code."""
-    gc.disable()  # until it accepts: collections find nothing in a start, and take a tenth of it
+    """Run a broker until SIGTERM or SIGINT; return the exit code."""
+    gc.disable()  # during the start: collections find nothing, and take a tenth of its time
     try:
         return _run(arguments)
     finally:
@@ -105,24 +104,24 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 class Place(NamedTuple):
-    """The log directories, and whether they go with the process."""
+    """The log directories, and whether they are removed at the end."""
 
     directories: list[str]
     ephemeral: bool
 
 
 class Choice(NamedTuple):
-    """The settings, and why they have this profile; None where --profile names it."""
+    """The settings, and why they have their profile; None if --profile names it."""
 
     settings: BrokerSettings
     reason: str | None
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one line; the usage is a screen of its own."""
+    """Reports errors in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        # What kafka-server-start takes: a file, then --override NAME=VALUE.
+        # kafka-server-start takes a file, then --override NAME=VALUE.
         if "--override" in message:
             message += ": use --set NAME=VALUE"
         elif message.endswith(".properties"):
@@ -178,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
-    """As wide as the terminal; argparse asks `shutil`, which a start would wait for."""
+    """Return a formatter as wide as the terminal, without the slow import of `shutil`."""
     try:
         columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
     except (OSError, ValueError):
@@ -220,7 +219,7 @@ def _settings(options: argparse.Namespace) -> Choice:
 
 
 def _default_profile(options: argparse.Namespace, directories: Sequence[str]) -> tuple[str, str]:
-    """The profile where none is named, and the reason."""
+    """Return the profile if --profile is not given, and the reason."""
     if options.config is not None:
         return "kafka", "--config is given"
     if not directories:
@@ -233,10 +232,10 @@ def _default_profile(options: argparse.Namespace, directories: Sequence[str]) ->
 
 
 def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listeners:
-    """Where to listen and what to advertise, by the settings and the flags.
+    """Return the listeners that settings and flags describe.
 
     Raises:
-        ConfigError: they cannot go together.
+        ConfigError: they contradict each other or ask for TLS or SASL.
     """
     host = None if options.host is None else _without_brackets(options.host)
     if host == "localhost":
@@ -281,9 +280,10 @@ def _without_brackets(host: str) -> str:
 
 
 def _raise_descriptor_limit() -> None:
-    """Take all the descriptors the system allows: each client and each written partition has one.
+    """Raise the soft limit of descriptors to the hard limit.
 
-    The soft limit is mostly 1024, for the sake of programs that use `select`, which we do not.
+    Each client and each written partition needs one. The soft limit is usually 1024 because of
+    programs that use `select`; asyncio does not.
     """
     try:
         import resource
@@ -291,7 +291,7 @@ def _raise_descriptor_limit() -> None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Not granted by every system (macOS names an unlimited one and refuses it).
+        # macOS reports an unlimited hard limit and refuses it.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -299,7 +299,7 @@ def _raise_descriptor_limit() -> None:
 def _is_loopback(host: str) -> bool:
     if host.startswith("127."):
         return True
-    import ipaddress  # a few milliseconds that the default address saves
+    import ipaddress  # takes milliseconds that a start on the default address need not spend
 
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -308,7 +308,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one: this process is ours, a library would not choose."""
+    """Return uvloop's loop factory if it is installed: the process runs nothing but the broker."""
     try:
         import uvloop
     except ImportError:
@@ -343,7 +343,7 @@ async def _serve(
             metrics_port = None
             if options.metrics_port is not None:
                 metrics_port = stack.enter_context(_serve_metrics(options.metrics_port)).port
-            # What was made until now lives as long as the process: keep it out of collections.
+            # Objects made until now live as long as the process: keep them out of collections.
             gc.freeze()
             gc.enable()
             print(_address_line(node, options, choice, place, metrics_port), flush=True)
@@ -375,7 +375,7 @@ def _profile_line(profile: str, reason: str) -> str:
 
 
 def _unused_line(settings: BrokerSettings, listeners: Listeners) -> str:
-    """What the settings have that nothing is done for; "" if there is nothing."""
+    """Return the line that lists settings and listeners without effect; "" without them."""
     parts = []
     if settings.without_effect:
         parts.append(f"accepted, without effect here: {', '.join(settings.without_effect)}")
@@ -424,7 +424,7 @@ def _address_line(
 
 
 def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
-    """What went wrong, in one line that says what to do."""
+    """Return the reason of a failed start, in one line that says what to do."""
     directory = " or ".join(directories)
     if isinstance(error, ConfigError):
         return error.message
@@ -445,7 +445,7 @@ def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
 
 
 def _explain_listener(error: ListenerFailed) -> str | None:
-    """Why a listener could not be opened, with what to do; None for other reasons."""
+    """Return why a listener could not be opened, and what to do; None for other errors."""
     name, host, port = error.endpoint
     if isinstance(error.__cause__, socket.gaierror):
         return (

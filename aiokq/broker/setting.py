@@ -1,4 +1,4 @@
-"""One row of a table of settings: name, type, range, default and meaning.
+"""A setting: name, type, range, default and meaning.
 
 No pydantic here: the broker's start path may not import it.
 """
@@ -23,12 +23,12 @@ _MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Setting:
-    """One row of the table, by Kafka's name (`num.partitions`)."""
+    """A setting by Kafka's name (`num.partitions`)."""
 
     name: str
     field: str
     kind: str
-    """`boolean`, `short`, `int`, `long`, `double`, `string` or `list`: Kafka's words."""
+    """Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string` or `list`."""
     default: SettingValue
     doc: str
     at_least: float | None = None
@@ -36,15 +36,15 @@ class Setting:
     choices: tuple[str, ...] = ()
     nullable: bool = False
     has_effect: bool = True
-    """False: known and checked, so that a file of Kafka's can be used, and not shown to clients."""
+    """False: the value is checked, but not used and not shown to clients."""
     any_case: bool = False
-    """The choices are taken in capitals, too."""
+    """Whether the choices may be written in capitals."""
 
     def parse(self, value: object) -> SettingValue:
-        """Turn text or a Python value into this setting's type and check its range.
+        """Convert text or a Python value to this setting's type and check its range.
 
         Raises:
-            ConfigError: wrong type or out of range, with the setting's name.
+            ConfigError: the value is of the wrong type or out of range.
         """
         if value is None or (self.nullable and value in ("", "null")):
             if not self.nullable:
@@ -98,7 +98,7 @@ class Setting:
 
     def _check_choices(self, value: str) -> None:
         if self.kind == "list" and not value.strip():
-            return  # none of them
+            return  # an empty list
         parts = [part.strip() for part in value.split(",")] if self.kind == "list" else [value]
         for part in parts:
             if self.choices and part not in self.choices:

@@ -1,6 +1,6 @@
-"""The broker's settings: one table of names, types, ranges, defaults and meanings.
+"""The static settings of a broker: names, types, ranges, defaults and meanings; two profiles.
 
-Owns the static settings of a node and the two profiles; topic settings are in `topic_configs`.
+Topic settings are in `metadata.topic_configs`.
 No pydantic here: the broker's start path may not import it.
 """
 
@@ -29,7 +29,7 @@ def _setting(
     has_effect: bool = True,
     any_case: bool = False,
 ) -> T:
-    """A dataclass field that carries its row of the table; the field's name gives the setting's."""
+    """Return a dataclass field with its row of the table, whose name comes from the field's."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
     row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case)
@@ -37,7 +37,7 @@ def _setting(
     return field
 
 
-# What a dataclass makes besides, and a signature of a hundred names, cost a start milliseconds.
+# A generated __init__ with a hundred parameters would take milliseconds of each start.
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class BrokerSettings:
     """The settings of one node, by Kafka's names with `_` for `.`; the defaults are Kafka's.
@@ -154,7 +154,7 @@ class BrokerSettings:
         has_effect=False,
     )
 
-    # Records and their log (defaults of the topic settings of the same meaning)
+    # Records and their log: defaults of the corresponding topic settings
     message_max_bytes: int = _setting(
         1048588, "Largest record batch accepted, in bytes after compression.", at_least=0
     )
@@ -427,12 +427,12 @@ class BrokerSettings:
     listener_max_connections: tuple[tuple[str, int], ...] = ()
 
     def rows(self) -> Iterator[tuple[Setting, SettingValue]]:
-        """Each setting with its value here, in the table's order."""
+        """Yield each setting with its value, in the order of the table."""
         for row in SETTINGS.values():
             yield row, getattr(self, row.field)
 
     def value_of(self, name: str) -> SettingValue:
-        """The value of the setting of this Kafka name; KeyError if there is none."""
+        """Return the value of a setting by Kafka's name. Raises KeyError if it is unknown."""
         value: SettingValue = getattr(self, SETTINGS[name].field)
         return value
 
@@ -450,11 +450,11 @@ def _table() -> dict[str, Setting]:
 
 
 SETTINGS: Final[Mapping[str, Setting]] = _table()
-"""Every setting by Kafka's name."""
+"""All settings by Kafka's names."""
 
 PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
     "kafka": {},
-    # Each value here makes a test-suite or a demo wait less; none weakens what is stored.
+    # These values shorten waits in tests and demos; none makes stored data less durable.
     "dev": {
         "group.initial.rebalance.delay.ms": 0,  # a group of one starts at once
         "group.min.session.timeout.ms": 100,  # tests may let members expire quickly
@@ -474,9 +474,9 @@ _LISTENER_PREFIX: Final = "listener.name."
 def broker_settings(
     given: Mapping[str, object] | None = None, *, profile: str = "kafka"
 ) -> BrokerSettings:
-    """Return the settings of a profile with these on top, by Kafka's names (`_` serves as `.`).
+    """Return the settings of a profile, overridden by `given` (Kafka's names, `.` or `_`).
 
-    Settings of Kafka that have no use here are accepted and named in `without_effect`.
+    Settings of Kafka without effect here are accepted and named in `without_effect`.
 
     Raises:
         ConfigError: an unknown profile or name (with the nearest one), a wrong type or range, or a
@@ -526,13 +526,13 @@ def broker_settings(
 
 
 def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False) -> None:
-    from aiokq.broker import kafka_settings  # 340 names that few starts need
+    from aiokq.broker import kafka_settings  # 341 names, which few starts need
 
     kafka_settings.accept(spelled, name, value, of_listener=of_listener, known=SETTINGS)
 
 
 def log_directories(settings: BrokerSettings) -> list[str]:
-    """Return the paths in log.dirs, or in log.dir if that is not set; none without both."""
+    """Return the paths in log.dirs or, if it is not set, in log.dir; [] if neither is set."""
     text = settings.log_dir if settings.log_dirs is None else settings.log_dirs
     return [path.strip() for path in (text or "").split(",") if path.strip()]
 
