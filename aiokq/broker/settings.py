@@ -58,21 +58,23 @@ class BrokerSettings:
 
     # Topics
     auto_create_topics_enable: bool = _setting(
-        True, "Create a topic that a client asks metadata for, where the client allows it too."
+        True, "Create missing topics in Metadata requests that allow it."
     )
-    delete_topic_enable: bool = _setting(True, "Allow DeleteTopics; otherwise it answers 73.")
+    delete_topic_enable: bool = _setting(
+        True, "Allow DeleteTopics; if false, it answers TOPIC_DELETION_DISABLED (73)."
+    )
     num_partitions: int = _setting(1, "Partitions of a topic created without a count.", at_least=1)
     default_replication_factor: int = _setting(
         1, "Replicas of a topic created without a factor.", at_least=1, at_most=32767
     )
     min_insync_replicas: int = _setting(
         1,
-        "Replicas that must be in sync for acks=all, at most those the partition has.",
+        "Replicas that must be in sync for acks=all; at most the partition's replicas.",
         at_least=1,
     )
     unclean_leader_election_enable: bool = _setting(
         False,
-        "Let a replica that is not in sync lead when no other is left.",
+        "Elect a replica that is not in sync if no other is left.",
         has_effect=False,
     )
 
@@ -160,29 +162,32 @@ class BrokerSettings:
     )
     compression_type: str = _setting(
         "producer",
-        "Codec of stored batches; `producer` keeps what the producer chose.",
+        "Codec of stored batches; `producer` keeps the producer's codec.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
     compression_gzip_level: int = _setting(
-        -1, "gzip level where the broker compresses.", at_least=-1, at_most=9
+        -1, "gzip level if the broker compresses.", at_least=-1, at_most=9
     )
     compression_lz4_level: int = _setting(
-        9, "lz4 level where the broker compresses.", at_least=1, at_most=17
+        9, "lz4 level if the broker compresses.", at_least=1, at_most=17
     )
     compression_zstd_level: int = _setting(
-        3, "zstd level where the broker compresses.", at_least=-131072, at_most=22
+        3, "zstd level if the broker compresses.", at_least=-131072, at_most=22
     )
     log_message_timestamp_type: str = _setting(
         "CreateTime",
-        "Whose time a record carries: its producer's or the log's at append.",
+        "Timestamp of a record: the producer's, or the time of the append.",
         choices=("CreateTime", "LogAppendTime"),
     )
     log_message_timestamp_before_max_ms: int = _setting(
-        LONG_MAX, "How far a CreateTime may lie behind the broker's clock.", kind="long", at_least=0
+        LONG_MAX,
+        "Longest time that a CreateTime may lie before the broker's clock.",
+        kind="long",
+        at_least=0,
     )
     log_message_timestamp_after_max_ms: int = _setting(
         3600000,
-        "How far a CreateTime may lie ahead of the broker's clock.",
+        "Longest time that a CreateTime may lie after the broker's clock.",
         kind="long",
         at_least=0,
     )
@@ -199,14 +204,16 @@ class BrokerSettings:
     log_roll_hours: int = _setting(168, "Age in hours at which a log rolls.", at_least=1)
     log_roll_jitter_ms: int | None = _setting(
         None,
-        "Most that is taken off the roll age at random; overrides log.roll.jitter.hours.",
+        "Longest time subtracted from the roll age at random; overrides log.roll.jitter.hours.",
         kind="long",
         at_least=0,
         nullable=True,
     )
-    log_roll_jitter_hours: int = _setting(0, "Hours taken off the roll age at random.", at_least=0)
+    log_roll_jitter_hours: int = _setting(
+        0, "Hours subtracted from the roll age at random, at most.", at_least=0
+    )
     log_segment_delete_delay_ms: int = _setting(
-        60000, "How long a deleted segment's file is kept.", kind="long", at_least=0
+        60000, "Time until the file of a deleted segment is removed.", kind="long", at_least=0
     )
     log_index_interval_bytes: int = _setting(
         4096, "Bytes appended between two index entries.", at_least=0
@@ -214,27 +221,29 @@ class BrokerSettings:
     log_index_size_max_bytes: int = _setting(10485760, "Largest index file.", at_least=4)
     log_preallocate: bool = _setting(False, "Allocate a segment's file in full when it is created.")
     log_cleanup_policy: str = _setting(
-        "delete", "What bounds a log.", kind="list", choices=("compact", "delete")
+        "delete", "How old records are removed.", kind="list", choices=("compact", "delete")
     )
     log_retention_ms: int | None = _setting(
         None,
-        "Age at which records may go, -1 for never; overrides minutes and hours.",
+        "Age at which records are deleted, -1 for never; overrides minutes and hours.",
         kind="long",
         at_least=-1,
         nullable=True,
     )
     log_retention_minutes: int | None = _setting(
-        None, "Age in minutes at which records may go.", kind="int", at_least=-1, nullable=True
+        None, "Age in minutes at which records are deleted.", kind="int", at_least=-1, nullable=True
     )
-    log_retention_hours: int = _setting(168, "Age in hours at which records may go.", at_least=-1)
+    log_retention_hours: int = _setting(
+        168, "Age in hours at which records are deleted.", at_least=-1
+    )
     log_retention_bytes: int = _setting(
         -1,
-        "Size of a partition's log above which its oldest segments go; -1 for no limit.",
+        "Size of a partition's log above which its oldest segments are deleted, -1 for no limit.",
         kind="long",
         at_least=-1,
     )
     log_retention_check_interval_ms: int = _setting(
-        300000, "How often retention is looked at.", kind="long", at_least=1
+        300000, "Interval of retention checks.", kind="long", at_least=1
     )
     log_flush_interval_messages: int = _setting(
         LONG_MAX, "Records after which a log is flushed to disk.", kind="long", at_least=1
@@ -244,19 +253,19 @@ class BrokerSettings:
     )
     num_recovery_threads_per_data_dir: int = _setting(
         2,
-        "Logs of a directory recovered at the same time after an unclean stop; of all directories"
-        " together, 4 at most.",
+        "Logs of a directory recovered at the same time after an unclean stop; at most 4 over all"
+        " directories.",
         at_least=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
-        60000, "How often the recovery points are written.", at_least=0
+        60000, "Interval of writing the recovery points.", at_least=0
     )
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(
-        60000, "How often the log start offsets are written.", at_least=0
+        60000, "Interval of writing the log start offsets.", at_least=0
     )
-    log_cleaner_enable: bool = _setting(True, "Compact logs whose cleanup.policy says so.")
+    log_cleaner_enable: bool = _setting(True, "Compact logs whose cleanup.policy has `compact`.")
     log_cleaner_delete_retention_ms: int = _setting(
-        86400000, "How long tombstones outlive compaction.", kind="long", at_least=0
+        86400000, "Time that tombstones are kept after compaction.", kind="long", at_least=0
     )
     log_cleaner_min_cleanable_ratio: float = _setting(
         0.5, "Dirty part of a log above which it is compacted.", at_least=0, at_most=1
@@ -269,19 +278,19 @@ class BrokerSettings:
     )
     log_cleaner_threads: int = _setting(1, "Logs that are compacted at the same time.", at_least=0)
     log_cleaner_backoff_ms: int = _setting(
-        15000, "How often logs that need to be compacted are looked for.", kind="long", at_least=0
+        15000, "Interval of the search for logs to compact.", kind="long", at_least=0
     )
     log_cleaner_dedupe_buffer_size: int = _setting(
         134217728,
-        "Memory of the offset maps of all cleaner threads, in bytes; 24 are one key. Used while a"
-        " log is compacted, and no more than its records need.",
+        "Memory of the offset maps of all cleaner threads, in bytes; a key takes 24. Allocated"
+        " during compaction, as far as the records need it.",
         kind="long",
         at_least=1024,
     )
     log_cleaner_io_buffer_size: int = _setting(
         524288,
-        "Memory of the read and write buffers of all cleaner threads, in bytes; a larger batch"
-        " makes them larger.",
+        "Memory of the read and write buffers of all cleaner threads, in bytes; they grow for a"
+        " larger batch.",
         at_least=0,
     )
     log_cleaner_io_buffer_load_factor: float = _setting(
@@ -293,16 +302,16 @@ class BrokerSettings:
         at_least=1,
     )
     producer_id_expiration_ms: int = _setting(
-        86400000, "How long a silent producer's sequence is remembered.", at_least=1
+        86400000, "Time until the state of an inactive producer expires.", at_least=1
     )
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
-        5000, "How often the high watermarks are written.", kind="long", at_least=1
+        5000, "Interval of writing the high watermarks.", kind="long", at_least=1
     )
 
     # Fetching
     fetch_max_bytes: int = _setting(57671680, "Most bytes of one Fetch response.", at_least=1024)
     max_incremental_fetch_session_cache_slots: int = _setting(
-        1000, "Fetch sessions kept (KIP-227).", at_least=0
+        1000, "Fetch sessions in the cache (KIP-227).", at_least=0
     )
     max_request_partition_size_limit: int = _setting(
         2000, "Most partitions of one DescribeTopicPartitions response.", at_least=1
@@ -360,14 +369,14 @@ class BrokerSettings:
         104857600, "Segment size of __consumer_offsets.", at_least=1
     )
     offsets_retention_minutes: int = _setting(
-        10080, "How long an empty group's offsets are kept.", at_least=1
+        10080, "Time that the offsets of an empty group are kept.", at_least=1
     )
     offsets_retention_check_interval_ms: int = _setting(
-        600000, "How often offsets and groups that expired are looked for.", kind="long", at_least=1
+        600000, "Interval of the check for expired offsets and groups.", kind="long", at_least=1
     )
     offset_metadata_max_bytes: int = _setting(4096, "Longest metadata of a committed offset.")
     group_initial_rebalance_delay_ms: int = _setting(
-        3000, "How long an empty classic group waits for more members.", at_least=0
+        3000, "Time that an empty classic group waits for more members.", at_least=0
     )
     group_min_session_timeout_ms: int = _setting(6000, "Shortest classic session.", at_least=1)
     group_max_session_timeout_ms: int = _setting(1800000, "Longest classic session.", at_least=1)
@@ -392,7 +401,7 @@ class BrokerSettings:
     )
     group_consumer_assignors: str = _setting(
         "uniform,range",
-        "Assignors of the consumer protocol; the first is used where no member asks for one.",
+        "Assignors of the consumer protocol; the first is used if no member asks for one.",
         kind="list",
         choices=("uniform", "range"),
     )
