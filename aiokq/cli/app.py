@@ -90,7 +90,7 @@ def root(
             "-v",
             count=True,
             show_default=False,
-            help="Show warnings of the client on stderr; twice: all it does.",
+            help="Show warnings of the client on stderr; twice: its whole log.",
         ),
     ] = 0,
     version: Annotated[
@@ -102,12 +102,11 @@ def root(
 ) -> None:
     """Kafka for asyncio: an embedded broker, and a client for any Kafka cluster.
 
-    Client commands find the cluster by --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS. Every
-    client setting can be set by a variable such as KAFKA_SECURITY_PROTOCOL, or in a file given by
-    --config.
+    Client commands find the cluster by --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS. Every client
+    setting can be given as a variable such as KAFKA_SECURITY_PROTOCOL, or in the file of --config.
 
-    Exit codes: 0 done; 1 it failed, or some of several things did (stderr says what and why); 2
-    wrong usage; 130 and 143 ended by Ctrl-C and SIGTERM; 141 the reader of the output went away.
+    Exit codes: 0 success; 1 failure of the command or of a part of it, explained on stderr; 2 wrong
+    usage; 130 ended by Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output closed the pipe.
     """
     if ctx.invoked_subcommand != "broker":  # the broker sets up its own logs
         ctx.with_resource(_logs(verbose))

@@ -26,7 +26,7 @@ OutputFormat = Annotated[
     typer.Option(
         "--format",
         "-o",
-        help="text (the default) escapes what is unprintable; json has everything; raw is the "
+        help="text (the default) escapes unprintable characters; json has all parts; raw is the "
         "bytes.",
         show_default=False,
     ),
@@ -54,13 +54,14 @@ def consume(
 ) -> None:
     """Print the records of topics.
 
-    From the beginning, and on and on until Ctrl-C, unless told otherwise. In text, bytes that are
-    no UTF-8 are printed as \\xNN and control characters are escaped; --json has keys, values and
-    header values as strings where they are UTF-8, else as {"base64": "..."}.
+    By default from the beginning, and until Ctrl-C. In text, bytes that are not UTF-8 are printed
+    as \\xNN and control characters are escaped; in JSON, keys, values and header values are strings
+    if they are UTF-8, else {"base64": "..."}.
 
     START is beginning, end, an offset, -N for the last N offsets of each partition, or a time:
     2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or PT1H for an
-    hour ago. With --group, where the group has committed nothing: beginning or end.
+    hour ago. With --group it is beginning or end, and applies to partitions without a committed
+    offset.
     """
     from aiokq.cli.record_reader import RecordReader
 

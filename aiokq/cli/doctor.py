@@ -29,10 +29,10 @@ def doctor(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Check this installation and, with bootstrap servers, the way to a cluster.
+    """Check this installation and, with bootstrap servers, the connection to a cluster.
 
-    Each check is a line: ok, warn (it works, but not as well as it could) or fail (exit code 1),
-    and what to do.
+    Each check prints a line with ok, warn (it works, with a drawback) or fail (exit code 1), and
+    what to do.
     """
     from aiokq.cli.installation_checks import Status, installation
 

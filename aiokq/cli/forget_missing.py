@@ -19,7 +19,7 @@ def forget_missing(
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="All log directories of the node that are left.",
+            help="All remaining log directories of the node.",
             exists=True,
             file_okay=False,
             show_default=False,
@@ -31,8 +31,8 @@ def forget_missing(
 ) -> None:
     """Forget the log directories of a stopped broker that are lost for good.
 
-    The partitions that were in them begin anew in the others at the next start of the broker:
-    empty, from offset 0. Until then they are offline, in case that a disk is only not mounted.
+    At the next start of the broker their partitions are recreated in the other directories, empty,
+    from offset 0. Until then they are offline, because a disk may merely not be mounted.
     """
     from aiokq.broker.missing_directories import forget_missing as forget
     from aiokq.core.files import OsFiles

@@ -48,10 +48,10 @@ Topics = Annotated[
 @admin_command
 @with_models
 def reset(call: AdminCall, given: Given[ResetOptions]) -> None:
-    """Set where a group that has no members goes on.
+    """Set the committed offsets of a group without members.
 
-    Say to where, and for what: --topic or --all-topics; a file says both. An offset outside the
-    log becomes the end nearest to it.
+    Give a new offset, and its partitions by --topic or --all-topics; a file contains both. An
+    offset outside the log becomes the nearest end of the log.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """
@@ -61,13 +61,13 @@ def reset(call: AdminCall, given: Given[ResetOptions]) -> None:
 @admin_command
 @with_models
 def rewind(call: AdminCall, given: Given[ResetOptions]) -> None:
-    """Set where a group goes on, also while its members are at work.
+    """Set the committed offsets of a group, also while it has members.
 
-    They are taken out, the offsets are committed, and they join again, within about a heartbeat
-    interval. What they commit of records that they still hand out meanwhile is refused.
+    The members are removed, the offsets are committed, and the members join again, within about a
+    heartbeat interval. Commits for records that they still process meanwhile are refused.
 
-    Say to where, and for what: --topic or --all-topics; a file says both. An offset outside the
-    log becomes the end nearest to it.
+    Give a new offset, and its partitions by --topic or --all-topics; a file contains both. An
+    offset outside the log becomes the nearest end of the log.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """

@@ -19,7 +19,7 @@ __all__ = ["alter", "configs"]
 
 @admin_command
 def configs(call: AdminCall, group_ids: GroupIds) -> None:
-    """Show the settings that brokers have for groups, and which were set for a group itself."""
+    """Show the settings of groups, and which of them were set for the group itself."""
     wanted = once(group_ids)
     call.run(lambda admin: _describe(admin, call.out, wanted))
 
@@ -63,7 +63,8 @@ def alter(
     assignments: Assignments = None,
     deletions: Deletions = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the cluster check it; change nothing.")
+        bool,
+        typer.Option("--dry-run", help="Let the cluster validate the change without applying it."),
     ] = False,
 ) -> None:
     """Set or delete the settings of groups. A group need not exist yet."""

@@ -45,12 +45,13 @@ def import_zookeeper(
     ] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace what a group has committed in Kafka already."),
+        typer.Option("--overwrite", help="Replace offsets that a group has committed in Kafka."),
     ] = False,
     clip: Annotated[
         bool,
         typer.Option(
-            "--clip", help="An offset outside the log becomes the end nearest to it; else an error."
+            "--clip",
+            help="Replace an offset outside the log by the nearest end of the log; else it fails.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -60,7 +61,7 @@ def import_zookeeper(
 
     DUMP has a line for each node: /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and
     the offset, as kafka.tools.ExportZkOffsets wrote it; or it is the JSON that zk-shell copies a
-    tree to. Other nodes in it do no harm.
+    tree to. Other nodes are ignored.
     """
     if (dump is None) == (zookeeper is None):
         raise typer.BadParameter("from where? give either a DUMP or --zookeeper")

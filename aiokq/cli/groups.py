@@ -39,15 +39,21 @@ def list_groups(
     states: Annotated[
         list[str] | None,
         typer.Option(
-            "--state", metavar="STATE", help="Only those that are Stable, Empty ...; repeatable."
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state (Stable, Empty, ...); repeatable.",
         ),
     ] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only Classic or Consumer ones; repeatable."),
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only groups of this type (Classic, Consumer); repeatable.",
+        ),
     ] = None,
 ) -> None:
-    """List the groups of a cluster, as all its brokers know them."""
+    """List the groups of a cluster, from all of its brokers."""
     call.run(lambda admin: _list(admin, call.out, states or [], types or []))
 
 
@@ -93,11 +99,11 @@ def describe(
     call: AdminCall,
     group_ids: GroupIds,
     members: Annotated[
-        bool, typer.Option("--members", help="Show a line for each member, not each partition.")
+        bool, typer.Option("--members", help="Show a line per member, not per partition.")
     ] = False,
     committed: ReadCommitted = False,
 ) -> None:
-    """Show the state of groups, who owns which partition, and how far behind each is."""
+    """Show the state of groups, the owner of each partition, and its lag."""
     wanted = once(group_ids)
     call.run(lambda admin: _describe(admin, call.out, wanted, members=members, committed=committed))
 

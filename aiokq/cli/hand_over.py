@@ -28,9 +28,8 @@ def hand_over(
 ) -> None:
     """Tell Apache Kafka which topics are in the directories of a stopped broker.
 
-    Writes bootstrap.checkpoint, with which a new controller of Kafka 4.0 or later begins; nothing
-    else is changed. Start Kafka with log.dirs on these directories and with the node.id that is
-    printed, without kafka-storage format.
+    Writes bootstrap.checkpoint, which a new controller of Kafka 4.0 or later reads; nothing else is
+    changed. Start Kafka with these log.dirs and the printed node.id, without kafka-storage format.
     """
     from aiokq.broker.kraft.bootstrap import hand_over as write
     from aiokq.core.clock import SystemClock

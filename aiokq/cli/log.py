@@ -40,7 +40,7 @@ KINDS: Final = (
 
 log = typer.Typer(
     name="log",
-    help="Look into log directories: what is in their files, and whether they are sound.",
+    help="Print the files of log directories, and check them.",
     no_args_is_help=True,
 )
 
@@ -77,10 +77,10 @@ def dump(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the files of a log say: batches, index entries, producers, epochs, checkpoints.
+    """Print the files of a log: batches, index entries, producers, epochs, checkpoints.
 
-    As `kafka-dump-log` does, in its words. In text, bytes that are no UTF-8 are printed as \\xNN;
-    --json prints an object per entry, with such bytes as {"base64": "..."}.
+    The output has the terms of `kafka-dump-log`. In text, bytes that are not UTF-8 are printed as
+    \\xNN; --json prints an object per entry, with such bytes as {"base64": "..."}.
 
     Exit code 1 if something cannot be read, or a batch has a wrong checksum.
     """
@@ -167,12 +167,12 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check every batch of log directories, and that what else is in them fits the batches.
+    """Check every batch of log directories, and that the other files agree with the batches.
 
-    Indexes, epochs, checkpoints, aborted transactions and the state of producers. An `error` is a
-    record that is damaged, missing, or would be read wrong, or written twice when it is sent again;
-    a `warning` is what the next start of a broker mends from the records. Of a running broker, or
-    one that was killed, the end of the newest segment may be half written: that is a warning.
+    The other files are indexes, epochs, checkpoints, aborted transactions and producer state. An
+    `error` is a record that is damaged, missing, would be read wrongly, or would be written twice
+    when sent again. A `warning` is repaired from the records at the next start of a broker. After a
+    kill, or while the broker runs, a half-written end of the newest segment is a warning.
 
     Exit code 1 if there are errors.
     """

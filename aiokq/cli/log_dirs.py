@@ -30,7 +30,7 @@ def log_dirs(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Describe the log directories of the brokers: partitions, sizes, and which have failed."""
+    """Describe the log directories of the brokers: partitions, sizes and failures."""
     session: Session = ctx.obj
     out = Output(as_json=as_json)
     admin = session.admin(bootstrap_servers, config)

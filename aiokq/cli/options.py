@@ -43,7 +43,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Client settings as Java properties (security.protocol=SSL); they win over the "
+        help="Client settings as Java properties (security.protocol=SSL); they override the "
         "environment.",
         rich_help_panel="Cluster",
         show_default=False,
@@ -61,22 +61,25 @@ GroupIds = Annotated[
 ]
 ReadCommitted = Annotated[
     bool,
-    typer.Option("--read-committed", help="The end is where the first open transaction begins."),
+    typer.Option(
+        "--read-committed", help="Take the start of the first open transaction as the end."
+    ),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask first, as is done on a terminal.")
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask for confirmation, which only a terminal does."),
 ]
-IfExists = Annotated[bool, typer.Option("--if-exists", help="What does not exist is no error.")]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="Missing items are not an error.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A config by Kafka's name; repeatable."),
 ]
 Deletions = Annotated[
     list[str] | None,
-    typer.Option("--delete", metavar="NAME", help="Give a config its default again; repeatable."),
+    typer.Option("--delete", metavar="NAME", help="Reset a config to its default; repeatable."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what it would do; so it is without --execute.")
+    bool, typer.Option("--dry-run", help="Show what would be done; the default without --execute.")
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
 NOT_DONE: Final = "dry run, nothing was changed: add --execute to do it"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["partitions"]
 
 partitions = typer.Typer(
-    no_args_is_help=True, help="Elect leaders, and put partitions on other brokers."
+    no_args_is_help=True, help="Elect leaders, and move partitions to other brokers."
 )
 
 Named = Annotated[
@@ -48,8 +48,8 @@ def elect(
         bool,
         typer.Option(
             "--unclean",
-            help="Let any live replica lead where there is no leader; records that it lacks are "
-            "lost.",
+            help="Let any live replica become leader of partitions without one; records that it "
+            "lacks are lost.",
         ),
     ] = False,
 ) -> None:
@@ -102,18 +102,18 @@ def reassign(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC:PARTITION=BROKER[,BROKER...]",
-            help="The brokers that a partition is to be on, the preferred leader first.",
+            help="New brokers of a partition, the preferred leader first.",
             show_default=False,
         ),
     ] = None,
     cancel: Annotated[
         list[str] | None,
         typer.Option(
-            "--cancel", metavar="TOPIC:PARTITION", help="End what is under way; repeatable."
+            "--cancel", metavar="TOPIC:PARTITION", help="Cancel a reassignment; repeatable."
         ),
     ] = None,
 ) -> None:
-    """Put partitions on other brokers; the records are copied after the command has ended."""
+    """Move partitions to other brokers; records are copied after the command ends."""
     wanted = _assigned(assignments or [], cancel or [])
 
     async def run(admin: Admin) -> None:
@@ -140,7 +140,7 @@ def _document(tp: TopicPartition, error: KafkaError | None) -> Json:
 )
 @admin_command
 def reassignments(call: AdminCall, named: Named = None) -> None:
-    """List partitions that are on their way to other brokers."""
+    """List partitions that are being moved to other brokers."""
 
     async def run(admin: Admin) -> None:
         found = await admin.list_partition_reassignments(await _expanded(admin, named))

@@ -24,8 +24,8 @@ def produce(
 ) -> None:
     """Send each line of standard input as a record, and wait for its acknowledgement.
 
-    Ends at the end of the input, or by Ctrl-C; what was read until then is delivered first. Lines
-    that could not be delivered are named with the cause and what to do, and make the exit code 1.
+    Ends at the end of the input or at Ctrl-C, after the lines read until then are delivered. Lines
+    that could not be delivered are printed with the cause and advice, and set exit code 1.
     """
     from aiokq.cli.input_lines import LineFormat
     from aiokq.cli.line_results import LineResults

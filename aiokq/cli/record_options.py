@@ -21,7 +21,7 @@ class ProduceOptions:
             "--key-separator",
             "-K",
             metavar="TEXT",
-            help="What stands before it in a line is the key ('\\t' for a tab). "
+            help="Text between key and value in a line ('\\t' for a tab). "
             "Default: lines have no key.",
             show_default=False,
         ),
@@ -43,7 +43,7 @@ class ProduceOptions:
             "-p",
             minimum=0,
             metavar="N",
-            help="Where all records go. Default: by key, or evenly without one.",
+            help="Partition of all records. Default: by key; evenly if there is none.",
             show_default=False,
         ),
     )
@@ -88,7 +88,7 @@ class ReadOptions:
             "--from",
             "-f",
             metavar="START",
-            help="Where to start: beginning, end, an offset, -N or a time, see above.",
+            help="Start: beginning, end, an offset, -N or a time, see above.",
             typed=str,
         ),
     )
@@ -105,22 +105,22 @@ class ReadOptions:
             "--group",
             "-g",
             metavar="ID",
-            help="Be a member of this group: share the partitions, go on where it is, and commit "
-            "what was printed.",
+            help="Join this group: share its partitions, continue at its committed offsets, and "
+            "commit printed records.",
             show_default=False,
         ),
     )
     limit: int | None = field(
         default=None,
         metadata=option(
-            "--max-messages", "-n", minimum=1, metavar="N", help="End after so many records."
+            "--max-messages", "-n", minimum=1, metavar="N", help="End after N records."
         ),
     )
     follow: bool = field(
         default=True,
         metadata=option(
             "--follow/--until-end",
-            help="Wait for more records, or end where each partition ended at the start.",
+            help="Wait for more records, or end at the end that each partition has at the start.",
         ),
     )
 
@@ -145,7 +145,7 @@ class PrintOptions:
         metadata=option(
             "--separator",
             metavar="TEXT",
-            help="Between what is printed of a record (text, raw). Default: a tab.",
+            help="Text between the printed parts of a record (text, raw). Default: a tab.",
             show_default=False,
         ),
     )

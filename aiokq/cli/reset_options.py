@@ -36,7 +36,7 @@ class ResetOptions:
     )
     all_groups: bool = field(
         default=False,
-        metadata=option("--all-groups", help="All groups of consumers that there are."),
+        metadata=option("--all-groups", help="All groups of consumers in the cluster."),
     )
     topics: tuple[str, ...] = field(
         default=(),
@@ -49,7 +49,7 @@ class ResetOptions:
     )
     all_topics: bool = field(
         default=False,
-        metadata=option("--all-topics", help="All partitions that the group has committed."),
+        metadata=option("--all-topics", help="All partitions with a committed offset."),
     )
     to_earliest: bool = field(
         default=False, metadata=option("--to-earliest", help="To the beginning of each log.")
@@ -59,7 +59,9 @@ class ResetOptions:
     )
     to_current: bool = field(
         default=False,
-        metadata=option("--to-current", help="To what is committed; to the end where nothing is."),
+        metadata=option(
+            "--to-current", help="To the committed offset; to the end if there is none."
+        ),
     )
     to_offset: int | None = field(
         default=None,
@@ -67,7 +69,7 @@ class ResetOptions:
     )
     shift_by: int | None = field(
         default=None,
-        metadata=option("--shift-by", metavar="N", help="By N offsets forward; back if negative."),
+        metadata=option("--shift-by", metavar="N", help="N offsets forward, or back if negative."),
     )
     to_datetime: str | None = field(
         default=None,
@@ -78,7 +80,9 @@ class ResetOptions:
     by_duration: str | None = field(
         default=None,
         metadata=option(
-            "--by-duration", metavar="PnDTnHnMnS", help="To the first record so long ago."
+            "--by-duration",
+            metavar="PnDTnHnMnS",
+            help="To the first record at or after a time, given as its age.",
         ),
     )
     from_file: Path | None = field(
@@ -86,7 +90,7 @@ class ResetOptions:
         metadata=option(
             "--from-file",
             metavar="FILE",
-            help="To the offsets in a file: topic,partition,offset a line.",
+            help="To the offsets in a file with lines topic,partition,offset.",
         ),
     )
     export: bool = field(
@@ -97,7 +101,9 @@ class ResetOptions:
     )
     dry_run: bool = field(
         default=False,
-        metadata=option("--dry-run", help="Show what it would do; so it is without --execute."),
+        metadata=option(
+            "--dry-run", help="Show what would be done; the default without --execute."
+        ),
     )
     execute: bool = field(default=False, metadata=option("--execute", help="Do it."))
 

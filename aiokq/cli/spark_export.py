@@ -37,7 +37,7 @@ To = Annotated[
 ]
 Create = Annotated[
     bool,
-    typer.Option("--create", help="Create the topic if there is none.", rich_help_panel=TOPIC),
+    typer.Option("--create", help="Create the topic if it does not exist.", rich_help_panel=TOPIC),
 ]
 Partitions = Annotated[
     int | None,
@@ -45,7 +45,7 @@ Partitions = Annotated[
         "--partitions",
         min=1,
         metavar="N",
-        help="Of the new topic. Default: the broker's.",
+        help="Partitions of a new topic. Default: the broker's.",
         rich_help_panel=TOPIC,
         show_default=False,
     ),
@@ -56,7 +56,7 @@ ReplicationFactor = Annotated[
         "--replication-factor",
         min=1,
         metavar="N",
-        help="Of the new topic. Default: the broker's.",
+        help="Copies of each partition of a new topic. Default: the broker's.",
         rich_help_panel=TOPIC,
         show_default=False,
     ),
@@ -77,8 +77,8 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="FILE",
-        help="Keep in FILE what is done: a run that ended early is gone on with by the same "
-        "command, and one that was done writes nothing again.",
+        help="Keep the progress in FILE: the same command continues an interrupted run, and writes "
+        "nothing after a complete one.",
         rich_help_panel=RUN,
         show_default=False,
     ),
@@ -87,8 +87,7 @@ Verify = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="Read the topic back at the end, and count: exit code 1 if a row is missing or "
-        "differs.",
+        help="Read the topic back at the end: exit code 1 if a row is missing or different.",
         rich_help_panel=RUN,
     ),
 ]
@@ -111,16 +110,16 @@ def export(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Write the rows of Parquet files to a topic, in their order, each acknowledged.
+    """Write the rows of Parquet files to a topic in their order, and wait for acknowledgements.
 
-    Rows that are Kafka records, as `aiokq spark load` writes them, become what they were: key,
-    value, headers and time. The value of other rows is the JSON of all their columns.
+    Rows that are Kafka records, as `aiokq spark load` writes them, become the original records:
+    key, value, headers and timestamp. The value of other rows is the JSON of all their columns.
 
-    At least once: a run that is killed and started again writes all rows again, and with --resume
-    only those that are not in the log: at most the first 10,000 of a run are there twice, if it was
-    killed before these were acknowledged, and what the broker was still at work on. Up to 80,000
-    are if the producer is not idempotent (acks=1), or got another id after an error, or if the run
-    that goes on is killed as early. Needs no Java and no Spark.
+    Delivery is at least once. A repeated run writes all rows again; with --resume it writes only
+    rows that are not in the log. After a kill at most the first 10,000 rows of a run, and the rows
+    in flight, may be in the log twice; up to 80,000 if the producer is not idempotent (acks=1), if
+    it got another producer id after an error, or if the resumed run is killed as early. No Java and
+    no Spark are needed.
     """
     from aiokq.cli.export_run import ExportRun
     from aiokq.cli.settings import client_settings

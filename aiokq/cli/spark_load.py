@@ -23,14 +23,14 @@ Verify = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="At the end, count the rows in the files against the manifests, and these against "
-        "the log; exit code 1 if they differ. Without topics: only that.",
+        help="At the end, compare the rows in the files with the manifests, and the manifests with "
+        "the log; exit code 1 if they differ. Without topics: verify only.",
         rich_help_panel=RUN,
     ),
 ]
 Master = Annotated[
     str,
-    typer.Option("--master", metavar="URL", help="Of Spark.", rich_help_panel=RUN),
+    typer.Option("--master", metavar="URL", help="Master URL of Spark.", rich_help_panel=RUN),
 ]
 SparkConf = Annotated[
     list[str] | None,
@@ -57,12 +57,12 @@ def load(
 ) -> None:
     """Load topics to a directory of Parquet files (or a Delta or Iceberg table), exactly once.
 
-    On and on until Ctrl-C, which ends it after the batch at work, or with --available-now until
-    all is loaded that was there. Whatever ends it, the same command goes on where it was, and each
-    record is in the files once, for whatever reads them: pyarrow, pandas, Spark, DuckDB.
+    The load runs until Ctrl-C, which ends it after the current batch, or with --available-now until
+    the records that existed at the start are loaded. However it ends, the same command continues
+    it, and every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files once.
 
-    Each batch is a directory DIR/batch_id=N, which appears at once when it is whole, with a
-    manifest of offsets, counts and files in DIR/_aiokq_manifest.
+    Each batch is a directory DIR/batch_id=N, which appears when it is complete, with a manifest of
+    offsets, counts and files in DIR/_aiokq_manifest.
     """
     from aiokq.cli.load_run import LoadRun, document, kafka_options, refused
     from aiokq.cli.load_verification import LoadVerification

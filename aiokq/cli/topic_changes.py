@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["alter", "create", "delete"]
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Let the cluster check it; change nothing.")
+    bool, typer.Option("--dry-run", help="Let the cluster validate the change without applying it.")
 ]
 
 
@@ -90,7 +90,7 @@ def create(
     ] = None,
     assignments: Assignments = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that exists already is no error.")
+        bool, typer.Option("--if-not-exists", help="An existing topic is not an error.")
     ] = False,
     dry_run: DryRun = False,
 ) -> None:

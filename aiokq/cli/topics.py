@@ -33,7 +33,7 @@ topics = typer.Typer(no_args_is_help=True, help="List, describe, create, delete 
 def list_topics(
     call: AdminCall,
     internal: Annotated[
-        bool, typer.Option("--internal", help="List Kafka's own as well (__consumer_offsets).")
+        bool, typer.Option("--internal", help="List internal topics as well (__consumer_offsets).")
     ] = False,
 ) -> None:
     """List the topics of a cluster with the number of their partitions."""
@@ -69,7 +69,7 @@ def describe(
     call: AdminCall,
     names: TopicNames,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Show the configs that have their defaults too.")
+        bool, typer.Option("--all-configs", help="Show configs with default values as well.")
     ] = False,
 ) -> None:
     """Show topics with their partitions, replicas and the configs that were set."""

@@ -39,7 +39,7 @@ class ExportColumns:
         metadata=option(
             "--key-column",
             metavar="COLUMN",
-            help="The key: bytes and text as they are, other types as JSON. Default: rows have no "
+            help="Column of the key: bytes and text unchanged, other types as JSON. Default: no "
             "key.",
             panel=_COLUMNS,
             show_default=False,
@@ -50,7 +50,7 @@ class ExportColumns:
         metadata=option(
             "--value-column",
             metavar="COLUMN",
-            help="The value, likewise; null deletes its key in a compacted topic.",
+            help="Column of the value, as for the key; null deletes its key in a compacted topic.",
             panel=_COLUMNS,
             show_default=False,
         ),
@@ -60,7 +60,7 @@ class ExportColumns:
         metadata=option(
             "--value-columns",
             metavar="COLUMN,...",
-            help="Instead: the value is the JSON object of these. Default: of all columns.",
+            help="Columns whose JSON object is the value, instead of --value-column. Default: all.",
             panel=_COLUMNS,
             show_default=False,
             typed=str,
@@ -72,7 +72,7 @@ class ExportColumns:
         metadata=option(
             "--headers-column",
             metavar="COLUMN",
-            help="All headers: a list of key and value, as Spark's Kafka source has it.",
+            help="Column of all headers: a list of key and value, as in Spark's Kafka source.",
             panel=_COLUMNS,
             show_default=False,
         ),
@@ -83,7 +83,7 @@ class ExportColumns:
             "--header-column",
             "-H",
             metavar="NAME=COLUMN",
-            help="A header of that name; repeatable. Null is no header.",
+            help="Column of a header; repeatable. A row with null has no such header.",
             panel=_COLUMNS,
             show_default=False,
             typed=list[str],
@@ -95,8 +95,8 @@ class ExportColumns:
         metadata=option(
             "--timestamp-column",
             metavar="COLUMN",
-            help="The time of the record: a timestamp, a date, or milliseconds. Default: now. "
-            "Beware: the topic's retention counts from it.",
+            help="Column of the timestamp: a timestamp, a date, or milliseconds. Default: now. "
+            "The topic's retention counts from it.",
             panel=_COLUMNS,
             show_default=False,
         ),
@@ -108,7 +108,7 @@ class ExportColumns:
         metadata=option(
             "--partition-column",
             metavar="COLUMN",
-            help="The number of the partition. Default: by the key.",
+            help="Column of the partition number. Default: by the key.",
             panel=_COLUMNS,
             show_default=False,
         ),

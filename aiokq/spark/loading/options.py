@@ -68,18 +68,18 @@ class LoadOptions:
         metadata=option(
             "--to",
             metavar="DIR",
-            help="The directory to load to; delta://DIR and iceberg://DIR say the format, too.",
+            help="Directory to load to; delta://DIR and iceberg://DIR also set the format.",
             show_default=False,
         )
     )
-    """It has to be on this machine, or shared by all executors under the same path."""
+    """The directory has to be on this machine, or shared by all executors under the same path."""
     topics: tuple[str, ...] = field(default=(), metadata=argument("TOPIC", help="Names of topics."))
     topics_pattern: str | None = field(
         default=None,
         metadata=option(
             "--topics-pattern",
             metavar="REGEX",
-            help="All topics whose whole name matches, later ones too; instead of names.",
+            help="All topics whose full name matches, also those created later; instead of names.",
             panel=_WHAT,
             show_default=False,
         ),
@@ -90,8 +90,9 @@ class LoadOptions:
             "--from",
             "-f",
             metavar="START",
-            help="Where a new load begins: beginning, end, a time (see `aiokq consume --help`), or "
-            'offsets as JSON: {"orders": {"0": 23}}. One that goes on goes on where it was.',
+            help="Start of a new load: beginning, end, a time (see `aiokq consume --help`), or "
+            'offsets as JSON: {"orders": {"0": 23}}. A repeated load continues after its last '
+            "batch.",
             panel=_WHAT,
             typed=str,
             default="beginning",
@@ -99,10 +100,9 @@ class LoadOptions:
     )
     """earliest, latest, or offsets as JSON, as in ``{"orders": {"0": 23, "1": -2}}``."""
     starting_timestamp_ms: int | None = None
-    """Where a new load begins: with the first record at or after this time. Instead of
-    `starting`."""
+    """A new load starts with the first record at or after this time; instead of `starting`."""
     headers: bool = field(
-        default=False, metadata=option("--headers", help="Load headers, too.", panel=_WHAT)
+        default=False, metadata=option("--headers", help="Load headers as well.", panel=_WHAT)
     )
     read_committed: bool = field(
         default=False,
@@ -116,17 +116,19 @@ class LoadOptions:
         default=True,
         metadata=option(
             "--fail-on-data-loss/--skip-lost",
-            help="Whether records that are gone before they were loaded end the load.",
+            help="Whether the load fails if records were deleted before they were loaded.",
             panel=_WHAT,
         ),
     )
     format: LoadFormat | None = field(
         default=None,
-        metadata=option("--format", help="Of the target. Default: parquet.", show_default=False),
+        metadata=option(
+            "--format", help="Format of the target. Default: parquet.", show_default=False
+        ),
     )
     value_format: ValueFormat = field(
         default="bytes",
-        metadata=option("--value-format", help="What values are.", panel=_VALUES),
+        metadata=option("--value-format", help="Format of the values.", panel=_VALUES),
     )
     """bytes are left as they are; text has to be UTF-8; json and avro need `value_schema`."""
     value_schema: str | Path | None = field(
@@ -134,8 +136,8 @@ class LoadOptions:
         metadata=option(
             "--value-schema",
             metavar="FILE|WORDS",
-            help="Of json: a file with a JSON Schema or Spark's JSON, or words as in 'id bigint, "
-            "name string'; of avro: a file with an Avro schema.",
+            help="Schema of json values: a file with a JSON Schema or Spark's JSON, or a text such "
+            "as 'id bigint, name string'; of avro values: a file with an Avro schema.",
             panel=_VALUES,
             show_default=False,
         ),
@@ -144,7 +146,7 @@ class LoadOptions:
         default=False,
         metadata=option(
             "--confluent-prefix",
-            help="Values begin with the five bytes of a schema registry: skip them.",
+            help="Skip the five bytes of a schema registry before each value.",
             panel=_VALUES,
         ),
     )
@@ -153,8 +155,8 @@ class LoadOptions:
         metadata=option(
             "--dead-letter",
             metavar="DIR",
-            help="Where records go whose value cannot be decoded. Default: beside the target, "
-            "DIR-dead-letter.",
+            help="Directory for records whose value cannot be decoded. Default: DIR-dead-letter, "
+            "beside the target.",
             panel=_VALUES,
             show_default=False,
         ),
@@ -164,7 +166,7 @@ class LoadOptions:
         metadata=option(
             "--partition-by",
             metavar="topic,date",
-            help="Directories by topic, by date (UTC), or both.",
+            help="Partition directories by topic, by date (UTC), or by both.",
             panel=_FILES,
             show_default=False,
             typed=str,
@@ -172,18 +174,25 @@ class LoadOptions:
     )
     """Directories within each batch; the date is that of the record's timestamp."""
     compression: Compression = field(
-        default="zstd", metadata=option("--compression", help="Of the files.", panel=_FILES)
+        default="zstd",
+        metadata=option("--compression", help="Compression of the files.", panel=_FILES),
     )
     rows_per_file: int | None = field(
         default=None,
-        metadata=option("--rows-per-file", metavar="N", help="At most.", panel=_FILES, minimum=1),
+        metadata=option(
+            "--rows-per-file",
+            metavar="N",
+            help="Maximum number of rows in a file.",
+            panel=_FILES,
+            minimum=1,
+        ),
     )
     table: str | None = field(
         default=None,
         metadata=option(
             "--table",
             metavar="NAMESPACE.NAME",
-            help="Of Iceberg.",
+            help="Name of the Iceberg table.",
             panel=_FILES,
             show_default=False,
         ),
@@ -193,8 +202,8 @@ class LoadOptions:
         metadata=option(
             "--catalog",
             metavar="NAME=VALUE",
-            help="A property of the Iceberg catalog, name among them; repeatable. Default: SQLite "
-            "in the target.",
+            help="A property of the Iceberg catalog, or its name; repeatable. Default: SQLite in "
+            "the target.",
             panel=_FILES,
             show_default=False,
             typed=list[str],
@@ -204,27 +213,37 @@ class LoadOptions:
         default=False,
         metadata=option(
             "--available-now/--follow",
-            help="End when all is loaded that was there at the start, or go on until Ctrl-C.",
+            help="End after the records that exist at the start, or continue until Ctrl-C.",
             panel=_RUN,
         ),
     )
     every: float = field(
         default=10.0,
         metadata=option(
-            "--every", metavar="SECONDS", help="From one batch to the next.", panel=_RUN, minimum=0
+            "--every",
+            metavar="SECONDS",
+            help="Time from one batch to the next.",
+            panel=_RUN,
+            minimum=0,
         ),
     )
     records_per_batch: int | None = field(
         default=1_000_000,
-        metadata=option("--records-per-batch", metavar="N", help="About.", panel=_RUN, minimum=1),
+        metadata=option(
+            "--records-per-batch",
+            metavar="N",
+            help="Approximate number of records in a batch.",
+            panel=_RUN,
+            minimum=1,
+        ),
     )
-    """At most so many; about, because each partition has at least one."""
+    """A batch may have more, because it has at least one record of each partition."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(
             "--checkpoint",
             metavar="DIR",
-            help="Of the query. Default: within the target.",
+            help="Checkpoint directory of the query. Default: within the target.",
             panel=_RUN,
             show_default=False,
         ),

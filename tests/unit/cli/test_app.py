@@ -191,5 +191,5 @@ def test_verbose_shows_the_warnings_of_the_client(cli: CommandLine):
 def test_help_has_the_exit_codes(alone: CommandLine):
     """Scripts rely on them."""
     text = " ".join(alone("--help", servers=None).out.decode().split())
-    for code in ("0 done", "1 it failed", "2 wrong usage", "130 and 143", "141"):
+    for code in ("0 success", "1 failure", "2 wrong usage", "130 ended", "143 ended", "141"):
         assert code in text
