@@ -29,7 +29,7 @@ def cli(
 def alone(
     capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> CommandLine:
-    """For what is refused before a cluster is looked for."""
+    """A command line without a cluster, for arguments that are refused first."""
 
     class NoCluster(Session):
         def run(self, main):

@@ -52,7 +52,7 @@ class SimulatedSession(Session):
 
 @dataclass
 class Result:
-    """What a command came to."""
+    """Exit code and output of a command."""
 
     code: int
     out: bytes
@@ -68,14 +68,14 @@ class Result:
 
     @property
     def complaint(self) -> str:
-        """The one line on stderr."""
+        """The only line on stderr."""
         lines = self.err.splitlines()
         assert len(lines) == 1, self.err
         return lines[0]
 
 
 class Input(io.TextIOWrapper):
-    """Standard input that is in memory, and may claim to be a terminal."""
+    """Standard input in memory, which may claim to be a terminal."""
 
     def __init__(self, data: bytes, *, terminal: bool) -> None:
         super().__init__(io.BytesIO(data))
@@ -86,7 +86,7 @@ class Input(io.TextIOWrapper):
 
 
 class CommandLine:
-    """Calls commands; `-b` is given to all but the root."""
+    """Runs commands; all but the root command get `-b`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The root: what is listed, how errors are told, and exit codes."""
+"""The root command: its help, its errors and its exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.cli.harness import CommandLine
 
 
 def test_the_help_lists_every_command_and_the_broker(alone: CommandLine):
-    """A broker that only the documentation knows is not found."""
+    """Users look for commands in the help first."""
     done = alone("--help", servers=None)
     assert done.code == 0
     commands = "broker topics produce consume offsets groups cluster doctor"
@@ -46,7 +46,7 @@ def test_the_help_lists_every_command_and_the_broker(alone: CommandLine):
 def test_every_command_explains_itself_with_an_example(
     alone: CommandLine, command: tuple[str, ...]
 ):
-    """A help text that is cut off, or shows no use, sends people to a search engine."""
+    """A help text that is truncated or has no example is of no use."""
     done = alone(*command, "--help", servers=None)
     text = done.out.decode()
     assert done.code == 0
@@ -55,13 +55,13 @@ def test_every_command_explains_itself_with_an_example(
 
 
 def test_what_stands_in_brackets_is_in_the_help(alone: CommandLine):
-    """`pip install aiokq[zookeeper]` was shown without its extra: brackets were taken for style."""
+    """Brackets in `pip install aiokq[zookeeper]` were taken for markup and dropped."""
     text = alone("groups", "import-zookeeper", "--help", servers=None).out.decode()
     assert "aiokq[zookeeper]" in text
 
 
 def test_the_help_needs_none_of_the_client():
-    """`aiokq --help` that takes a second is not asked a second time."""
+    """`aiokq --help` has to be fast."""
     code = (
         "import sys; from aiokq.cli.app import execute; execute(['--help']); "
         "print(*sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr); "
@@ -74,7 +74,7 @@ def test_the_help_needs_none_of_the_client():
 
 
 def test_the_version_is_shown(alone: CommandLine):
-    """The first question of every bug report."""
+    """Bug reports contain it."""
     from aiokq import __version__
 
     assert alone("--version", servers=None).lines == [f"aiokq {__version__}"]
@@ -94,7 +94,7 @@ def test_the_version_is_shown(alone: CommandLine):
 def test_wrong_usage_is_one_line_and_exit_code_2(
     alone: CommandLine, arguments: tuple[str, ...], says: str
 ):
-    """A box of eight lines around three words hides them in a log."""
+    """Click's box of eight lines around a short message is hard to find in a log."""
     done = alone(*arguments, servers=None)
     assert done.code == 2
     assert says in done.complaint
@@ -104,7 +104,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize("arguments", [(), ("topics",)])
 def test_a_group_without_a_command_shows_its_help(alone: CommandLine, arguments: tuple[str, ...]):
-    """Who types `aiokq topics` wants to know what there is."""
+    """A user who types `aiokq topics` wants the list of its commands."""
     done = alone(*arguments, servers=None)
     assert done.code == 2
     assert "Commands" in done.out.decode() + done.err
@@ -119,14 +119,14 @@ def test_no_bootstrap_servers_says_where_to_give_them(alone: CommandLine):
 
 @pytest.mark.parametrize("servers", ["localhost", "http://localhost:9092", "localhost:port", ":1"])
 def test_an_unreadable_address_is_one_line(alone: CommandLine, servers: str):
-    """The fix is in the line."""
+    """The line says how to correct the address."""
     done = alone("topics", "list", servers=servers)
     assert done.code == 1
     assert "bootstrap_servers" in done.complaint
 
 
 class Ending(Session):
-    """A session in which every command ends in the same way."""
+    """A session in which every command ends with the same exception."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -175,14 +175,14 @@ def test_nothing_that_answers_is_one_line_that_names_the_address(cli: CommandLin
 
 
 def test_an_unknown_host_is_one_line_that_names_it(cli: CommandLine):
-    """A typo in the name."""
+    """As after a typo in the name."""
     done = cli("cluster", servers="nowhere.example:9092")
     assert done.code == 1
     assert "nowhere.example" in done.complaint
 
 
 def test_verbose_shows_the_warnings_of_the_client(cli: CommandLine):
-    """They explain a wait; unasked they would hide the one line that counts."""
+    """Warnings explain a wait; without --verbose they would distract from the error."""
     done = cli("-v", "topics", "list", servers="127.0.0.1:1")
     assert "node unreachable" in done.err
     assert "node failed" not in cli("topics", "list", servers="127.0.0.1:1").err

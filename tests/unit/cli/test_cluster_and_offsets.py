@@ -8,7 +8,7 @@ from tests.unit.cli.harness import CommandLine
 
 
 def test_the_cluster_is_described(cli: CommandLine):
-    """Id, controller, brokers."""
+    """The output has id, controller and brokers."""
     done = cli("cluster")
     assert done.code == 0
     assert done.lines[0].endswith("controller 0")
@@ -22,7 +22,7 @@ def test_the_cluster_is_described(cli: CommandLine):
 
 
 def test_fenced_brokers_are_told_apart_or_refused_by_old_brokers(cli: CommandLine):
-    """A column that says nothing is not shown."""
+    """An older broker cannot answer: the option is refused."""
     done = cli("cluster", "--fenced")
     if done.code == 0:
         assert done.lines[2].endswith("in service")
@@ -31,7 +31,7 @@ def test_fenced_brokers_are_told_apart_or_refused_by_old_brokers(cli: CommandLin
 
 
 def test_offsets_of_each_partition(cli: CommandLine):
-    """First, end, and by time; nothing where no record is that young."""
+    """First offset, end, and offset by time; none where no record is that young."""
     cli("topics", "create", "t", "--partitions", "2")
     cli("produce", "t", "-p", "1", stdin=b"a\nb\n")
     done = cli("offsets", "t", "--at", "@0", "--at", "2999-01-01T00:00:00Z")
@@ -47,7 +47,7 @@ def test_offsets_of_each_partition(cli: CommandLine):
 
 
 def test_a_topic_that_is_not_there_is_named_beside_the_others(cli: CommandLine):
-    """Exit code 1, one line."""
+    """The exit code is 1, and the topic is named in one line."""
     cli("topics", "create", "t")
     done = cli("offsets", "nope", "t")
     assert done.code == 1
@@ -57,14 +57,14 @@ def test_a_topic_that_is_not_there_is_named_beside_the_others(cli: CommandLine):
 
 @pytest.mark.parametrize("text", ["soon", "12", "@x"])
 def test_what_is_no_time_is_wrong_usage(alone: CommandLine, text: str):
-    """Before a cluster is looked for."""
+    """The text is refused before a cluster is contacted."""
     done = alone("offsets", "t", "--at", text)
     assert done.code == 2
     assert "no time" in done.complaint
 
 
 def test_log_directories_are_described(cli: CommandLine):
-    """Which disk has what, how much room is left, and which has failed."""
+    """The output has content, free space and failures of each disk."""
     cli("topics", "create", "t", "--partitions", "2")
     cli("produce", "t", "-p", "1", stdin=b"a\nb\n")
     done = cli("log-dirs")

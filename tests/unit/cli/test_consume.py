@@ -33,7 +33,7 @@ def values(cli: CommandLine, *arguments: str) -> list[str]:
 
 
 def test_until_end_prints_everything_and_ends(filled: CommandLine):
-    """Also where a partition is empty."""
+    """An empty partition does not delay the end."""
     found = values(filled, "t", "--until-end")
     assert [v for v in found if v[0] == "0"] == [f"0.{n}" for n in range(10)]
     assert [v for v in found if v[0] == "1"] == [f"1.{n}" for n in range(5)]
@@ -49,12 +49,12 @@ def test_nothing_to_print_ends_at_once(filled: CommandLine):
     ("start", "first"), [("7", "0.7"), ("-2", "0.8"), ("beginning", "0.0"), ("@0", "0.0")]
 )
 def test_reading_starts_where_it_was_told_to(filled: CommandLine, start: str, first: str):
-    """Offsets from the front, from the back, and times."""
+    """Offsets from the start, from the end, and times."""
     assert values(filled, "t", "-p", "0", "--from", start, "-n", "1") == [first]
 
 
 def test_a_time_after_the_last_record_is_the_end(filled: CommandLine):
-    """There is nothing that young."""
+    """No record is that young."""
     assert values(filled, "t", "--from", "@99999999999999", "--until-end") == []
 
 
@@ -68,13 +68,13 @@ def test_an_offset_outside_a_log_is_moved_into_it_and_told(filled: CommandLine):
 
 
 def test_max_messages_ends_a_reader_that_follows(filled: CommandLine):
-    """Not one record more."""
+    """Not one record more is printed."""
     assert len(values(filled, "t", "--max-messages", "12")) == 12
     assert len(values(filled, "t", "--max-messages", "12", "--until-end")) == 12
 
 
 def test_several_topics_and_json(filled: CommandLine):
-    """Each record says where it is from."""
+    """Each record names its topic."""
     filled("produce", "u", "-K", ":", stdin=b"k:v\n")
     found = [json.loads(line) for line in values(filled, "t", "u", "--until-end", "-o", "json")]
     assert len(found) == 16
@@ -83,7 +83,7 @@ def test_several_topics_and_json(filled: CommandLine):
 
 
 def test_text_shows_keys_headers_timestamps_and_offsets_on_request(cli: CommandLine):
-    """And what is unprintable is escaped."""
+    """Unprintable characters are escaped."""
     cli("produce", "u", "-K", ":", "-H", "h=1", stdin=b"k:\x1b[2J\xff\n")
     (line,) = values(
         cli,
@@ -109,7 +109,7 @@ def test_raw_gives_the_bytes_back(cli: CommandLine):
 
 
 def test_a_topic_that_is_not_there_is_one_line_and_is_not_created(cli: CommandLine):
-    """Though the cluster would create it: reading is no reason to."""
+    """Reading must not create a topic, although the cluster would."""
     done = cli("consume", "nope", "--until-end")
     assert done.code == 1
     assert "'nope'" in done.complaint
@@ -117,7 +117,7 @@ def test_a_topic_that_is_not_there_is_one_line_and_is_not_created(cli: CommandLi
 
 
 def test_a_partition_that_is_not_there_is_one_line(filled: CommandLine):
-    """It names those there are."""
+    """The line names the partitions that exist."""
     done = filled("consume", "t", "--partition", "9")
     assert done.code == 1
     assert "0 to 2" in done.complaint
@@ -138,7 +138,7 @@ def test_a_partition_that_is_not_there_is_one_line(filled: CommandLine):
 def test_options_that_mean_nothing_are_refused_at_once(
     alone: CommandLine, arguments: tuple[str, ...], says: str
 ):
-    """Before a cluster is looked for."""
+    """The options are refused before a cluster is contacted."""
     done = alone("consume", *arguments)
     assert done.code == 2
     assert says in done.complaint
@@ -147,7 +147,7 @@ def test_options_that_mean_nothing_are_refused_at_once(
 def test_a_group_in_the_environment_is_refused_not_ignored(
     alone: CommandLine, monkeypatch: pytest.MonkeyPatch
 ):
-    """Who set it expects committed offsets."""
+    """A user who sets group.id expects committed offsets."""
     monkeypatch.setenv("KAFKA_GROUP_ID", "billing")
     done = alone("consume", "t")
     assert done.code == 1
@@ -157,7 +157,7 @@ def test_a_group_in_the_environment_is_refused_not_ignored(
 def test_an_end_that_is_never_reached_is_an_error(
     filled: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The broker went away under `--until-end`: a script must not wait for ever."""
+    """With --until-end a script must not wait forever for a stopped broker."""
     for _ in range(5):  # more batches than are fetched ahead
         filled("produce", "t", "--partition", "0", stdin=b"more\n")
     config = tmp_path / "client.properties"
@@ -183,13 +183,13 @@ def test_an_end_that_is_never_reached_is_an_error(
 
 
 def take_offline(line: CommandLine, partition: int) -> None:
-    """As when the disk that a partition lies on has failed."""
+    """Fail the partition as if its disk had failed."""
     found = line.session.kafka.node.topics.partition("t", partition)  # type: ignore[attr-defined]
     found.take_offline(KafkaStorage("its log directory is offline"))
 
 
 def test_a_partition_that_is_offline_hides_no_other(filled: CommandLine):
-    """One disk of a broker had failed: a minute passed, and nothing of the others was printed."""
+    """An offline partition delayed all output by a minute."""
     take_offline(filled, 0)
     done = filled("consume", "t", "--until-end")
     assert done.lines == [f"1.{n}" for n in range(5)]
@@ -200,7 +200,7 @@ def test_a_partition_that_is_offline_hides_no_other(filled: CommandLine):
 
 
 def test_what_was_wanted_may_lie_in_other_partitions(filled: CommandLine):
-    """Enough was printed: what is offline is no failure then."""
+    """If enough records were printed, an offline partition is no failure."""
     take_offline(filled, 0)
     done = filled("consume", "t", "--until-end", "--max-messages", "3")
     assert (done.code, done.lines) == (0, ["1.0", "1.1", "1.2"])
@@ -210,7 +210,7 @@ def test_what_was_wanted_may_lie_in_other_partitions(filled: CommandLine):
 def test_a_partition_that_is_offline_keeps_no_other_from_being_followed(
     filled: CommandLine, start: str, printed: int
 ):
-    """It is read from its beginning, or its end, as soon as somebody leads it."""
+    """The partition is read as soon as it has a leader."""
     found = filled.session.kafka.node.topics.partition("t", 0)  # type: ignore[attr-defined]
     log = found.log
     take_offline(filled, 0)
@@ -243,14 +243,14 @@ def test_json_is_one_document_a_line(cli: CommandLine):
 
 
 def test_json_and_another_format_are_refused(alone: CommandLine):
-    """One of the two would be ignored."""
+    """One of the two options would be ignored."""
     done = alone("consume", "t", "--json", "--format", "raw")
     assert done.code == 2
     assert "--format raw" in done.complaint
 
 
 def test_a_member_goes_on_where_its_group_is(filled: CommandLine):
-    """What was printed is committed; the next run begins behind it."""
+    """Printed records are committed; the next run continues after them."""
     first = values(filled, "t", "--group", "billing", "--max-messages", "6")
     rest = values(filled, "t", "-g", "billing", "-n", "9")
     assert sorted(first + rest) == sorted(
@@ -261,7 +261,7 @@ def test_a_member_goes_on_where_its_group_is(filled: CommandLine):
 
 
 def test_a_member_from_the_end_prints_what_comes_later(filled: CommandLine):
-    """`--from end` is where a group begins that has committed nothing; later it does not count."""
+    """`--from end` applies only while the group has no committed offset."""
     values(filled, "t", "--group", "old", "-n", "15")
     filled("produce", "t", "--partition", "2", stdin=b"late\n")
     assert values(filled, "t", "--group", "old", "--from", "end", "-n", "1") == ["late"]
@@ -278,7 +278,7 @@ def test_a_member_from_the_end_prints_what_comes_later(filled: CommandLine):
 def test_what_a_member_cannot_do_is_refused_at_once(
     alone: CommandLine, arguments: tuple[str, ...], says: str
 ):
-    """Options that only mean something to who reads alone."""
+    """These options have no meaning for a member of a group."""
     done = alone("consume", "t", "--group", "billing", *arguments)
     assert done.code == 2
     assert says in done.complaint

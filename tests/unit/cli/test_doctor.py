@@ -1,4 +1,4 @@
-"""`aiokq doctor`: what it finds of an installation and of a cluster."""
+"""`aiokq doctor`: checks of an installation and of a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.cli.harness import CommandLine
 
 @pytest.fixture(autouse=True)
 def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the core beside these tests was built is not what they ask."""
+    """Hide whether the core of this checkout is up to date."""
     monkeypatch.setattr(fastpath, "stale", lambda: False)
 
 
@@ -34,7 +34,7 @@ def test_a_sound_installation_has_no_failure(alone: CommandLine):
 
 
 def test_a_stale_core_fails(monkeypatch: pytest.MonkeyPatch, alone: CommandLine):
-    """Code that was edited and not built runs as it was before."""
+    """After an edit without a build, the old code runs."""
     monkeypatch.setattr(fastpath, "stale", lambda: True)
     assert found("core").status is Status.FAIL
     done = alone("doctor", servers=None)
@@ -43,7 +43,7 @@ def test_a_stale_core_fails(monkeypatch: pytest.MonkeyPatch, alone: CommandLine)
 
 
 def test_a_pure_core_warns_and_says_why(monkeypatch: pytest.MonkeyPatch):
-    """Several times slower is worth a line."""
+    """The pure core is several times slower."""
     monkeypatch.setattr(fastpath, "COMPILED", False)
     monkeypatch.setattr(fastpath, "MISSING", ("it was not built", "Install gcc"))
     monkeypatch.delenv("AIOKQ_PURE", raising=False)
@@ -55,7 +55,7 @@ def test_a_pure_core_warns_and_says_why(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_broken_codec_fails(monkeypatch: pytest.MonkeyPatch):
-    """It is tried, not only imported."""
+    """A codec is tried, not only imported."""
 
     def broken(*arguments: object) -> bytes:
         raise OSError("liblz4.so: cannot open")
@@ -69,7 +69,7 @@ def test_a_broken_codec_fails(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    """uvloop is worth a warning; an extra is not."""
+    """A missing uvloop is a warning; a missing extra is not."""
 
     def missing(package: str) -> str:
         raise importlib.metadata.PackageNotFoundError(package)
@@ -81,7 +81,7 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_few_open_files_warn(monkeypatch: pytest.MonkeyPatch):
-    """A broker with many partitions needs them."""
+    """A broker with many partitions needs many open files."""
     monkeypatch.setattr("resource.getrlimit", lambda which: (256, 4096))
     assert found("open files").status is Status.WARN
 
@@ -93,7 +93,7 @@ def cluster_checks(cli: CommandLine, servers: str) -> tuple[int, list[dict[str, 
 
 
 def test_a_cluster_that_answers(cli: CommandLine):
-    """Address, latency, versions, and what the cluster says of itself."""
+    """The checks show address, latency, versions and metadata."""
     code, (bootstrap, metadata) = cluster_checks(cli, "127.0.0.1:9092")
     assert code == 0
     assert bootstrap["status"] == metadata["status"] == "ok"
@@ -103,13 +103,13 @@ def test_a_cluster_that_answers(cli: CommandLine):
 
 
 def test_the_environment_names_the_cluster_too(cli: CommandLine, monkeypatch: pytest.MonkeyPatch):
-    """As with every command."""
+    """KAFKA_BOOTSTRAP_SERVERS counts here as in every command."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
     assert any("bootstrap" in line for line in cli("doctor", servers=None).lines)
 
 
 def test_an_address_that_does_not_answer_fails_and_the_others_are_tried(cli: CommandLine):
-    """Each is a line of its own."""
+    """Each address has a line of its own."""
     code, (refused, unknown, good, _) = cluster_checks(
         cli, "127.0.0.1:1,nowhere.example:9092,127.0.0.1:9092"
     )
@@ -132,7 +132,7 @@ def test_one_bad_address_of_a_name_is_a_warning(cli: CommandLine):
 
 
 def test_nothing_that_answers_does_not_wait_for_metadata(cli: CommandLine):
-    """bootstrap_timeout_ms would be waited out for nothing."""
+    """Waiting for bootstrap_timeout_ms would find out nothing more."""
     before = cli.session.world.loop.time()
     code, (bootstrap,) = cluster_checks(cli, "127.0.0.1:1")
     assert (code, bootstrap["status"]) == (1, "fail")
@@ -142,7 +142,7 @@ def test_nothing_that_answers_does_not_wait_for_metadata(cli: CommandLine):
 def test_a_broker_that_is_too_old_is_not_looked_for_elsewhere(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ):
-    """It was found, and the advice was to check bootstrap_servers."""
+    """The host was found, but the advice was to check bootstrap_servers."""
     monkeypatch.setattr(FetchRequest, "MIN_VERSION", FetchRequest.MAX_VERSION + 1)
     monkeypatch.setattr(FetchRequest, "MAX_VERSION", FetchRequest.MAX_VERSION + 2)
     code, (bootstrap,) = cluster_checks(cli, "127.0.0.1:9092")

@@ -56,7 +56,7 @@ def offline(*directories: Path) -> int:
 
 
 def test_what_would_be_lost_is_shown_and_then_forgotten(alone, disks: tuple[Path, Path]) -> None:
-    """Whoever only forgot to mount a disk reads it, and mounts it."""
+    """A user who only forgot to mount a disk can see that and mount it."""
     left, gone = disks
     lost = len([path for path in gone.iterdir() if path.is_dir()])
     shutil.rmtree(gone)
@@ -75,7 +75,7 @@ def test_what_would_be_lost_is_shown_and_then_forgotten(alone, disks: tuple[Path
 
 
 def test_json_and_refusals(alone, disks: tuple[Path, Path], tmp_path: Path) -> None:
-    """Scripts that replace disks look at the exit code."""
+    """Scripts that replace disks use the exit code."""
     left, gone = disks
     shutil.rmtree(gone)
     told = alone("log", "forget-missing", str(left), "--json", servers=None).json

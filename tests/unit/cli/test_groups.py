@@ -26,7 +26,7 @@ def orders(cli: CommandLine) -> CommandLine:
 
 
 def joined(cli: CommandLine, group: str = "live") -> str:
-    """A member joins, of the classic protocol; its id. It is given nothing yet."""
+    """Join a member of the classic protocol and return its id; it has no assignment yet."""
 
     async def join() -> str:
         cluster = Cluster(SERVERS, client_id="me", _environment=cli.session.environment)
@@ -53,7 +53,7 @@ def joined(cli: CommandLine, group: str = "live") -> str:
 
 
 def test_groups_are_listed_with_their_state(orders: CommandLine) -> None:
-    """The first question of whoever comes to a cluster."""
+    """Most work on groups starts with this list."""
     joined(orders)
     assert orders("groups", "list").lines == [
         "group  state                type     protocol type  coordinator",
@@ -70,7 +70,7 @@ def test_groups_are_listed_with_their_state(orders: CommandLine) -> None:
 
 
 def test_a_group_is_described_with_its_lag(orders: CommandLine) -> None:
-    """How far behind, and who reads what."""
+    """Lag and owner of each partition are shown."""
     done = orders("groups", "describe", "g")
     assert done.code == 0
     assert done.lines == [
@@ -85,7 +85,7 @@ def test_a_group_is_described_with_its_lag(orders: CommandLine) -> None:
 
 
 def test_members_are_described(orders: CommandLine) -> None:
-    """A line for each, however many partitions it has."""
+    """A member with many partitions has one line."""
     member = joined(orders)
     done = orders("groups", "describe", "live", "--members")
     assert done.lines[1].split() == ["member", "instance", "host", "client", "partitions"] + [
@@ -97,7 +97,7 @@ def test_members_are_described(orders: CommandLine) -> None:
 
 
 def test_the_lag_of_a_group_that_is_joining_is_unknown(orders: CommandLine) -> None:
-    """It was 0, as if the group had read everything: no member has a partition yet."""
+    """While no member has a partition, the lag was shown as 0."""
     joined(orders)
     assert "1 member, lag unknown, " in orders("groups", "describe", "live").lines[0]
     (document,) = orders("groups", "describe", "live", "--json").json
@@ -105,7 +105,7 @@ def test_the_lag_of_a_group_that_is_joining_is_unknown(orders: CommandLine) -> N
 
 
 def test_a_group_that_is_not_there_hides_no_other(orders: CommandLine) -> None:
-    """Exit code 1, one line, and the rest."""
+    """The missing group is one line and exit code 1; the others are shown."""
     done = orders("groups", "describe", "nothing", "g")
     assert done.code == 1
     assert done.complaint == "aiokq: nothing: Group nothing not found. (GROUP_ID_NOT_FOUND)"
@@ -127,7 +127,7 @@ def test_a_group_that_is_not_there_hides_no_other(orders: CommandLine) -> None:
 def test_a_reset_is_a_dry_run_unless_told_otherwise(
     orders: CommandLine, where: list[str], offset: int
 ) -> None:
-    """As Kafka's tool: look first, then the same line with --execute."""
+    """As in Kafka's tool, nothing is changed without --execute."""
     command = ["groups", "reset", "g", "--topic", "orders:0", *where]
     done = orders(*command)
     assert done.code == 0
@@ -148,14 +148,14 @@ def committed(cli: CommandLine) -> list[int]:
 
 
 def test_an_offset_outside_the_log_becomes_its_nearest_end(orders: CommandLine) -> None:
-    """And the user is told."""
+    """A note says which partitions are affected."""
     done = orders("groups", "reset", "g", "--all-topics", "--shift-by", "100", "--execute")
     assert (done.code, committed(orders)) == (0, [10, 0])
     assert "no such offset: orders-0, orders-1" in done.err
 
 
 def test_a_partition_that_fails_hides_no_other(orders: CommandLine) -> None:
-    """Nothing is committed there that could be shifted."""
+    """A partition without a committed offset cannot be shifted; the others are."""
     orders("topics", "alter", "orders", "--partitions", "3")
     done = orders("groups", "reset", "g", "--topic", "orders", "--shift-by", "1", "--execute")
     assert done.code == 1
@@ -179,7 +179,7 @@ def test_a_partition_that_fails_hides_no_other(orders: CommandLine) -> None:
 def test_a_reset_that_says_too_little_or_too_much_is_refused(
     alone: CommandLine, arguments: list[str], complaint: str
 ) -> None:
-    """Before anything is asked: a wrong reset is a lot of work to undo."""
+    """The options are refused before the cluster is contacted."""
     done = alone("groups", "reset", "g", *arguments)
     assert done.code == 2
     assert complaint in done.complaint
@@ -188,7 +188,7 @@ def test_a_reset_that_says_too_little_or_too_much_is_refused(
 def test_offsets_are_reset_from_a_file_as_kafkas_tool_writes_it(
     orders: CommandLine, tmp_path: Path
 ) -> None:
-    """Saved before a deployment, put back after it."""
+    """Offsets saved before a deployment can be restored after it."""
     file = tmp_path / "offsets.csv"
     file.write_text('orders,0,7\n\n"g","orders",1,0\nother,orders,0,1\n')
     assert orders("groups", "reset", "g", "--from-file", str(file)).lines == [
@@ -202,7 +202,7 @@ def test_offsets_are_reset_from_a_file_as_kafkas_tool_writes_it(
 
 
 def test_a_reset_of_a_group_that_committed_nothing_says_so(orders: CommandLine) -> None:
-    """A group whose name was misspelt looked as if it had been reset."""
+    """Otherwise a misspelt group id looks as if it had been reset."""
     done = orders("groups", "reset", "gg", "--all-topics", "--to-latest", "--execute")
     assert "group 'gg' has committed nothing" in done.err
 
@@ -225,7 +225,7 @@ def test_a_reset_of_a_group_that_committed_nothing_says_so(orders: CommandLine) 
 def test_a_file_of_offsets_that_is_none_is_refused(
     alone: CommandLine, tmp_path: Path, text: str | None, arguments: list[str], complaint: str
 ) -> None:
-    """With its line, before anything is asked."""
+    """The error names the line of the file, before the cluster is contacted."""
     file = tmp_path / "offsets.csv"
     if text is not None:
         file.write_text(text)
@@ -235,7 +235,7 @@ def test_a_file_of_offsets_that_is_none_is_refused(
 
 
 def test_a_group_with_members_is_neither_reset_nor_deleted(orders: CommandLine) -> None:
-    """They would go on from their own positions; the line says what to do."""
+    """Members would continue at their own positions; the error says what to do."""
     joined(orders)
     done = orders("groups", "reset", "live", "--topic", "orders", "--to-latest")
     assert done.code == 1
@@ -247,7 +247,7 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(orders: CommandLine) 
 
 
 def test_groups_and_offsets_are_deleted(orders: CommandLine) -> None:
-    """One topic's offsets, then the group; on a terminal it asks."""
+    """With --topic the offsets of one topic are deleted, then the group; a terminal asks first."""
     done = orders("groups", "delete", "g", "--topic", "orders:1", "--yes")
     assert (done.code, done.lines) == (0, ["g: orders-1 deleted"])
     assert committed(orders) == [4]
@@ -263,7 +263,7 @@ def test_groups_and_offsets_are_deleted(orders: CommandLine) -> None:
 
 
 def test_a_group_whose_offsets_cannot_be_deleted_hides_no_other(orders: CommandLine) -> None:
-    """The first one's error ended the command, and nobody knew what had been deleted."""
+    """The error of the first group ended the command without the outcomes of the others."""
     done = orders("groups", "delete", "nobody", "", "g", "--topic", "orders:1", "--json")
     assert done.code == 1
     assert [(each["group"], each["deleted"]) for each in done.json] == [("g", True)]
@@ -283,7 +283,7 @@ DUMP = """\
 
 
 def test_offsets_of_zookeeper_are_imported_from_a_dump(orders: CommandLine, tmp_path: Path) -> None:
-    """What is there is kept, what cannot be is told, the rest is committed; looked at first."""
+    """Existing offsets are kept, failures are printed, all other offsets are committed."""
     dump = tmp_path / "offsets.txt"
     dump.write_text(DUMP)
     command = ["groups", "import-zookeeper", str(dump)]
@@ -313,7 +313,7 @@ def test_offsets_of_zookeeper_are_imported_from_a_dump(orders: CommandLine, tmp_
 
 
 def test_a_dump_comes_by_a_pipe_too(orders: CommandLine) -> None:
-    """And one in which nothing is found is no success to be silent about."""
+    """A dump without offsets prints a note, and fails only if a group was named."""
     done = orders("groups", "import-zookeeper", "-", "--execute", stdin=DUMP.encode())
     assert "old    orders          0      3         -       3  imported" in done.lines
     done = orders("groups", "import-zookeeper", "-", stdin=b"/brokers/ids/0\t{}\n")
@@ -323,7 +323,7 @@ def test_a_dump_comes_by_a_pipe_too(orders: CommandLine) -> None:
 
 
 def test_an_import_says_from_where(alone: CommandLine, tmp_path: Path) -> None:
-    """Neither or both is a mistake; a file that is not there is one line."""
+    """Giving both sources or none is wrong usage; a missing file is one line."""
     for arguments in ([], ["x", "--zookeeper", "h:2181"]):
         done = alone("groups", "import-zookeeper", *arguments)
         assert done.code == 2
@@ -336,7 +336,7 @@ def test_an_import_says_from_where(alone: CommandLine, tmp_path: Path) -> None:
 def test_a_live_zookeeper_takes_an_extra(
     alone: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without kazoo the line says what to install."""
+    """Without kazoo the error says what to install."""
     real = __import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:
@@ -351,7 +351,7 @@ def test_a_live_zookeeper_takes_an_extra(
 
 
 def test_what_is_exported_can_be_reset_from(orders: CommandLine, tmp_path: Path) -> None:
-    """A way back, before a reset that may turn out to be the wrong one."""
+    """An export taken before a reset can undo it."""
     command = ["groups", "reset", "g", "--all-topics"]
     done = orders(*command, "--to-current", "--export")
     assert (done.code, done.lines) == (0, ["orders,0,4", "orders,1,0"])

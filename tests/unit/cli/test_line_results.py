@@ -1,4 +1,4 @@
-"""What is said of lines that failed: one complaint for all that failed alike, in their order."""
+"""Messages about failed lines: one for consecutive lines with the same error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def line_results(*, as_json: bool = False, show_offsets: bool = False) -> LineRe
 
 
 def test_complaints_come_when_the_reason_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    """The order of the input is how a reader finds the lines."""
+    """Complaints in the order of the input let users find the lines."""
     told = line_results()
     for number in (1, 2, 3):
         told.fail(number, ValueError("no separator"))
@@ -35,7 +35,7 @@ def test_complaints_come_when_the_reason_changes(capsys: pytest.CaptureFixture[s
 def test_lines_between_that_did_not_fail_are_not_claimed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The words `lines 1 to 9` would send somebody to look at nine."""
+    """The text `lines 1 to 9` would claim that nine lines failed."""
     told = line_results()
     told.fail(1, KafkaStorage())
     told.deliver(RecordMetadata("t", 0, 0, 0), 5)
@@ -47,13 +47,13 @@ def test_lines_between_that_did_not_fail_are_not_claimed(
 def test_nothing_is_summed_up_before_the_topic_was_reached(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A `0 records delivered` after a wrong name hides the error above it."""
+    """`0 records delivered` after a wrong topic name would hide the error above it."""
     line_results().print_summary()
     assert capsys.readouterr().out == ""
 
 
 def test_json_has_offsets_and_a_summary_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    """For programs."""
+    """Programs read one JSON value per line."""
     told = line_results(as_json=True, show_offsets=True)
     told.deliver(RecordMetadata("t", 2, 7, 1000), 5)
     told.seconds, told.interrupted = 0.25, False

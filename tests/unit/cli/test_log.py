@@ -52,7 +52,7 @@ def log_of(data: Path) -> Path:
 
 
 def test_a_partition_is_shown_in_kafkas_words(alone, data):
-    """Scripts that read kafka-dump-log find what they look for."""
+    """Scripts written for kafka-dump-log find the same terms."""
     result = run(alone, "dump", log_of(data), "--records")
     assert result.code == 0
     assert result.lines[0] == f"Dumping {log_of(data)}"
@@ -64,7 +64,7 @@ def test_a_partition_is_shown_in_kafkas_words(alone, data):
 
 
 def test_json_is_one_object_a_line(alone, data):
-    """A terabyte as one document is nothing that a program can read."""
+    """Programs cannot read a terabyte as one document."""
     result = run(alone, "dump", data, "--json", "--only", "log", "--only", "checkpoint")
     entries = [json.loads(line) for line in result.lines]
     assert {entry["kind"] for entry in entries} == {"log", "checkpoint"}
@@ -73,7 +73,7 @@ def test_json_is_one_object_a_line(alone, data):
 
 
 def test_a_sound_directory_is_said_to_be(alone, data):
-    """And the exit code says it to scripts."""
+    """The exit code of a sound directory is 0."""
     result = run(alone, "verify", data, "--records")
     assert (result.code, result.lines[-2].split()) == (
         0,
@@ -83,7 +83,7 @@ def test_a_sound_directory_is_said_to_be(alone, data):
 
 
 def test_damage_is_told_with_file_and_byte(alone, data):
-    """For people without Java, at night, with a broker that does not start."""
+    """The message locates the damage without Kafka's Java tools."""
     path = log_of(data)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -107,7 +107,7 @@ def test_damage_is_told_with_file_and_byte(alone, data):
 
 
 def test_several_directories_of_a_node_are_checked_together(alone, data, tmp_path):
-    """What lies in one is not missing in the other; a partition in both keeps a broker down."""
+    """A partition in both directories is an error, one in either directory is not missing."""
     other = tmp_path / "other"
     shutil.copytree(data, other)
     doubled = run(alone, "verify", data, other)

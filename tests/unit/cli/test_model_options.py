@@ -56,7 +56,7 @@ def run(*words: str) -> tuple[Any, dict[str, Any]]:
 
 
 def test_values_have_the_types_of_the_fields_and_repeated_values_stand_once() -> None:
-    """A list from Typer in a frozen model could be changed, and duplicates would be done twice."""
+    """A list could be changed inside the frozen model, and duplicates would be processed twice."""
     result, seen = run("red", "blue", "red", "--layer", "2", "--layer", "2", "-w", "3", "--verbose")
     assert result.exit_code == 0, result.output
     assert seen["verbose"] is True
@@ -66,7 +66,7 @@ def test_values_have_the_types_of_the_fields_and_repeated_values_stand_once() ->
 
 
 def test_a_field_that_the_command_converts_is_given_as_typed() -> None:
-    """The model could not know, say, what time it is."""
+    """The model cannot convert it: a start time, for example, needs the current time."""
     _, seen = run("red", "--frame", "a,b")
     assert seen["raw"] == "a,b"
     _, seen = run("red")
@@ -85,14 +85,14 @@ def test_a_field_that_the_command_converts_is_given_as_typed() -> None:
 def test_what_the_field_does_not_take_is_wrong_usage(
     words: tuple[str, ...], complaint: str
 ) -> None:
-    """Also an option for a field that has none."""
+    """This includes a field that is no option."""
     result, seen = run(*words)
     assert (result.exit_code, seen) == (2, {})
     assert complaint in result.output
 
 
 def test_help_lists_an_option_before_the_one_that_it_names() -> None:
-    """The order of the fields may be an API of its own."""
+    """The order of the fields may be a public API that the help must not depend on."""
     assert [each.name for each, _ in options(Painting)][:3] == ["colours", "frame", "width"]
     assert (flag(Painting, "width"), flag(Painting, "colours")) == ("--width", "COLOUR")
     assert flag(Painting, "sold") is None
@@ -100,7 +100,7 @@ def test_help_lists_an_option_before_the_one_that_it_names() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_default_of_the_command_line_is_that_of_the_model(model: type[Any]) -> None:
-    """Two defaults would let the command and the API do different things."""
+    """With two defaults the command and the API would behave differently."""
 
     def command(given: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Output: tables to pipes and terminals, errors of single things, a reader that goes away."""
+"""Output: tables in pipes and on terminals, errors of single items, closed pipes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_table_to_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]):
-    """awk and cut read it; a name cut off at 80 columns is a wrong name."""
+    """awk and cut read the columns, so that a truncated name would be a wrong name."""
     name = "x" * 300
     Output().table(("topic", "partitions"), [(name, 12), ("[red]y", None)])
     lines = capsys.readouterr().out.splitlines()
@@ -34,13 +34,13 @@ def test_a_table_to_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_table_without_rows_still_names_its_columns(capsys: pytest.CaptureFixture[str]):
-    """An empty cluster is no error."""
+    """An empty cluster is not an error."""
     Output().table(("topic", "partitions"), [])
     assert capsys.readouterr().out == "topic  partitions\n"
 
 
 def test_a_table_on_a_terminal_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch):
-    """Rich reads [red] as a colour and :smile: as a picture if it is let."""
+    """Rich would take [red] for a colour and :smile: for an emoji."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     Output().table(("topic",), [("[red]:smile:",)])
@@ -58,7 +58,7 @@ def test_what_the_terminal_cannot_show_is_escaped(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_problem_is_a_line_and_the_exit_code(capsys: pytest.CaptureFixture[str]):
-    """One of several things failed: the others are done, and the script is told."""
+    """The other items are done, and the exit code reports the failure."""
     out = Output()
     assert out.exit_code == 0
     out.problem("orders", TopicExists("topic 'orders'\nexists"))
@@ -70,7 +70,7 @@ def test_a_problem_is_a_line_and_the_exit_code(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("call", ["line", "raw", "flush"])
 def test_a_broken_pipe_is_told_apart(monkeypatch: pytest.MonkeyPatch, call: str):
-    """Typer takes a BrokenPipeError for itself."""
+    """Typer handles BrokenPipeError itself."""
 
     class Gone(Terminal):
         @property
@@ -89,7 +89,7 @@ def test_a_broken_pipe_is_told_apart(monkeypatch: pytest.MonkeyPatch, call: str)
 
 
 def test_an_error_is_explained_with_its_cause():
-    """A timeout alone does not say what to do."""
+    """A timeout alone does not explain what to do."""
     error = RequestTimeout("nothing succeeded within 60 s", api="CreateTopics")
     error.__cause__ = ConnectionLost("cannot connect to k:1")
     assert explain(error) == (
@@ -106,5 +106,5 @@ def test_an_error_is_explained_with_its_cause():
 
 
 def test_one_line_is_one_line_whatever_is_in_it():
-    """A broker's own words may come from anywhere."""
+    """A broker's message may contain anything."""
     assert one_line("a\n\tb  c\x1b[2J\u2028d") == "a b c\\x1b[2J d"

@@ -8,7 +8,7 @@ from tests.unit.cli.harness import CommandLine
 
 
 def test_leaders_that_are_as_they_should_be_are_no_failure(cli: CommandLine):
-    """A script that runs the election after each restart must not fail on a healthy cluster."""
+    """A script that elects leaders after each restart must not fail on a healthy cluster."""
     cli("topics", "create", "t", "--partitions", "2")
     done = cli("partitions", "elect", "t")
     assert (done.code, done.lines) == (
@@ -24,7 +24,7 @@ def test_leaders_that_are_as_they_should_be_are_no_failure(cli: CommandLine):
 
 
 def test_a_partition_that_does_not_exist_is_told_and_the_others_are_done(cli: CommandLine):
-    """Exit code 1."""
+    """The exit code is 1."""
     cli("topics", "create", "t")
     done = cli("partitions", "elect", "t:0,5")
     assert done.code == 1
@@ -34,7 +34,7 @@ def test_a_partition_that_does_not_exist_is_told_and_the_others_are_done(cli: Co
 
 
 def test_partitions_are_reassigned_by_broker_ids(cli: CommandLine):
-    """The only broker may be named; another one is refused with its id."""
+    """The only broker may be named; an unknown broker is refused with its id."""
     cli("topics", "create", "t", "--partitions", "2")
     done = cli("partitions", "reassign", "t:0=0", "t:1=7")
     assert done.code == 1
@@ -47,7 +47,7 @@ def test_partitions_are_reassigned_by_broker_ids(cli: CommandLine):
 
 
 def test_what_is_under_way_is_listed(cli: CommandLine):
-    """On one node there is nothing."""
+    """A cluster of one node has no reassignments."""
     cli("topics", "create", "t")
     done = cli("partitions", "reassignments")
     assert (done.code, done.lines) == (0, ["topic  partition  replicas  adding  removing"])
@@ -68,5 +68,5 @@ def test_what_is_under_way_is_listed(cli: CommandLine):
     ],
 )
 def test_what_cannot_be_read_is_wrong_usage(cli: CommandLine, arguments: tuple[str, ...]):
-    """Exit code 2, before the cluster is asked."""
+    """The exit code is 2, and the cluster is not contacted."""
     assert cli("partitions", "reassign", *arguments).code == 2

@@ -21,7 +21,7 @@ def records(cli: CommandLine, topic: str = "t") -> list[dict[str, object]]:
 
 
 def test_each_line_becomes_a_record(cli: CommandLine):
-    """Empty ones, ones of a Windows file, and the last without its line feed."""
+    """Empty lines, lines of a Windows file and a last line without a line feed count."""
     done = cli("produce", "t", stdin=b"one\n\nt\xc3\xbcr\r\n\xff\nlast")
     assert done.code == 0
     assert (
@@ -33,14 +33,14 @@ def test_each_line_becomes_a_record(cli: CommandLine):
 
 
 def test_no_input_is_no_record(cli: CommandLine):
-    """`aiokq produce t < /dev/null` in a script."""
+    """Scripts may run `aiokq produce t < /dev/null`."""
     done = cli("produce", "t", "--json")
     assert done.code == 0
     assert done.json["delivered"] == 0
 
 
 def test_keys_headers_and_nulls(cli: CommandLine):
-    """Only the first separator divides."""
+    """Only the first separator splits a line."""
     done = cli(
         *("produce", "t", "-K", "\\t", "-H", "source=test", "-H", "empty=", "--null-marker", "NIL"),
         stdin=b"k\tv\tw\nNIL\tx\nk2\tNIL\n",
@@ -61,7 +61,7 @@ def test_a_line_without_a_separator_is_named_and_the_others_are_sent(cli: Comman
 
 
 def test_lines_that_fail_alike_are_one_complaint(cli: CommandLine):
-    """A million complaints are no help."""
+    """A million messages with the same cause are useless."""
     done = cli("produce", "t", "-K", ":", stdin=b"broken\n" * 50)
     assert done.code == 1
     assert done.complaint == "aiokq: lines 1 to 50: there is no key separator in it"
@@ -70,7 +70,7 @@ def test_lines_that_fail_alike_are_one_complaint(cli: CommandLine):
 
 
 def test_many_different_complaints_are_counted(cli: CommandLine):
-    """Ten are read; the number of the others says how bad it is."""
+    """Ten messages are printed; the number of the others shows the extent."""
     cli("topics", "create", "t", "--set", "max.message.bytes=1000")
     lines = [b"x" * (2000 + 20_000 * n) for n in range(15)]
     done = cli("produce", "t", stdin=b"\n".join(lines))
@@ -81,7 +81,7 @@ def test_many_different_complaints_are_counted(cli: CommandLine):
 
 
 def test_all_records_go_to_the_partition_that_was_named(cli: CommandLine):
-    """And their places can be printed."""
+    """--offsets prints their positions."""
     cli("topics", "create", "t", "--partitions", "3")
     done = cli("produce", "t", "--partition", "2", "--offsets", stdin=b"a\nb\n")
     assert done.lines[:2] == ["t-2@0", "t-2@1"]
@@ -91,7 +91,7 @@ def test_all_records_go_to_the_partition_that_was_named(cli: CommandLine):
 
 
 def test_a_partition_that_is_not_there_is_one_error(cli: CommandLine):
-    """Not one per line."""
+    """One error, not one per line."""
     cli("topics", "create", "t", "--partitions", "3")
     done = cli("produce", "t", "--partition", "3", stdin=b"a\nb\n")
     assert done.code == 1
@@ -100,7 +100,7 @@ def test_a_partition_that_is_not_there_is_one_error(cli: CommandLine):
 
 
 def test_the_codec_that_was_asked_for_is_used(cli: CommandLine):
-    """The log has the compressed batch."""
+    """The log contains the compressed batch."""
     lines = b"".join(b"%d\n" % (number % 10) for number in range(5000))
     for codec in ("none", "zstd"):
         assert cli("produce", codec, "--compression-type", codec, stdin=lines).code == 0
@@ -127,21 +127,21 @@ def test_the_codec_that_was_asked_for_is_used(cli: CommandLine):
 def test_options_that_mean_nothing_are_refused_at_once(
     alone: CommandLine, arguments: tuple[str, ...], says: str, code: int
 ):
-    """Before a cluster is looked for, or a line read."""
+    """The options are refused before a cluster is contacted or a line is read."""
     done = alone("produce", "t", *arguments)
     assert done.code == code
     assert says in done.complaint
 
 
 def test_a_name_that_cannot_be_a_topics_is_one_error(cli: CommandLine):
-    """Not one per line, and not after a minute."""
+    """One error, not one per line, and without a wait."""
     done = cli("produce", "no/name", stdin=b"a\nb\n")
     assert done.code == 1
     assert "no/name" in done.complaint
 
 
 def test_a_line_longer_than_a_record_may_be(cli: CommandLine):
-    """What was read before it is delivered; the input is not read into memory without end."""
+    """Earlier lines are delivered, and the long line is not read into memory."""
     done = cli("produce", "t", stdin=b"fine\n" + b"x" * 3_000_000 + b"\nrest\n")
     assert done.code == 1
     assert "line 2" in done.err
@@ -159,7 +159,7 @@ def test_a_record_that_the_topic_refuses_is_named(cli: CommandLine):
 
 
 def test_a_full_disk_is_named_with_what_to_do(cli: CommandLine):
-    """Two minutes of silence, and then "not delivered" without a reason, helped nobody."""
+    """After two minutes the error was "not delivered" without a reason."""
     cli("topics", "create", "t")
     cli.session.world.disk().capacity = 5000
     done = cli("produce", "t", stdin=b"fine\n" + b"x" * 20_000 + b"\nrest\n")
@@ -176,7 +176,7 @@ def test_a_full_disk_is_named_with_what_to_do(cli: CommandLine):
 def test_ctrl_c_does_not_hide_why_nothing_was_delivered(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ):
-    """'The producer was closed' is what the user did, not what went wrong."""
+    """'The producer was closed' is what the user did, not the cause."""
     session = cli.session
     run = session.run
 
@@ -205,7 +205,7 @@ def test_ctrl_c_does_not_hide_why_nothing_was_delivered(
 
 
 def test_a_record_too_large_says_which_limit_to_raise(cli: CommandLine):
-    """The topic's, or our own: they are raised in different places."""
+    """The limits of the topic and of the client are raised in different places."""
     cli("topics", "create", "t", "--set", "max.message.bytes=1000")
     done = cli("produce", "t", stdin=b"x" * 5000)
     assert "aiokq topics alter TOPIC --set max.message.bytes=N" in done.complaint

@@ -36,12 +36,12 @@ def record(
     ],
 )
 def test_bytes_are_shown_without_obeying_them(data: bytes | None, text: str):
-    """A record must not clear the screen, set the title or turn the line around."""
+    """A record must not clear the screen, set the title or reverse the text."""
     assert shown(data) == text
 
 
 def test_text_shows_what_was_asked_for_in_one_order():
-    """Columns that move cannot be cut."""
+    """`cut` needs columns in a fixed order."""
     line = formatter(Format.TEXT, PrintOptions(True, True, True, True))
     assert line(record(headers=(("h", b"1"), ("n", None)))) == (
         b"t-1@5\t2023-11-14T22:13:20.000Z\tk\th=1,n=<null>\tv\n"
@@ -51,7 +51,7 @@ def test_text_shows_what_was_asked_for_in_one_order():
 
 
 def test_json_has_everything_and_one_line():
-    """Bytes that are no text are base64, told apart from a string that looks like it."""
+    """Bytes that are not UTF-8 are base64 in an object, so that no string is mistaken for them."""
     line = formatter(Format.JSON, PrintOptions())(
         record(b"\xff\n", headers=(("h", b"\xff"), ("n", None)))
     )
@@ -72,13 +72,13 @@ def test_json_has_everything_and_one_line():
     ("kind", "name"), [(-1, "NoTimestampType"), (0, "CreateTime"), (1, "LogAppendTime")]
 )
 def test_json_names_the_kind_of_time_as_kafka_does(kind: int, name: str):
-    """A record from before Kafka 0.10 has no time: "CreateTime" would be made up."""
+    """A record from before Kafka 0.10 has no timestamp, and no type of timestamp."""
     line = formatter(Format.JSON, PrintOptions())(record(timestamp_type=kind))
     assert json.loads(line)["timestamp_type"] == name
 
 
 def test_raw_is_the_bytes():
-    """For pipes: nothing escaped, nothing added but the line feed."""
+    """Nothing is escaped, and only the line feed is added."""
     assert formatter(Format.RAW, PrintOptions())(record(b"\xff\x00")) == b"\xff\x00\n"
     assert formatter(Format.RAW, PrintOptions(keys=True, separator=":"))(record(None)) == b"k:\n"
 
@@ -87,5 +87,5 @@ def test_raw_is_the_bytes():
     ("typed", "meant"), [("\\t", "\t"), ("\\0", "\0"), ("\\\\", "\\"), (":", ":"), ("a\\t", "a\\t")]
 )
 def test_separators_that_shells_make_hard_to_type(typed: str, meant: str):
-    """A tab is the most common one."""
+    """A tab is the most common separator."""
     assert unescaped(typed) == meant

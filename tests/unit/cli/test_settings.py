@@ -1,4 +1,4 @@
-"""Where a command's settings come from, and which wins."""
+"""Sources of a command's settings, and their precedence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def properties(directory: Path, text: str) -> Path:
 def test_options_win_over_the_file_and_the_file_over_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """What is nearest to the command is what was meant."""
+    """The source nearest to the command has precedence."""
     monkeypatch.setenv("KAFKA_LINGER_MS", "1")
     monkeypatch.setenv("KAFKA_BATCH_SIZE", "1")
     monkeypatch.setenv("KAFKA_CLIENT_ID", "env")
@@ -44,21 +44,21 @@ def test_one_file_serves_all_commands(tmp_path: Path):
 
 
 def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_one(tmp_path: Path):
-    """A typo that is ignored is a setting that does not hold."""
+    """An ignored typo would leave the setting without effect."""
     path = properties(tmp_path, "bootstrap.servers=a:1\nclient.ids=x\n")
     with pytest.raises(ConfigError, match=r"client\.properties.*client\.ids.*client\.id\?"):
         client_settings(AdminSettings, None, path)
 
 
 def test_a_name_that_only_java_has_warns(tmp_path: Path):
-    """Files are shared with Java's tools."""
+    """Files are shared with Java tools."""
     path = properties(tmp_path, "bootstrap.servers=a:1\nsasl.jaas.config=x\n")
     with pytest.warns(ConfigWarning, match=r"sasl\.jaas\.config"):
         client_settings(AdminSettings, None, path)
 
 
 def test_a_warning_is_one_line(alone: CommandLine, tmp_path: Path):
-    """Python's own format names a line of our source."""
+    """Python's own format shows a line of aiokq's source."""
     path = properties(tmp_path, "partitioner.class=x\nclient.ids=x\n")
     warning, error = alone("topics", "list", "--config", str(path)).err.splitlines()
     assert warning.startswith("aiokq: warning: ")
@@ -67,7 +67,7 @@ def test_a_warning_is_one_line(alone: CommandLine, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["missing", "directory", "latin1"])
 def test_a_file_that_cannot_be_read_is_one_line(alone: CommandLine, tmp_path: Path, name: str):
-    """The path is in it."""
+    """The line contains the path."""
     (tmp_path / "directory").mkdir()
     (tmp_path / "latin1").write_bytes(b"client.id=\xe9")
     done = alone("topics", "list", "--config", str(tmp_path / name))
@@ -92,7 +92,7 @@ def test_an_empty_list_of_servers_is_wrong_usage():
 
 
 def test_own_settings_leave_out_what_the_cluster_has():
-    """`cluster.consumer(settings=...)` refuses the others."""
+    """`cluster.consumer(settings=...)` refuses settings of the cluster."""
     settings = client_settings(ConsumerSettings, "a:1", None, isolation_level="read_committed")
     assert own_settings(settings).explicit == {"isolation_level"}
 

@@ -1,4 +1,4 @@
-"""`aiokq spark export`: what is refused before a cluster is looked for."""
+"""`aiokq spark export`: options that are refused before a cluster is contacted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.cli.harness import CommandLine
 def test_wrong_usage_names_the_option(
     alone: CommandLine, arguments: list[str], complaint: str
 ) -> None:
-    """As it is called on the command line; exit code 2."""
+    """The error names the flag, and the exit code is 2."""
     result = alone("spark", "export", "a.parquet", "--to", "t", *arguments)
 
     assert result.code == 2

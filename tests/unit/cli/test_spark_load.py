@@ -1,4 +1,4 @@
-"""`aiokq spark load`: what is refused before Spark is started, and the recount."""
+"""`aiokq spark load`: options that are refused before Spark starts, and the recount."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(alone: CommandLine, *arguments: object):
 def test_wrong_usage_names_the_option(
     alone: CommandLine, arguments: list[str], complaint: str
 ) -> None:
-    """As it is called on the command line; exit code 2."""
+    """The error names the flag, and the exit code is 2."""
     result = run(alone, *arguments)
 
     assert result.code == 2
@@ -62,14 +62,14 @@ def test_wrong_usage_names_the_option(
     ],
 )
 def test_errors_name_what_can_be_typed(error: KafkaError, line: str) -> None:
-    """They told of options of Spark's source, which the command does not have."""
+    """Errors named options of Spark's source, which the command does not have."""
     with pytest.raises(KafkaError) as caught, refused(usage=False):
         raise error
     assert str(caught.value) == line
 
 
 def test_a_schema_that_cannot_be_read_is_one_line(alone: CommandLine, tmp_path: Path) -> None:
-    """Before the cluster is looked for, and before Spark is started."""
+    """The file is read before the cluster is contacted and Spark is started."""
     schema = tmp_path / "flight.avsc"
     schema.write_text('{"type": "recor')
 
@@ -84,7 +84,7 @@ def test_a_schema_that_cannot_be_read_is_one_line(alone: CommandLine, tmp_path: 
 
 
 def test_a_target_is_recounted_without_topics(alone: CommandLine, tmp_path: Path) -> None:
-    """--verify alone starts no Spark; what is wrong is exit code 1."""
+    """--verify alone starts no Spark; a problem is exit code 1."""
     world = World(options(tmp_path / "out"))
     world.load(0)
 
@@ -102,7 +102,7 @@ def test_a_target_is_recounted_without_topics(alone: CommandLine, tmp_path: Path
 
 
 class Run:
-    """A load that is told to end by signals, as a test has it."""
+    """A load that is ended by signals."""
 
     def __init__(self, *events: signal.Signals | Exception, begun: bool = False) -> None:
         self.events = events
@@ -158,7 +158,7 @@ def test_a_signal_is_told_in_a_line_and_by_the_exit_code(
     code: int,
     lines: list[str],
 ) -> None:
-    """Sent to all processes while Spark started, it was a JVM that did not start: exit code 1."""
+    """A signal to all processes during the start was reported as a JVM that did not start."""
     monkeypatch.setattr("aiokq.spark.loading.run.load", load)
 
     result = run(alone, "t", "--to", "x")
@@ -169,7 +169,7 @@ def test_a_signal_is_told_in_a_line_and_by_the_exit_code(
 def test_a_recount_is_told_where_dead_letters_and_checkpoint_are(
     tmp_path: Path, alone: CommandLine
 ) -> None:
-    """Each by its own option."""
+    """Each error names its own flag."""
     places = {name: tmp_path / name for name in ("dead_letter", "checkpoint")}
     world = World(options(tmp_path / "out", **places))
     world.load(0)

@@ -1,4 +1,4 @@
-"""Times as they are typed and printed."""
+"""Parsing and printing of times."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NOW = 1_700_000_000_000
     ],
 )
 def test_a_time_is_read(text: str, milliseconds: int):
-    """The three ways to write one."""
+    """There are three ways to write a time."""
     assert parse_time(text, NOW) == milliseconds
 
 
 def test_a_time_without_a_zone_is_local():
-    """As with `date`; who means UTC writes Z."""
+    """As in `date`, UTC needs a Z."""
     local = datetime.datetime(2023, 11, 14, 12).timestamp() * 1000
     assert parse_time("2023-11-14T12:00", NOW) == local
 
@@ -39,7 +39,7 @@ def test_a_time_without_a_zone_is_local():
     ["", "now", "@", "@soon", "@-1", "P", "PT", "P1Y", "2023-13-01", "1969-01-01", "@" + "9" * 30],
 )
 def test_what_is_no_time_is_refused(text: str):
-    """Not taken for 1970."""
+    """It must not become 1970."""
     with pytest.raises(typer.BadParameter):
         parse_time(text, NOW)
 

@@ -8,7 +8,7 @@ from tests.unit.cli.harness import CommandLine
 
 
 def test_topics_are_created_listed_and_described(cli: CommandLine):
-    """The first five minutes with the tool."""
+    """These are the commands that a new user tries first."""
     done = cli("topics", "create", "b", "a", "--partitions", "2", "--set", "retention.ms=1000")
     assert (done.code, done.lines) == (0, ["b: created", "a: created"])
     assert cli("topics", "list").lines == [
@@ -37,13 +37,13 @@ def test_topics_are_created_listed_and_described(cli: CommandLine):
 
 
 def test_an_empty_cluster_lists_nothing(cli: CommandLine):
-    """It is no error."""
+    """It is not an error."""
     done = cli("topics", "list", "--json")
     assert (done.code, done.json) == (0, [])
 
 
 def test_one_topic_that_fails_does_not_hide_the_others(cli: CommandLine):
-    """Exit code 1, and one line for each that failed."""
+    """The exit code is 1, and each failure is one line."""
     cli("topics", "create", "there")
     done = cli("topics", "create", "there", "new", "no/name")
     assert done.code == 1
@@ -66,7 +66,7 @@ def test_if_not_exists_and_if_exists_make_scripts_repeatable(cli: CommandLine):
 
 
 def test_a_dry_run_changes_nothing(cli: CommandLine):
-    """But is checked by the cluster."""
+    """The cluster validates the request nevertheless."""
     done = cli("topics", "create", "t", "--dry-run")
     assert (done.code, done.lines) == (0, ["t: could be created"])
     assert cli("topics", "create", "t", "--dry-run", "--set", "no.such=1").code == 1
@@ -84,14 +84,14 @@ def test_a_dry_run_changes_nothing(cli: CommandLine):
 def test_what_the_cluster_refuses_is_told_in_its_words(
     cli: CommandLine, arguments: tuple[str, ...], says: str
 ):
-    """One line, exit code 1."""
+    """One line and exit code 1."""
     done = cli("topics", "create", "t", *arguments)
     assert done.code == 1
     assert says in done.complaint
 
 
 def test_deleting_names_what_was_not_there(cli: CommandLine):
-    """The others are deleted."""
+    """The other topics are deleted."""
     cli("topics", "create", "t")
     done = cli("topics", "delete", "t", "nope", "--json")
     assert done.code == 1
@@ -100,7 +100,7 @@ def test_deleting_names_what_was_not_there(cli: CommandLine):
 
 
 def test_on_a_terminal_deleting_asks_first(cli: CommandLine, monkeypatch: pytest.MonkeyPatch):
-    """`aiokq topics delete` has no undo."""
+    """`aiokq topics delete` cannot be undone."""
     cli("topics", "create", "t")
     asked = []
 
@@ -117,7 +117,7 @@ def test_on_a_terminal_deleting_asks_first(cli: CommandLine, monkeypatch: pytest
 
 
 def test_describing_a_topic_that_is_not_there(cli: CommandLine):
-    """The others are described."""
+    """The other topics are described."""
     cli("topics", "create", "t")
     done = cli("topics", "describe", "nope", "t")
     assert done.code == 1
@@ -127,7 +127,7 @@ def test_describing_a_topic_that_is_not_there(cli: CommandLine):
 
 
 def test_partitions_and_configs_are_altered(cli: CommandLine):
-    """What was set is set, what was deleted has its default again."""
+    """Changed configs have the new value, deleted ones their default."""
     cli("topics", "create", "t", "--set", "retention.ms=1000", "--set", "max.message.bytes=5000")
     done = cli(
         *("topics", "alter", "t", "--partitions", "3"),
@@ -140,7 +140,7 @@ def test_partitions_and_configs_are_altered(cli: CommandLine):
 
 
 def test_altering_tells_of_each_part_that_failed(cli: CommandLine):
-    """Partitions cannot become fewer; the config is set all the same."""
+    """Partitions cannot be removed; the config is set nevertheless."""
     cli("topics", "create", "t", "--partitions", "2")
     done = cli("topics", "alter", "t", "--partitions", "1", "--set", "retention.ms=7", "--json")
     assert done.code == 1
@@ -161,7 +161,7 @@ def test_altering_tells_of_each_part_that_failed(cli: CommandLine):
 def test_an_alteration_that_means_nothing_is_wrong_usage(
     alone: CommandLine, arguments: tuple[str, ...], says: str
 ):
-    """Before any cluster is asked."""
+    """The options are refused before a cluster is contacted."""
     done = alone("topics", "alter", "t", *arguments)
     assert done.code == 2
     assert says in done.complaint
