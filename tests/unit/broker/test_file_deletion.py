@@ -1,4 +1,4 @@
-"""aiokq.broker.file_deletion: when the files of what was deleted go, in imagined time."""
+"""aiokq.broker.file_deletion: when the files of deleted segments are removed, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.broker.test_maintenance import background
 
 
 def test_each_removal_has_its_own_delay_and_a_stop_waits_for_none():
-    """A topic that keeps deleted files for an hour must not keep another's, nor delay a stop."""
+    """The delay of one topic must not delay other removals, or a stop."""
 
     async def main(world: Simulation) -> None:
         gone: list[str] = []
@@ -42,7 +42,7 @@ def test_each_removal_has_its_own_delay_and_a_stop_waits_for_none():
 def test_a_removal_that_fails_is_tried_again_and_keeps_no_other_from_going(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """A bug in one of a thousand removals: the node goes on, and so do the others."""
+    """A removal that raises must not stop the node or other removals."""
     monkeypatch.delenv(FAIL_ON_BUGS)
 
     async def main(world: Simulation) -> None:
@@ -72,7 +72,7 @@ def test_a_removal_that_fails_is_tried_again_and_keeps_no_other_from_going(
 
 
 def test_a_removal_that_fails_does_not_keep_a_stop_waiting(monkeypatch: pytest.MonkeyPatch):
-    """What is left, the next start removes."""
+    """The next start removes the remaining files."""
     monkeypatch.delenv(FAIL_ON_BUGS)
 
     async def main(world: Simulation) -> None:
@@ -112,7 +112,7 @@ def test_segments_stay_as_long_as_their_topic_says():
 
 
 def test_a_partitions_directory_stays_as_long_as_the_broker_says():
-    """Its topic is gone, and with it the topic's settings."""
+    """The delay of a deleted topic is no longer known."""
 
     async def main(world: Simulation) -> None:
         async with Broker(**{"log.segment.delete.delay.ms": 2000}) as broker:
@@ -127,7 +127,7 @@ def test_a_partitions_directory_stays_as_long_as_the_broker_says():
 
 
 def test_a_stop_leaves_nothing_deleted_behind():
-    """The next start would find it, and say so."""
+    """The next start would find and report the file."""
 
     async def main(world: Simulation) -> None:
         broker = Broker()
@@ -146,7 +146,7 @@ def test_a_stop_leaves_nothing_deleted_behind():
 def test_one_removal_that_passes_by_itself_does_not_wait_for_others_that_fail(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Fifty removals fail once, as there was no descriptor: all are tried again a second later."""
+    """Fifty removals fail for want of a descriptor; all are retried after one second."""
     monkeypatch.delenv(FAIL_ON_BUGS)
 
     async def main(world: Simulation) -> None:

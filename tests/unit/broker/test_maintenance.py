@@ -1,4 +1,4 @@
-"""aiokq.broker.maintenance: a node's periodic jobs, in imagined time."""
+"""aiokq.broker.maintenance: a node's periodic jobs, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def background(counters: BrokerCounters | None = None) -> BackgroundWork:
 
 
 def test_a_job_runs_once_per_interval_and_first_after_half_a_minute_at_most():
-    """A start has other things to do, but retention of five minutes is not looked at so late."""
+    """The first retention check comes after 30 s, not after the interval of five minutes."""
 
     async def main(world: Simulation) -> None:
         loop = asyncio.get_running_loop()
@@ -40,7 +40,7 @@ def test_a_job_runs_once_per_interval_and_first_after_half_a_minute_at_most():
 
 
 def test_a_changed_interval_counts_from_the_next_run_on():
-    """A setting may change while the node runs."""
+    """The interval is read before each wait."""
 
     async def main(world: Simulation) -> None:
         loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ def test_a_job_that_fails_is_logged_counted_and_tried_again_with_backoff(
 
 
 def test_a_job_that_fails_is_not_tried_sooner_than_it_would_have_run():
-    """To compact a log until the disk is full takes long: not every second."""
+    """Compaction until the disk is full takes long, so it is not retried each second."""
 
     async def main(world: Simulation) -> None:
         loop = asyncio.get_running_loop()
@@ -118,7 +118,7 @@ def test_a_job_that_fails_is_not_tried_sooner_than_it_would_have_run():
 def test_a_bug_in_a_job_is_logged_with_its_place_and_the_node_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    """A broker that ends for a bug in its cleaner helps nobody."""
+    """A bug in the cleaner must not stop the broker."""
     monkeypatch.delenv(FAIL_ON_BUGS)
 
     async def main(world: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""Nodes that are started without a log directory that they had."""
+"""aiokq.broker.missing_directories: nodes started without one of their log directories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def on(files: MemoryFiles | None, *paths: str) -> Broker:
 
 
 async def filled() -> MemoryFiles:
-    """One partition in each of two directories, with three records."""
+    """Create one partition with three records in each of two directories."""
     async with on(None, A, B) as broker:
         await broker.create("t", 2)
         for index in range(2):
@@ -31,13 +31,13 @@ async def filled() -> MemoryFiles:
 
 
 def without(broker: Broker) -> int:
-    """Which of the two partitions is offline."""
+    """Return which of the two partitions is offline."""
     [index] = [one.index for one in broker.node.topics.get("t").partitions if not one.is_online]
     return index
 
 
 async def test_partitions_of_one_that_was_left_out_are_offline_and_come_back(caplog):
-    """Made anew, they would look as if their records were lost."""
+    """Recreated partitions would look as if their records were lost."""
     files = await filled()
     with caplog.at_level(logging.ERROR):
         async with on(files, A) as broker:
@@ -57,7 +57,7 @@ async def test_partitions_of_one_that_was_left_out_are_offline_and_come_back(cap
 
 
 async def test_an_empty_directory_at_its_path_is_not_taken_for_it():
-    """Its disk is not mounted: what is there is the mount point."""
+    """The disk is not mounted, and the path is an empty mount point."""
     files = await filled()
     files.rename(B, "/unmounted")
     async with on(files, A, B) as broker:
@@ -71,7 +71,7 @@ async def test_an_empty_directory_at_its_path_is_not_taken_for_it():
 
 
 async def test_one_that_moved_is_known_by_its_id():
-    """Paths change, as mount points do."""
+    """A directory is known by its id, because mount points change."""
     files = await filled()
     files.rename(B, C)
     async with on(files, C, A) as broker:
@@ -80,7 +80,7 @@ async def test_one_that_moved_is_known_by_its_id():
 
 
 async def test_after_its_topics_were_deleted_it_is_forgotten(caplog):
-    """The disk is gone for good: there has to be a way on."""
+    """After the loss of a disk the node can be used again."""
     files = await filled()
     async with on(files, A) as broker:
         await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
@@ -94,7 +94,7 @@ async def test_after_its_topics_were_deleted_it_is_forgotten(caplog):
 
 
 async def lost() -> tuple[MemoryFiles, int, int]:
-    """The directory B is gone for good: the files, its partition, and the epoch readers know."""
+    """Lose directory B; return the files, its partition, and the last epoch of consumers."""
     files = await filled()
     files.crash()
     if files.exists(f"{A}/.kafka_cleanshutdown"):
@@ -108,7 +108,7 @@ async def lost() -> tuple[MemoryFiles, int, int]:
 
 
 async def test_one_that_is_lost_can_be_forgotten_and_its_partitions_begin_anew():
-    """The disk is gone for good, and a topic of a hundred partitions had one on it."""
+    """One partition of a hundred was on the lost disk."""
     files, index, epoch = await lost()
     plan = forget_missing(files, [A], execute=False)
     assert plan.paths == (B,)
@@ -127,7 +127,7 @@ async def test_one_that_is_lost_can_be_forgotten_and_its_partitions_begin_anew()
 
 
 async def test_a_replacement_has_the_partitions_of_the_one_that_was_forgotten():
-    """A new disk at the old path: it is another directory, and gets what is made anew."""
+    """A new disk at the old path is a new directory, and gets the recreated partitions."""
     files, index, _ = await lost()
     forget_missing(files, [A], execute=True)
     async with on(files, A, B) as broker:
@@ -138,7 +138,7 @@ async def test_a_replacement_has_the_partitions_of_the_one_that_was_forgotten():
 
 
 async def test_one_that_was_forgotten_and_comes_back_keeps_the_broker_down():
-    """Its records would be mixed with those that were written since."""
+    """Its old records would mix with newer ones."""
     files = await filled()
     files.rename(B, "/unmounted")
     forget_missing(files, [A], execute=True)
@@ -152,7 +152,7 @@ async def test_one_that_was_forgotten_and_comes_back_keeps_the_broker_down():
 
 
 async def test_nothing_is_forgotten_of_a_broker_that_runs_or_is_not_there():
-    """A typing error must not look like a lost disk."""
+    """A mistyped path must not be taken for a lost disk."""
     files = await filled()
     async with on(files, A, B):
         with pytest.raises(KafkaStorage, match="stop its broker"):
@@ -163,7 +163,7 @@ async def test_nothing_is_forgotten_of_a_broker_that_runs_or_is_not_there():
 
 
 async def test_one_without_partitions_may_go():
-    """A directory is taken out of service by moving its partitions away first."""
+    """A directory without partitions can be removed from `log.dirs`."""
     async with on(None, A, B) as broker:
         await broker.create("t")
         files = broker.files

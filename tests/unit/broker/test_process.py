@@ -1,4 +1,4 @@
-"""The broker as a process of its own: what it asks of the system."""
+"""aiokq.broker.process: the limit of descriptors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokq.broker import process
 
 
 def test_it_takes_all_the_descriptors_it_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the soft limit of 1024 the thousandth partition, or client, would be refused."""
+    """With the usual soft limit of 1024 the thousandth client would be refused."""
     limits = [(1024, 524_288)]
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda which, pair: limits.append(pair))

@@ -1,4 +1,4 @@
-"""aiokq.broker.settings: the table, profiles, and what a wrong setting is told."""
+"""aiokq.broker.settings: the table, profiles, and the errors of wrong settings."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aiokq.core.errors import ConfigError
 
 
 def test_every_setting_has_a_meaning_and_a_default_within_its_own_range():
-    """A row that refuses its own default would make every start fail."""
+    """A default out of its own range would make every start fail."""
     for setting in SETTINGS.values():
         assert setting.doc.endswith(".")
         assert setting.parse(setting.default) == setting.default
 
 
 def test_every_profile_is_within_range_and_kafka_changes_nothing():
-    """A profile that named a setting wrongly would be found by its users only."""
+    """A wrong name in a profile would fail at each start with it."""
     assert PROFILES["kafka"] == {}
     for profile, values in PROFILES.items():
         settings = broker_settings(profile=profile)
@@ -59,7 +59,7 @@ def test_underscores_serve_as_dots():
 
 
 def test_an_unknown_name_is_told_the_nearest_one():
-    """A typing error must not be taken silently."""
+    """A mistyped name must be refused."""
     with pytest.raises(ConfigError, match=r"did you mean num\.partitions\?"):
         broker_settings({"num.partition": "4"})
 
@@ -78,7 +78,7 @@ def test_an_unknown_name_is_told_the_nearest_one():
     ],
 )
 def test_a_bad_value_is_refused_with_its_name_and_what_is_allowed(name, value, words):
-    """A value out of range would otherwise fail much later, somewhere else."""
+    """Otherwise a value out of range fails much later."""
     with pytest.raises(ConfigError, match=words) as caught:
         broker_settings({name: value})
     assert name in str(caught.value)
@@ -102,7 +102,7 @@ def test_log_dirs_are_paths_between_commas():
 
 
 def test_an_unknown_profile_is_refused():
-    """dev and kafka are all there is."""
+    """The profiles are dev and kafka."""
     with pytest.raises(ConfigError, match="dev"):
         broker_settings(profile="prod")
 

@@ -1,4 +1,4 @@
-"""Snapshots: copies of a running broker's data, and clusters that begin with one."""
+"""Snapshots of a running broker's data, and clusters that start from one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
 
 
 class At(Broker):
-    """A node on the copy."""
+    """Start a node on the copy."""
 
     def __init__(self, files: MemoryFiles, path: str = "/copy", **settings: object) -> None:
         super().__init__(files, **settings)
@@ -30,7 +30,7 @@ class At(Broker):
 
 
 async def filled(broker: Broker) -> None:
-    """Two topics; one of three segments, whose first is deleted."""
+    """Two topics; one has three segments, of which the first is deleted."""
     await broker.create("t", 2)
     for _ in range(3):
         await broker.produce("t", batch(2))
@@ -42,7 +42,7 @@ async def filled(broker: Broker) -> None:
 
 
 async def test_a_broker_on_the_copy_has_everything_and_scans_nothing(caplog):
-    """Records, log start, topics, settings and ids: and it counts as stopped clean."""
+    """The copy has records, log start, topics, settings and ids, and the marker of a clean stop."""
     async with Broker() as broker:
         await filled(broker)
         ids = {topic.name: topic.topic_id for topic in broker.node.topics}
@@ -63,7 +63,7 @@ async def test_a_broker_on_the_copy_has_everything_and_scans_nothing(caplog):
 
 
 async def test_no_file_is_shared_with_the_copy():
-    """What damages the one, by a bad block or by hand, must not damage its backup."""
+    """A bad block in a file of the broker must not damage the backup."""
     async with Broker() as broker:
         await filled(broker)
         await take_snapshot(broker.node, "/copy")
@@ -78,7 +78,7 @@ async def test_no_file_is_shared_with_the_copy():
 
 
 async def test_a_segment_that_is_the_newest_again_is_not_written_in_the_copy():
-    """A power cut may take the name of the segment behind it: appends go on in a finished one."""
+    """After a power cut that loses the newest segment, the broker appends to a finished one."""
     async with Broker() as broker:
         await filled(broker)
         await take_snapshot(broker.node, "/copy")
@@ -93,7 +93,7 @@ async def test_a_segment_that_is_the_newest_again_is_not_written_in_the_copy():
 
 
 async def test_a_file_system_without_links_gets_copies():
-    """Another disk, or a FAT stick."""
+    """For example a target on another disk, or on a FAT file system."""
     async with Broker() as broker:
         await filled(broker)
         broker.files.fail("link", errno.EXDEV, times=None)
@@ -104,7 +104,7 @@ async def test_a_file_system_without_links_gets_copies():
 
 
 async def test_groups_and_producers_are_in_it():
-    """Committed offsets, and what tells a retry from a new batch."""
+    """Committed offsets and producer state are in the copy."""
     known = {"producer_id": 0, "producer_epoch": 0}
     async with GroupBroker() as broker:
         await broker.create("t")
@@ -124,7 +124,7 @@ async def test_groups_and_producers_are_in_it():
 
 
 async def test_what_is_compacted_is_known_to_be():
-    """Or the copy's cleaner would begin with the first record of each log."""
+    """Otherwise the cleaner of the copy starts at the first record of each log."""
     async with Broker() as broker:
         await filled(broker)
         [directory] = broker.node.storage.directories.all
@@ -138,10 +138,10 @@ async def test_what_is_compacted_is_known_to_be():
 
 
 async def test_all_partitions_are_of_one_moment():
-    """A committed offset behind the end of its partition would make a consumer lose its place."""
+    """A committed offset beyond the log end offset would reset the consumer."""
 
     class Busy(InlineOffload):
-        """Every step off the loop lets others have theirs."""
+        """Let other tasks run at each step in the executor."""
 
         async def run(self, fn, *args):
             await asyncio.sleep(0)
@@ -175,7 +175,7 @@ async def test_all_partitions_are_of_one_moment():
 
 
 async def test_segments_deleted_meanwhile_are_no_hole():
-    """What retention takes while files are copied makes it begin anew."""
+    """A segment that retention deletes during the copy restarts the snapshot."""
     async with Broker() as broker:
         await filled(broker)
         log = broker.node.topics.partition("t", 0).log
@@ -197,7 +197,7 @@ async def test_segments_deleted_meanwhile_are_no_hole():
 
 
 async def test_one_that_cannot_be_had_whole_is_not_there_at_all():
-    """Half a snapshot looks like a whole one to who restores it."""
+    """A partial snapshot could be mistaken for a complete one."""
     async with Broker() as broker:
         await filled(broker)
         fault = broker.files.fail("link", errno.ENOENT, times=None)
@@ -215,7 +215,7 @@ async def test_one_that_cannot_be_had_whole_is_not_there_at_all():
 
 
 async def test_a_power_cut_after_it_leaves_it_whole():
-    """A backup that is on the disk only when the system gets to it is none."""
+    """A snapshot must survive a power cut right after it was taken."""
     files = MemoryFiles()
     broker = Broker(files)
     async with broker:
@@ -255,7 +255,7 @@ async def test_a_copy_that_was_interrupted_is_not_served_as_if_it_were_all(end: 
 
 
 async def test_what_is_no_snapshot_is_refused_before_anything_is_made():
-    """A wrong path must not be an empty cluster."""
+    """A wrong path must not start an empty cluster."""
     files = MemoryFiles()
     files.mkdirs("/somewhere")
     with pytest.raises(ConfigError, match="neither a snapshot nor"):
@@ -267,7 +267,7 @@ async def test_what_is_no_snapshot_is_refused_before_anything_is_made():
 
 
 def test_a_cluster_begins_with_a_snapshot_any_number_of_times():
-    """Seeding a million records for each test takes longer than the tests."""
+    """Tests restore prepared data instead of producing it each time."""
 
     async def main(world: Simulation) -> None:
         environment = world.environment()

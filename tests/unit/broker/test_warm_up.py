@@ -1,4 +1,4 @@
-"""aiokq.broker.warm_up: soon after its start the broker has imported all it may need later."""
+"""aiokq.broker.warm_up: imports of modules soon after the start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_OF_A_RUNNING_BROKER = (
 
 
 def fresh(code: str) -> str:
-    """What a new interpreter prints."""
+    """Run code in a new interpreter; return its output."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
@@ -59,7 +59,7 @@ print(json.dumps(steps))
 
 
 def test_every_module_of_the_broker_is_imported_by_the_start_or_soon_after() -> None:
-    """Also one that was added yesterday."""
+    """A new module has to be in the list, too."""
     every = {
         module.name
         for module in pkgutil.walk_packages(aiokq.broker.__path__, "aiokq.broker.")
@@ -73,7 +73,7 @@ def test_every_module_of_the_broker_is_imported_by_the_start_or_soon_after() -> 
 
 
 def test_one_module_is_imported_at_a_time() -> None:
-    """Each stands after those that it needs, so that the loop has its turns in between."""
+    """A module stands after its imports, so that the loop runs between any two."""
     for name, imported in json.loads(fresh(IMPORTED_ONE_BY_ONE)):
         ours = {module for module in imported if module.startswith("aiokq.")}
         if name == "aiokq.fastpath.broker":  # with its parts, compiled or not
@@ -83,7 +83,7 @@ def test_one_module_is_imported_at_a_time() -> None:
 
 @pytest.fixture
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has just started."""
+    """Unload the modules, as in a new process."""
     monkeypatch.setattr(warm_up, "sys", SimpleNamespace(modules={}))
 
 
@@ -91,7 +91,7 @@ def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_loop_goes_on_between_two_modules_and_all_are_there_in_five_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In imagined time, in which an import takes none."""
+    """Imports take no virtual time."""
     imported: list[tuple[str, float]] = []
 
     async def main(world: Simulation) -> None:
@@ -108,7 +108,7 @@ def test_the_loop_goes_on_between_two_modules_and_all_are_there_in_five_seconds(
 
 
 class Imports:
-    """What is imported, each the first time; some fail so many times first."""
+    """Records imports; some modules fail a given number of times."""
 
     def __init__(self, **failing: list[Exception]) -> None:
         self.failing = failing
@@ -122,7 +122,7 @@ class Imports:
         self.imported.append(name)
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> float:
-        """Warm up with them; the seconds it took."""
+        """Run warm_up; return the seconds that it took."""
 
         async def main(world: Simulation) -> None:
             nonlocal seconds
@@ -193,7 +193,7 @@ def test_modules_that_fail_do_not_delay_the_others(monkeypatch: pytest.MonkeyPat
 def test_a_module_that_no_attempt_will_import_is_one_line_in_the_log(
     failure: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All behind it waited for ever."""
+    """A module that fails must not block the modules after it."""
     imports = Imports(lz4_frame=[failure] * 3)
     assert imports.run(monkeypatch) < 2.5
     assert {*imports.imported, "lz4.frame"} | OPTIONAL == set(MODULES)
@@ -202,7 +202,7 @@ def test_a_module_that_no_attempt_will_import_is_one_line_in_the_log(
 
 
 def test_what_is_loaded_already_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second broker of a process has all of it."""
+    """A second broker of a process finds all modules imported."""
     monkeypatch.setattr(warm_up, "sys", SimpleNamespace(modules=dict.fromkeys(MODULES)))
     imports = Imports()
     assert imports.run(monkeypatch) == 0
@@ -211,7 +211,7 @@ def test_what_is_loaded_already_takes_no_time(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("nothing_loaded")
 def test_what_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regular expressions of groups are matched by re2 where it is there."""
+    """re2 matches the regular expressions of groups if it is installed."""
     imported: list[str] = []
 
     async def main(world: Simulation) -> None:
@@ -225,7 +225,7 @@ def test_what_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_list_has_nothing_that_is_gone() -> None:
-    """A module that was renamed would be tried again for ever."""
+    """A module that does not exist must not be retried forever."""
     for name in MODULES:
         if name not in OPTIONAL:
             assert importlib.util.find_spec(name) is not None, name
