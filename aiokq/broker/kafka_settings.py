@@ -1,7 +1,7 @@
-"""Settings of Kafka that this broker has no use for: accepted, or refused by name.
+"""Settings of Kafka that are not in the broker's own table: accepted or refused by name.
 
-Most ask for nothing that is missing here (`num.io.threads`). A value that asks for something this
-broker cannot do is refused: whoever wrote it would otherwise believe that it is in force.
+Most need nothing here (`num.io.threads`). A value that asks for something this broker cannot do is
+refused, because a user would otherwise believe that it is in force.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["accept"]
 
 
 class _Only(NamedTuple):
-    """The values of a setting that ask for nothing, and what others would ask for."""
+    """The accepted values of a setting, and what is missing for others."""
 
     values: tuple[SettingValue, ...]
     missing: str
@@ -70,7 +70,7 @@ _PER_LISTENER: Final = (
     "num.network.threads",
     "principal.builder.class",
 )
-"""What `listener.name.<name>.` may stand in front of, besides `ssl.` and `sasl.`."""
+"""Settings that may have the prefix `listener.name.<name>.`, besides `ssl.*` and `sasl.*`."""
 
 
 _ELSEWHERE: Final = {
@@ -78,7 +78,7 @@ _ELSEWHERE: Final = {
     "host.name": "use listeners, or --host",
     "zookeeper.connect": "Kafka 4 has no ZooKeeper; remove it",
 }
-"""What to do instead of settings that Kafka has no longer, or that never were any."""
+"""Replacements of settings that Kafka 4 does not have."""
 
 
 def _is_of_kafka(name: str, *, of_listener: bool) -> bool:
@@ -111,7 +111,7 @@ def accept(
             raise ConfigError(f"{name} is not set here: {_ELSEWHERE[name]}")
         every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
-    kind = KAFKA_SETTING_TYPES.get(name, "password")  # with a mechanism in front: it is SASL's
+    kind = KAFKA_SETTING_TYPES.get(name, "password")  # with a SASL mechanism as prefix
     is_secret = kind == "password"
     if is_secret:
         kind = "string"

@@ -67,7 +67,7 @@ class ListenerFailed(OSError):
 
 
 class Advertise(NamedTuple):
-    """What `--advertise` names: a host, and a port or None for the port listened on."""
+    """The value of `--advertise`: a host, and a port or None for the port listened on."""
 
     host: str | None = None
     port: int | None = None
@@ -110,7 +110,7 @@ def configured_listeners(
         settings: `listeners`, `advertised.listeners` and the settings that go with them.
         host: address of the first listener, in place of the one in `listeners`.
         port: port of the first listener, likewise.
-        advertise: what clients of the first listener are told, likewise.
+        advertise: advertised address of the first listener, likewise.
 
     Raises:
         ConfigError: a setting is malformed, contradicts another one, or asks for TLS or SASL.
@@ -178,10 +178,10 @@ def _names(text: str | None) -> list[str]:
 
 
 def _check_unique(endpoints: Sequence[Endpoint]) -> None:
-    """Check that no two listeners have one port, but for an IPv4 and an IPv6 address (KIP-797).
+    """Check that listeners have different ports, except one IPv4 and one IPv6 address (KIP-797).
 
     Raises:
-        ConfigError: they have.
+        ConfigError: two listeners share a port otherwise.
     """
     by_port: dict[int, list[Endpoint]] = {}
     for one in endpoints:

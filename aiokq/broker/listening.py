@@ -32,7 +32,7 @@ class NodeServers:
     """The servers of a node, one per listener, opened together.
 
     Args:
-        listeners: where to listen, and what to advertise.
+        listeners: addresses to listen on and to advertise.
         settings: limits of connections, and options of sockets.
     """
 
@@ -63,7 +63,7 @@ class NodeServers:
             ListenerFailed: a port is in use, or an address is not this machine's.
         """
         if not all(one.host for one in self._listeners.advertised.values()):
-            # As Java's getCanonicalHostName(); it may ask a name server.
+            # In an executor, because it may query a name server.
             self._own_name = await environment.offload.run(socket.getfqdn)
         limits = _limits(self._settings, max_frame_bytes)
         sockets = _socket_options(self._settings)
@@ -117,20 +117,11 @@ class NodeServers:
         if failure is not None:
             raise failure
 
-    @property
-    def first(self) -> Endpoint:
-        """What clients of the first advertised listener are given."""
-        names = (one.name for one in self._listeners.opened)
-        found = next(name for name in names if name in self._listeners.advertised)
-        endpoint = self.advertised(found)
-        assert endpoint is not None
-        return endpoint
-
     def advertised(self, listener: str | None) -> Endpoint | None:
-        """Return what clients of a listener are given; None if it is not advertised.
+        """Return the address that clients of a listener are given; None if it is not advertised.
 
         Args:
-            listener: its name; None for the listener between brokers.
+            listener: its name; None for the inter-broker listener.
         """
         endpoint = self._listeners.advertised.get(listener or self._listeners.inter_broker)
         if endpoint is None:
@@ -139,25 +130,20 @@ class NodeServers:
         return Endpoint(endpoint.name, host, endpoint.port or self._port(endpoint.name))
 
     def all_advertised(self) -> list[Endpoint]:
-        """Return what clients of each advertised listener are given."""
+        """Return the advertised address of each advertised listener."""
         names = (one.name for one in self._listeners.opened)
         return [found for name in names if (found := self.advertised(name)) is not None]
 
     def listening(self) -> list[Endpoint]:
-        """Return all listeners, with the ports that were free where 0 was asked for."""
+        """Return all listeners, with the actual port in place of 0."""
         opened = [one._replace(port=self._port(one.name)) for one in self._listeners.opened]
         return [*opened, *self._listeners.controllers]
 
     @property
     def protocol_map(self) -> str:
-        """The security protocol of each listener, as `listener.security.protocol.map` has it."""
+        """The security protocol of each listener, as in `listener.security.protocol.map`."""
         every = (*self._listeners.opened, *self._listeners.controllers)
         return ",".join(f"{one.name}:PLAINTEXT" for one in every)
-
-    @property
-    def controllers(self) -> tuple[Endpoint, ...]:
-        """The listeners for controllers, which are not open."""
-        return self._listeners.controllers
 
     def _port(self, listener: str) -> int:
         for endpoint, server in self._opened:

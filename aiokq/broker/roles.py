@@ -1,7 +1,4 @@
-"""What a node is in its cluster: its id, its roles and the voters of its quorum.
-
-A node here is broker and controller, and the only voter.
-"""
+"""Node id, roles and quorum voters of a node, which is broker, controller and only voter."""
 
 from __future__ import annotations
 

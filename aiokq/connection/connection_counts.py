@@ -62,7 +62,7 @@ class ConnectionCounts:
         return None
 
     def opened(self, listener: str, host: str) -> None:
-        """Count a connection; where the node has too many now, close an idle one."""
+        """Count a connection; if the node has too many now, close an idle one."""
         self._open += 1
         self._per_listener[listener] += 1
         self._per_host[host] += 1
@@ -70,7 +70,7 @@ class ConnectionCounts:
             self._close_idle()
 
     def closed(self, listener: str, host: str) -> None:
-        """Count a connection no longer."""
+        """Remove a connection from the counts."""
         self._open -= 1
         self._per_listener[listener] -= 1
         self._per_host[host] -= 1
@@ -78,7 +78,7 @@ class ConnectionCounts:
             del self._per_host[host]
 
     def _close_idle(self) -> None:
-        """Close the connection that has been idle longest, of the listeners not protected."""
+        """Close the connection of an unprotected listener that has been idle longest."""
         since: dict[float, ConnectionQuotas] = {}
         for quotas in self._quotas:
             idle_since = quotas.idle_since(0)

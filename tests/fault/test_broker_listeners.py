@@ -40,7 +40,7 @@ TWO = (
 
 @pytest.fixture(autouse=True)
 def _close_sockets():
-    """Of the clients of test_broker_process."""
+    """Close the sockets of the `Client`s that a test opens."""
     from tests.fault import test_broker_process as process
 
     yield
@@ -49,7 +49,7 @@ def _close_sockets():
 
 
 def test_each_listener_gives_its_own_address(tmp_path):
-    """To clients in a container and outside it, in one broker."""
+    """Clients inside and outside a container network need different addresses."""
     with broker_process(
         tmp_path / "data", *TWO, "listeners=PLAINTEXT://127.0.0.1:0,INNER://[::1]:0"
     ) as broker:
@@ -82,7 +82,7 @@ def test_the_line_has_every_listener(tmp_path):
 
 
 def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
-    """All or nothing: a broker that half its clients cannot reach looks healthy to the others."""
+    """Otherwise some clients could not reach a broker that looks healthy to others."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         data = str(tmp_path / "data")
@@ -108,14 +108,14 @@ def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
     ],
 )
 def test_what_this_broker_cannot_be_is_one_line_and_exit_code_2(setting, words):
-    """Before anything is opened or written."""
+    """Nothing is opened or written before."""
     done = run("--set", setting)
     assert done.returncode == 2
     assert words in one_line(done)
 
 
-def test_a_connection_takes_the_buffers_and_the_limit_of_its_listener(tmp_path):
-    """Kafka's names, in force here: the third client of two is turned away."""
+def test_a_listener_has_a_limit_of_its_own(tmp_path):
+    """The third client of a listener with a limit of two is refused."""
     with broker_process(
         tmp_path / "data",
         *("--set", "socket.send.buffer.bytes=65536", "--set", "socket.listen.backlog.size=7"),
@@ -135,7 +135,7 @@ def test_a_connection_takes_the_buffers_and_the_limit_of_its_listener(tmp_path):
 
 
 def test_the_file_of_apache_kafka_starts_a_broker_with_other_ports(tmp_path):
-    """Unchanged but for what two brokers of one machine cannot share."""
+    """Only ports and directory differ: two brokers of a machine cannot share them."""
     process = subprocess.Popen(
         [
             *(*COMMAND, "--config", str(KAFKAS_FILE), "--host", "127.0.0.1", "--port", "0"),
@@ -184,7 +184,7 @@ print(json.dumps(info))
 
 
 def isolated() -> list[str] | None:
-    """A command that runs another with ports and a /tmp of its own; None where none may."""
+    """Return a command prefix for namespaces with own ports and /tmp; None if not permitted."""
     if shutil.which("unshare") is None or ROOT.is_relative_to(tempfile.gettempdir()):
         return None
     command = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c"]
@@ -194,7 +194,7 @@ def isolated() -> list[str] | None:
 
 
 def test_the_file_of_apache_kafka_starts_a_broker_unchanged():
-    """Its ports and its directory are those of a network and a /tmp of their own."""
+    """In namespaces with a network and a /tmp of their own, so that nothing else is in use."""
     command = isolated()
     if command is None:
         pytest.skip("needs the right to make namespaces")
@@ -219,5 +219,5 @@ def test_the_file_of_apache_kafka_starts_a_broker_unchanged():
 
 
 def test_the_file_of_apache_kafka_has_nothing_but_settings_of_kafka():
-    """It is the fixture that the others stand on."""
+    """The fixture of the tests above must be a file that Kafka accepts."""
     assert set(parse_properties(KAFKAS_FILE.read_text())) <= set(KAFKA_SETTING_TYPES)

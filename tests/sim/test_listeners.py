@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -12,7 +13,7 @@ from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.client.cluster import Cluster
 from aiokq.consumer.consumer import Consumer
-from aiokq.core.errors import ConfigError
+from aiokq.core.errors import ConfigError, KafkaError
 from aiokq.producer.producer import Producer
 from tests.sim.harness.network import Always
 from tests.sim.harness.simulation import Simulation, run
@@ -123,3 +124,65 @@ def test_an_embedded_cluster_names_the_listener_whose_port_is_in_use() -> None:
         await cluster.close()
 
     run(1, main)
+
+
+def test_a_listener_of_all_interfaces_gives_the_name_of_the_machine(monkeypatch) -> None:
+    """As Kafka does; the name is looked up once, in an executor, not for each answer."""
+    looked_up = []
+
+    def getfqdn() -> str:
+        looked_up.append(1)
+        return "kafka.example"
+
+    monkeypatch.setattr("socket.getfqdn", getfqdn)
+
+    async def main(world: Simulation) -> list[str]:
+        settings = broker_settings({"listeners": "PLAINTEXT://:0"}, profile="dev")
+        broker = BrokerNode(
+            settings,
+            world.environment(BROKER),
+            data_dir="/data",
+            listeners=configured_listeners(settings),
+        )
+        await broker.start()
+        port = broker.servers.listening()[0].port
+        found = [str(one) for one in broker.servers.all_advertised()]
+        assert [(one.host, one.port) for one in broker.brokers()] == [("kafka.example", port)]
+        await broker.close()
+        assert port != 0
+        return [name.replace(str(port), "PORT") for name in found]
+
+    assert run(1, main).value == ["PLAINTEXT://kafka.example:PORT"]
+    assert looked_up == [1]
+
+
+def test_a_stop_with_fetches_waiting_on_both_listeners_is_quick() -> None:
+    """They are answered at once, and neither listener waits for its drain of five seconds."""
+
+    async def main(world: Simulation) -> float:
+        broker = node(world)
+        await broker.start()
+        world.network.name("outer", BROKER)
+        world.network.name("inner", BROKER)
+
+        async def read(server: str) -> None:
+            async with Consumer(
+                "t",
+                bootstrap_servers=server,
+                fetch_max_wait_ms=60_000,
+                _environment=world.environment(READER),
+            ) as consumer:
+                with contextlib.suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(5):
+                        async for _ in consumer:
+                            pass
+
+        readers = [asyncio.ensure_future(read(server)) for server in ("outer:9092", "inner:9094")]
+        await asyncio.sleep(2)
+        before = asyncio.get_running_loop().time()
+        await broker.close()
+        seconds = asyncio.get_running_loop().time() - before
+        await asyncio.gather(*readers)
+        return seconds
+
+    assert run(1, main).value < 1

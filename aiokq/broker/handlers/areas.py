@@ -187,7 +187,7 @@ class Cluster(Protocol):
         """Return the live brokers that advertise a listener, with its addresses.
 
         Args:
-            listener: its name; None for the listener between brokers, which all of them have.
+            listener: its name; None for the inter-broker listener, which all brokers advertise.
         """
         ...
 
