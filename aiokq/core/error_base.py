@@ -1,4 +1,4 @@
-"""Owns KafkaError and BrokerError, the roots of the error tree drawn in errors.py; no codes."""
+"""KafkaError and BrokerError, the bases of all errors; errors.py has the tree of the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class ErrorContext(TypedDict, total=False):
-    """Where an error happened; every KafkaError takes these as keywords."""
+    """The place and time of an error; every KafkaError takes these keywords."""
 
     node: int | str | None
     topic_partition: TopicPartition | str | None
@@ -25,17 +25,18 @@ class ErrorContext(TypedDict, total=False):
 
 
 class KafkaError(Exception):
-    """Root of every error aiokq raises on purpose.
+    """Base of every error that aiokq raises on purpose.
 
     Attributes:
         retriable: the same call may succeed later.
-        refresh_metadata: what the client knows of the cluster is out of date.
-        fatal: the object that raised it cannot go on; retrying does not help.
-        may_have_been_written: for a produce: the records may be in the log all the same.
+        refresh_metadata: the client's metadata is out of date.
+        fatal: the object that raised the error cannot continue; retrying does not help.
+        may_have_been_written: for a Produce request: the records may be in the log despite the
+            error.
         node: broker id, or "host:port" before the id is known.
-        topic_partition: the partition, or the topic's name, it is about.
+        topic_partition: the partition, or the topic's name, that the error is about.
         api: Kafka's name of the request, as in "Produce".
-        attempt: how many attempts were made when it was raised, from 1.
+        attempt: number of attempts made when the error was raised, from 1.
     """
 
     retriable: bool = False
@@ -52,7 +53,7 @@ class KafkaError(Exception):
         self.add_context(**context)
 
     def add_context(self, **context: Unpack[ErrorContext]) -> None:
-        """Adds what a higher layer knows; the values it does not pass stay."""
+        """Add context that a higher layer knows; None leaves a value unchanged."""
         for name, value in context.items():
             if name not in ErrorContext.__annotations__:
                 raise TypeError(f"{type(self).__name__} has no context named {name!r}")
@@ -61,7 +62,7 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        """The text alone, without the context that `str()` adds."""
+        """The text without the context that `str()` adds."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -75,8 +76,8 @@ class KafkaError(Exception):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
-    # Signatures differ from class to class (`args` is not what __init__ took), so neither
-    # pickle nor copy may call __init__ again.
+    # Signatures differ between classes (`args` need not be the arguments of __init__), so that
+    # neither pickle nor copy may call __init__ again.
     def __reduce__(
         self,
     ) -> tuple[Callable[..., BaseException], tuple[type, tuple[object, ...], dict[str, object]]]:
@@ -84,11 +85,11 @@ class KafkaError(Exception):
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code; there is one subclass per code.
+    """Error code in a broker's response; there is one subclass per code.
 
     Attributes:
         code: Kafka's number, never 0.
-        name: Kafka's name of it, as in "UNKNOWN_TOPIC_OR_PARTITION".
+        name: Kafka's name of the code, as in "UNKNOWN_TOPIC_OR_PARTITION".
     """
 
     code: int = BY_CODE[-1].code
@@ -107,7 +108,7 @@ class BrokerError(KafkaError):
                 cls.default_message = row.message
 
     def __init__(self, message: str | None = None, **context: Unpack[ErrorContext]) -> None:
-        """`message`: the broker's own words where it sent some; else Kafka's for this code."""
+        """Use the broker's `message` if there is one, else Kafka's default for the code."""
         super().__init__(message or self.default_message, **context)
 
     def __str__(self) -> str:
@@ -115,7 +116,7 @@ class BrokerError(KafkaError):
 
 
 def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> E:
-    """An exception from its parts, without its __init__."""
+    """Return an exception made from its parts, without calling __init__."""
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
@@ -123,18 +124,18 @@ def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> 
 
 
 def copy_error(error: E) -> E:
-    """A copy of `error` for one more waiter: same cause, a traceback of its own.
+    """Return a copy of `error` for another waiter, with the same cause and its own traceback.
 
-    A failed batch stores one error and many tasks raise it: raising one object in all of
-    them would grow its traceback without end and show each the frames of the others.
-    A foreign exception whose class cannot be called with its own `args` is returned as it is.
+    A failed batch stores one error, which many tasks raise. If all of them raised the same object,
+    its traceback would grow without end and show each task the frames of the others. An exception
+    of a foreign class that cannot be called with its own `args` is returned itself.
     """
     try:
         twin = copy.copy(error)
     except Exception:  # noqa: BLE001  a foreign __init__ may refuse in any way it likes
         return error
     notes = getattr(error, "__notes__", None)
-    # A foreign class may refuse attributes; those that every exception has are set all the same.
+    # A foreign class may refuse attributes; BaseException's own are set anyway.
     if notes is not None:
         BaseException.__setattr__(twin, "__notes__", list(notes))
     for name in ("__cause__", "__context__", "__suppress_context__"):

@@ -1,4 +1,4 @@
-"""Owns every error aiokq raises; the table of Kafka's codes is codes.py.
+"""The errors that aiokq raises; the table of Kafka's codes is in codes.py.
 
 ::
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 class RequestTimeout(BrokerError, TimeoutError):
-    """REQUEST_TIMED_OUT (7): a broker, or the client's own deadline, gave up waiting.
+    """REQUEST_TIMED_OUT (7): the broker's time limit, or the client's own, was exceeded.
 
     Attributes:
-        origin: "broker" if the code came over the wire, "client" if no answer came in time.
+        origin: "broker" for an error code in a response, "client" if no response arrived in time.
     """
 
     code = 7
@@ -65,7 +65,7 @@ class RequestTimeout(BrokerError, TimeoutError):
 
 
 class UnknownBrokerError(BrokerError):
-    """A code this version of aiokq does not know; treated like UNKNOWN_SERVER_ERROR."""
+    """A code that this version of aiokq does not know; treated like UNKNOWN_SERVER_ERROR."""
 
     def __init__(
         self, code: int, message: str | None = None, **context: Unpack[ErrorContext]
@@ -79,10 +79,10 @@ class UnknownBrokerError(BrokerError):
 
 
 class ConnectionLost(KafkaError):
-    """The connection ended, or could not be made, while an answer was due.
+    """The connection ended, or could not be made, before a response arrived.
 
-    `may_have_been_written` is True unless whoever raises it knows that the request never
-    left: the broker may have acted on it before the connection ended.
+    `may_have_been_written` is True unless the code that raises the error knows that the request was
+    not sent: the broker may have acted on it before the connection ended.
     """
 
     retriable = True
@@ -91,11 +91,11 @@ class ConnectionLost(KafkaError):
 
 
 class ProtocolError(KafkaError):
-    """Bytes that are not Kafka's protocol: not a Kafka peer, a bug, or damage on the way.
+    """Bytes that are not Kafka's protocol: a peer of another kind, a bug, or damage in transit.
 
     Args:
-        detail: what was wrong, and what to look at.
-        version: the message version being read, if one was.
+        detail: what was wrong, and what to check.
+        version: version of the message being read, if known.
         offset: bytes from the start of the frame to where reading stopped.
     """
 
@@ -119,17 +119,17 @@ class ProtocolError(KafkaError):
 
 
 class ConfigError(KafkaError, ValueError):
-    """A setting is unknown, out of range, or conflicts with another one."""
+    """A setting is unknown or out of range, or conflicts with another setting."""
 
     fatal = True
 
     @classmethod
     def unknown(cls, complaint: str, name: str, known: Iterable[str]) -> Self:
-        """The error for a name that is not one of `known`, with the one that was probably meant.
+        """Return the error for a name that is not one of `known`, with a suggestion.
 
         Args:
-            complaint: the text of the error, to which a suggestion is added if a known name is
-                only a small slip away from `name`.
+            complaint: text of the error; the suggestion follows if a known name differs from `name`
+                only by a small slip.
         """
         from aiokq.core.nearest_name import nearest_name  # only on the way to an error
 
@@ -138,11 +138,11 @@ class ConfigError(KafkaError, ValueError):
 
 
 class ConfigWarning(UserWarning):
-    """A setting has no meaning here and is ignored."""
+    """A setting has no effect here and is ignored."""
 
 
 class BufferFull(KafkaError):
-    """No room in buffer_memory: await enqueue(), which waits for room, or raise buffer_memory."""
+    """buffer_memory is used up: await enqueue(), which waits for memory, or raise buffer_memory."""
 
     retriable = True
 
@@ -158,18 +158,17 @@ class BufferFull(KafkaError):
 class DeliveryFailed(KafkaError):
     """Several records were not delivered.
 
-    Raised by `await deliveries`, for what one `send_many` took, and by `flush()` and a clean end
-    of `async with`, for failures that nobody looked at.
+    Raised by `await deliveries` for the records of one `send_many`, and by `flush()` and the
+    regular end of `async with` for failures that nobody has observed.
 
     Args:
-        count: how many records failed.
-        errors: of one `send_many` the outcome of each of its records, all of them, in input order
-            (None: delivered). Otherwise the errors of the first 100 records that failed, so it
-            may be shorter than `count`.
-        topic_partitions: the partitions that records failed for, all of them.
+        count: number of records that failed.
+        errors: for `send_many`, the outcome of every record in input order (None: delivered);
+            otherwise the errors of the first 100 failed records, possibly fewer than `count`.
+        topic_partitions: all partitions with failed records.
 
     Attributes:
-        advice: how the message ends; not for those who have no Delivery to await.
+        advice: end of the message; left out where the caller has no Delivery to await.
     """
 
     advice: Final = "; await each Delivery to handle failures one by one"
@@ -182,7 +181,7 @@ class DeliveryFailed(KafkaError):
         **context: Unpack[ErrorContext],
     ) -> None:
         first = next((error for error in errors if error is not None), None)
-        # The partitions of a topic that does not exist are not known: -1.
+        # The partition of a record is unknown (-1) if its topic does not exist.
         places = ", ".join(
             str(tp) if tp.partition >= 0 else tp.topic for tp in list(topic_partitions)[:5]
         )
@@ -206,10 +205,10 @@ class DeliveryFailed(KafkaError):
 
 
 class BootstrapFailed(KafkaError):
-    """No bootstrap address gave cluster metadata in time.
+    """No bootstrap address returned cluster metadata in time.
 
     Attributes:
-        attempts: (address, why it failed), one per address tried.
+        attempts: (address, reason of the failure), one per address tried.
     """
 
     retriable = True
@@ -228,29 +227,29 @@ class BootstrapFailed(KafkaError):
 
 
 class Closed(KafkaError):
-    """The object was closed, or was never started: make a new one, or enter `async with`."""
+    """The object was closed, or was never started: create another one, or use `async with`."""
 
     fatal = True
 
 
 class InternalError(KafkaError):
-    """A bug of aiokq, or of a function it was given; `__cause__` is the exception.
+    """A bug of aiokq, or of a function that it was given; `__cause__` is the exception.
 
-    Only the records it concerns fail with it. The log has the traceback, once.
+    Only the records concerned fail with this error. The log has the traceback, once.
     """
 
 
 class WrongLoop(KafkaError, RuntimeError):
-    """Used from another event loop than it was started on, or in a forked child.
+    """The object was used on another event loop than it was started on, or in a forked child.
 
-    Make one object per loop and per process.
+    Create one object per loop and process.
     """
 
     fatal = True
 
 
 class NoNode(KafkaError, LookupError):
-    """The registry view has no node at this path; the name is ZooKeeper's."""
+    """The registry view has no node at this path; ZooKeeper's name for the error."""
 
 
 class NoOffsetForPartition(KafkaError):
@@ -266,11 +265,12 @@ class NoOffsetForPartition(KafkaError):
 
 
 class LogTruncated(KafkaError):
-    """The log was cut below the position: records that were handed over exist no more.
+    """The log was truncated below the position: records that were already returned are gone.
 
     Args:
-        position: offset of the next record this consumer was to read.
-        divergent_offset: end of what both logs share, -1 if unknown; seek() there to go on.
+        position: offset of the next record that this consumer would read.
+        divergent_offset: end of the common part of both logs, -1 if unknown; seek() there to
+            continue.
 
     Source: KIP-320.
     """
@@ -289,11 +289,11 @@ class LogTruncated(KafkaError):
 
 
 class ForeignMembers(KafkaError):
-    """A live group of the consumer protocol has members that are not aiokq's (KIP-848).
+    """A group of the consumer protocol has members that are not aiokq's (KIP-848).
 
-    They cannot be relied on to join again when they are taken out. Also members of aiokq whose
-    broker is too old to let members name themselves (before Kafka 4.0), and members of the classic
-    protocol in a group that is being converted.
+    Such members may not rejoin after they are removed. Members of aiokq count too if their broker
+    assigned their ids (before Kafka 4.0), and members of the classic protocol in a group that is
+    being converted.
 
     Attributes:
         members: their ids.
@@ -316,10 +316,10 @@ class CommitFailed(KafkaError):
     """Offsets were not committed.
 
     Attributes:
-        errors: per partition, for those that failed; the others of the call are committed.
-        lost: those of them that this member owns no more: another one goes on from the offset
-            that was committed before, and may hand out again what was handed out here. Committing
-            again helps for the others only.
+        errors: errors by partition, for partitions that failed; all others are committed.
+        lost: failed partitions that this member no longer owns. Their new owner starts at the
+            previously committed offset and may process the same records again. A repeated commit
+            can succeed for the other partitions only.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ class CommitFailed(KafkaError):
 
 
 class MaxPollExceeded(KafkaError):
-    """Nobody asked a member of a group for records within max_poll_interval_ms."""
+    """A group member was not asked for records within max_poll_interval_ms."""
 
     retriable = True
 
@@ -351,17 +351,17 @@ ERROR_CLASSES: Final[Mapping[int, type[BrokerError]]] = MappingProxyType(
     }
     | {RequestTimeout.code: RequestTimeout}
 )
-"""The class of each code."""
+"""Exception classes by code."""
 
 
 def error_for(
     code: int, message: str | None = None, **context: Unpack[ErrorContext]
 ) -> BrokerError:
-    """The error for a code that came over the wire.
+    """Return the error for a code in a response.
 
     Args:
-        code: not 0; a code that is in no table gives UnknownBrokerError.
-        message: the broker's own text, if the response had one.
+        code: not 0; an unknown code gives UnknownBrokerError.
+        message: the broker's text, if the response has one.
     """
     if code == NONE:
         raise ValueError("code 0 is no error: use raise_for(), or test for 0 first")
@@ -378,10 +378,10 @@ def error_for(
 
 
 def raise_for(code: int, message: str | None = None, **context: Unpack[ErrorContext]) -> None:
-    """Raises the error for `code`; nothing happens for 0.
+    """Raise the error for `code`; do nothing for 0.
 
     Raises:
-        BrokerError: the subclass of the code.
+        BrokerError: the subclass for the code.
     """
     if code != NONE:
         raise error_for(code, message, **context)

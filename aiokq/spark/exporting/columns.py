@@ -1,4 +1,4 @@
-"""ExportColumns: which columns of Parquet files become which parts of a record."""
+"""ExportColumns: the columns of Parquet files that become the parts of a record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KAFKA_COLUMNS: Final = frozenset(
 """Columns of Spark's Kafka source, and so of the files that `aiokq spark load` writes."""
 
 PARTITION_DATE: Final = "date"
-"""Column that a load by date adds in names of directories; the record has it as its timestamp."""
+"""Column in directory names of a load that is partitioned by date; it repeats the timestamp."""
 
 _COLUMNS: Final = "Columns"
 
@@ -30,8 +30,8 @@ _COLUMNS: Final = "Columns"
 class ExportColumns:
     """The columns that become key, value, headers, timestamp and partition of a record.
 
-    Bytes and text are taken as they are (text as UTF-8), other types as their JSON. `of` chooses
-    what is not given.
+    Bytes and text are sent unchanged (text as UTF-8), other types as their JSON. `of` chooses
+    columns that are not given.
     """
 
     key: str | None = field(
@@ -66,7 +66,7 @@ class ExportColumns:
             typed=str,
         ),
     )
-    """No name: all columns that there are."""
+    """An empty tuple stands for all columns."""
     headers: str | None = field(
         default=None,
         metadata=option(
@@ -113,17 +113,17 @@ class ExportColumns:
             show_default=False,
         ),
     )
-    """Null: by the key."""
+    """A null partition is chosen by the key."""
 
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
-        """Complete, for files with these columns.
+        """Return these columns, completed for files with the columns `names`.
 
-        Rows of Kafka records (`KAFKA_COLUMNS` and no others, but for the date of a load that is
-        partitioned by it) become what they were: key, value, headers and time. The value of any
-        other row is the JSON of all of its columns.
+        Rows of Kafka records (with `KAFKA_COLUMNS` only, besides the date of a load that is
+        partitioned by it) become the original records: key, value, headers and timestamp. The value
+        of other rows is the JSON of all columns.
 
         Args:
-            constants: those of the names that the files' path has.
+            constants: columns in the path of the files; a subset of `names`.
 
         Raises:
             ConfigError: value and fields are both given.
@@ -148,11 +148,11 @@ class ExportColumns:
 
     @property
     def used(self) -> list[str]:
-        """The columns to read, each once."""
+        """The names of all columns to read, each once."""
         return list(dict.fromkeys(name for _, names in self._by_field() for name in names))
 
     def _by_field(self) -> Iterator[tuple[str, Iterable[str]]]:
-        """The columns that each field names."""
+        """Yield each field with the columns that it names."""
         for field_name in ("key", "value", "headers", "timestamp", "partition"):
             name = getattr(self, field_name)
             yield field_name, () if name is None else (name,)
@@ -160,13 +160,13 @@ class ExportColumns:
         yield "header_columns", self.header_columns.values()
 
     def check(self, schema: pa.Schema, file: str, constants: Collection[str] = ()) -> None:
-        """Whether a file has what is needed.
+        """Check that a file has the columns, with suitable types.
 
         Args:
-            constants: columns that the file's path has.
+            constants: columns in the path of the file.
 
         Raises:
-            ConfigError: a column is missing, or of a wrong type; the file and the column are named.
+            ConfigError: a column is missing or has a wrong type; the error names file and column.
         """
         for field_name, names in self._by_field():
             for name in names:
@@ -189,7 +189,7 @@ class ExportColumns:
                 )
 
     def describe(self) -> str:
-        """In words, for who runs it."""
+        """Return the columns as text for people."""
         if self.value is not None:
             value = f"value: {self.value}"
         else:

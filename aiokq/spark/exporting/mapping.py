@@ -17,19 +17,19 @@ __all__ = ["Headers", "Row", "rows"]
 Headers = list[tuple[str, bytes | None]]
 
 NO_TIME: Final = -1
-"""In milliseconds, what a record of Kafka's has that has no time; no producer may send it."""
+"""Kafka's timestamp of a record without one, in milliseconds; producers must not send it."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A record to be: what `Producer.send_many` takes, and where it goes."""
+    """A record for `Producer.send_many`, and its partition."""
 
     record: tuple[bytes | None, bytes | None, Headers | None, int | None]
     partition: int | None
 
 
 def rows(batch: pa.RecordBatch, columns: ExportColumns) -> Iterator[Row]:
-    """The rows of a batch as records, in their order."""
+    """Yield the rows of a batch as records, in their order."""
     nothing = [None] * batch.num_rows
     keys = nothing if columns.key is None else _bytes(batch.column(columns.key))
     values: Sequence[bytes | None]
@@ -75,7 +75,7 @@ def _milliseconds(column: pa.Array) -> list[int | None]:
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("ms"))
     elif pa.types.is_timestamp(kind) and kind.unit != "ms":
-        # As numbers: a cast of a time in a zone would look the zone up.
+        # Converted as numbers: a cast of a timestamp with a zone would look up the zone.
         whole = column.cast(pa.int64())
         divisor = {"us": 1000, "ns": 1_000_000}.get(kind.unit)
         if divisor is None:

@@ -1,4 +1,4 @@
-"""LoadOptions: what a load is asked for, checked as far as that needs nobody else."""
+"""LoadOptions: the options of a load, checked as far as possible without a cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PartitionColumn: TypeAlias = Literal["topic", "date"]
 FORMATS: Final = get_args(LoadFormat)
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""In the name of a directory, what readers take for null."""
+"""The text for null in names of partition directories."""
 
 NEEDS_SCHEMA: Final = ("json", "avro")
 
@@ -58,7 +58,7 @@ _RUN: Final = "Run"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What to load, where to, and how; the keywords of `load` and the options of the command.
+    """Topics, target and format of a load: the argument of `load` and the options of the command.
 
     Raises:
         OptionError: an option is refused, or contradicts another.
@@ -130,7 +130,7 @@ class LoadOptions:
         default="bytes",
         metadata=option("--value-format", help="Format of the values.", panel=_VALUES),
     )
-    """bytes are left as they are; text has to be UTF-8; json and avro need `value_schema`."""
+    """bytes are loaded unchanged; text has to be UTF-8; json and avro need `value_schema`."""
     value_schema: str | Path | None = field(
         default=None,
         metadata=option(
@@ -249,7 +249,7 @@ class LoadOptions:
         ),
     )
     kafka: Mapping[str, str] = field(default_factory=dict)
-    """How to reach the cluster, by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``."""
+    """Settings of the client by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``."""
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str):
@@ -257,7 +257,7 @@ class LoadOptions:
         if bool(self.topics) == (self.topics_pattern is not None):
             raise OptionError("topics", "name topics, or give a pattern: one of the two")
         for topic in self.topics:
-            # A comma would make two of it, and blanks would go.
+            # Spark's option would split the name at a comma and strip blanks.
             if TOPIC.fullmatch(topic) is None or topic in (".", ".."):
                 raise OptionError("topics", f"{topic!r} is no name of a topic")
         self._check_pattern()
@@ -271,7 +271,7 @@ class LoadOptions:
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
         in_directories = self.target_format == "parquet" and "topic" in self.partition_by
         if in_directories and NO_VALUE in self.topics:
-            # Of a table the name is in its log, whatever the directory is called.
+            # The log of a table has the name of the topic, whatever the directory is called.
             raise OptionError(
                 "partition_by",
                 f"a directory of topic {NO_VALUE} is read as one of no topic; leave topic out",
@@ -312,7 +312,7 @@ class LoadOptions:
                 )
         self._check_nested()
         if self.target_format != "parquet" and set("%?#") & set(str(self.root)):
-            # For a table it is an address: half of it would be elsewhere.
+            # A table takes the path for a URI, in which these characters are delimiters.
             raise OptionError("to", f"{self.root}: a table's path must have none of % ? #")
         if self.format is not None and self.format not in FORMATS:
             raise OptionError("format", f"{self.format!r} is none of {_of(LoadFormat)}")
@@ -324,7 +324,7 @@ class LoadOptions:
             raise OptionError("table", f"{self.table!r}: write NAMESPACE.NAME")
 
     def _check_nested(self) -> None:
-        """Whoever reads one of the directories reads nothing of another."""
+        """Check that a reader of one directory finds no files of another directory."""
         given = [
             (name, _directory(directory))
             for name in ("checkpoint", "dead_letter")
@@ -379,7 +379,7 @@ class LoadOptions:
 
     @property
     def target_format(self) -> LoadFormat:
-        """Said by `format` or by `to`; Parquet where neither does."""
+        """The format that `format` or `to` names; else Parquet."""
         scheme, _ = _split(self.to)
         for known in FORMATS:
             if known in (self.format, scheme):
@@ -388,23 +388,23 @@ class LoadOptions:
 
     @property
     def root(self) -> Path:
-        """The target's directory, absolute."""
+        """The absolute path of the target directory."""
         return _directory(self.to)
 
     @property
     def dead_letter_root(self) -> Path:
-        """The directory of dead letters, absolute."""
+        """The absolute path of the directory for dead letters."""
         if self.dead_letter is None:
             return self.root.with_name(f"{self.root.name}-dead-letter")
         return _directory(self.dead_letter)
 
     @property
     def checkpoint_root(self) -> Path | None:
-        """The directory of the checkpoint, absolute; None for that within the target."""
+        """The absolute path of the checkpoint; None for the checkpoint within the target."""
         return None if self.checkpoint is None else _directory(self.checkpoint)
 
     def read_options(self) -> dict[str, str]:
-        """For format("aiokq")."""
+        """Return the options for format("aiokq")."""
         options = {f"kafka.{name}": value for name, value in self.kafka.items()}
         if self.topics_pattern is not None:
             options["subscribePattern"] = _of_whole_names(self.topics_pattern)
@@ -423,7 +423,7 @@ class LoadOptions:
 
 
 def _of_whole_names(pattern: str) -> str:
-    """Spark's option is content with a part of a name; flags stand before all else."""
+    """Return a pattern that matches full names, which Spark's option does not; flags stay first."""
     flags, rest = re.findall(r"^((?:\(\?[a-zA-Z]+\))*)(.*)", pattern, re.S)[0]
     return f"{flags}^(?:{rest})$"
 
