@@ -125,7 +125,7 @@ class LogDirectories:
                     " is a copy of the other; leave it out"
                 )
 
-    # --- what they are
+    # --- state
 
     @property
     def properties(self) -> MetaProperties:

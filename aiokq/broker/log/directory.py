@@ -421,8 +421,6 @@ class LogDirectory:
             self.disk.refused(None, "checkpoint not written", error, checkpoint.path)
             raise unusable(self.path, error) from error
 
-    # --- end
-
     def close_logs(self, logs: Iterable[PartitionLog], clean: bool = True) -> None:
         """Close some of the logs; ``close`` raises for those that failed.
 

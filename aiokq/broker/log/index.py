@@ -222,10 +222,10 @@ class TimeIndex(_SparseIndex):
         return self._column is not None and len(self._column) >= self._max_entries - 1
 
     def peek(self, next_offset: int) -> int | None:
-        """Return the last timestamp in the file where its last entry is enough; loads nothing.
+        """Return the timestamp of the file's last entry without loading the index; None if unknown.
 
-        None if the file does not say: it is missing, empty, not a finished one, or its last entry
-        lies outside the segment, which ends before `next_offset`.
+        It is unknown if the file is missing, empty or unfinished, or if its last entry lies outside
+        the segment, which ends before `next_offset`.
         """
         if self._column is not None:
             return self._column[-1] if self._column else None

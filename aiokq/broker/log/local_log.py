@@ -111,7 +111,7 @@ class LocalLog(ABC):
         self._writer.update_config(config)
         self.durability.update_config(config, self)
 
-    # --- what the disk refuses
+    # --- errors of the disk
 
     def read_refused(self, error: OSError) -> KafkaStorage:
         """Log that a read of this log's files failed; return the error to raise.
@@ -324,7 +324,7 @@ class LocalLog(ABC):
         for segment in self.take_removed():
             segment.remove_renamed(file_names.DELETED)
 
-    # --- end
+    # --- close
 
     def retire(self) -> None:
         """Stop appends and writes, because the directory is being deleted.

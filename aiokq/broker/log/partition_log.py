@@ -252,7 +252,7 @@ class PartitionLog(ReadableLog):
         except OSError as error:
             raise self._refused("epoch not written", error) from error
 
-    # --- shorter
+    # --- deletion and truncation
 
     def delete_records(self, offset: int) -> int:
         """Raise the log start offset to ``offset`` and remove whole segments; return the start.

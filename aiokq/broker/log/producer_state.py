@@ -263,7 +263,7 @@ class ProducerState:
             return None
         return min([*self._open.values(), *(first for first, _ in self._completed)])
 
-    # --- life
+    # --- entries
 
     def put(self, entry: ProducerEntry) -> None:
         """Add an entry, such as one from a snapshot."""

@@ -50,7 +50,7 @@ class SegmentFiles:
         """Return the path of the segment's file with this suffix."""
         return file_names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
 
-    # --- the log
+    # --- the .log file
 
     @property
     def file(self) -> File:
@@ -99,7 +99,7 @@ class SegmentFiles:
             self.open_files.closed(self)
         self._reopened = False
 
-    # --- all of them
+    # --- all files
 
     def add_suffix(self, suffix: str, *, with_snapshot: bool = True) -> None:
         """Add ``suffix`` to the names of all files; the open file stays readable.

@@ -244,7 +244,7 @@ class ReadableSegment(SegmentFiles):
     def rebuild_indexes(self) -> None:
         """Rebuild both indexes from the batch headers; see ``Segment``."""
 
-    # --- what may be on the disk only
+    # --- loads from the disk
 
     def _learn(self, look: Callable[[ReadableSegment], object]) -> None:
         """Take over what ``look`` loaded into a copy of this segment.

@@ -194,7 +194,7 @@ class Partition:
         # Whether an append is committed as soon as the flush policy allows: the common case.
         self._commits_alone = self.isr == (self.leader,) and self.min_isr <= 1
 
-    # --- what is committed
+    # --- commit
 
     @property
     def high_watermark(self) -> int:

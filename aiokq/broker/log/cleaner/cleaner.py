@@ -142,7 +142,7 @@ class LogCleaner:
             )
         return directory.disk.refused(name, "not compacted", error, log.directory)
 
-    # --- a run
+    # --- one run
 
     async def _clean(self, directory: LogDirectory, chosen: LogToClean) -> Statistics:
         environment, settings, log = self._environment, self._settings, chosen.log

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupRewriter", "group_segments"]
 
 MOST_OF_A_GROUP: Final = 64
-"""Most segments in a group, because a swap renames the files of all of them without a pause."""
+"""Most segments in a group: a swap renames the files of all of them in one turn of the loop."""
 
 _ONE: Final = WALK_ONE | WALK_TRUSTED
 
@@ -208,7 +208,7 @@ class GroupRewriter:
         finally:
             pieces.close()
 
-    # --- what the loops in the core leave out
+    # --- batches processed in Python
 
     def _copy_other(self, header: BatchHeader, batch: memoryview) -> None:
         if header.magic < 2:
@@ -299,7 +299,7 @@ class GroupRewriter:
             result = compressed(result, found, header.codec)
         self._put(result, found.last_offset, found.max_timestamp_ms)
 
-    # --- where it goes
+    # --- output
 
     def _kept_of(self, batch: Buffer, base_offset: int, flags: int = 0) -> Buffer:
         """Return the kept part of one batch; valid until the next call."""

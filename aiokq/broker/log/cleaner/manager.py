@@ -104,7 +104,7 @@ class LogCleanerManager:
         """Include the postponed logs again."""
         self._put_off.clear()
 
-    # --- the look at them
+    # --- examination of the logs
 
     def _places(self) -> Iterator[_Place]:
         for directory in self._directories():
