@@ -123,7 +123,7 @@ class ColdReads:
         outcomes = await self.run(_outcomes, loads)
         for load, outcome in zip(loads, outcomes, strict=True):
             if isinstance(outcome, CorruptRecord):
-                logger.error("segment not sound file=%s error=%s", load.segment, outcome.message)
+                logger.error("damaged segment file=%s error=%s", load.segment, outcome.message)
             load.segment.loaded(load.what, outcome)
 
 

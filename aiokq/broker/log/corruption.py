@@ -200,7 +200,7 @@ class Damage:
                 kept = unused_name(files, f"{path}{file_names.CORRUPT}0")
                 files.rename(path, kept)
                 logger.error(
-                    "segment behind a cut set aside partition=%s file=%s lost_offsets=%s"
+                    "segment after a cut set aside partition=%s file=%s lost_offsets=%s"
                     " bytes=%d kept=%s",
                     self._name,
                     path,

@@ -85,7 +85,7 @@ def leader_batches(
     if headers and headers[0].base_offset < end_offset:
         raise UnexpectedAppendOffset(
             f"batch at offset {headers[0].base_offset} from the leader of {name}: base offset"
-            f" {headers[0].base_offset} where {end_offset} was due",
+            f" {headers[0].base_offset}, expected {end_offset}",
             headers[0].base_offset,
             headers[-1].last_offset,
         )

@@ -57,7 +57,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     try:
         node_id = parse_number(node, INT_MAX)
     except ValueError as error:
-        raise ConfigError(f"{path} has a node.id that is none: {error}") from error
+        raise ConfigError(f"{path} has an invalid node.id: {error}") from error
     return MetaProperties(cluster_id, node_id, values.get("directory.id"))
 
 

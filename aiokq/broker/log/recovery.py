@@ -206,7 +206,7 @@ class _Loader:
             segments, producers = self._load(clean=clean, point=point)
         except CorruptRecord as error:
             logger.error(
-                "log is not what was synced, checking all of it partition=%s error=%s",
+                "log differs from what was synced, checking all of it partition=%s error=%s",
                 self._name,
                 error.message,
             )
@@ -244,7 +244,7 @@ class _Loader:
             segments = self._open_all(bases, None)
             end = segments[-1].next_offset
             if point and end != point:  # no checksum covers the offset of the last batch
-                raise CorruptRecord(f"it ends at {end}, and at {point} when it was closed")
+                raise CorruptRecord(f"it ends at {end}, but ended at {point} when it was closed")
             if not epochs_known:
                 self._epochs_of(segments)
             return segments, self._producers_of(segments)
@@ -260,7 +260,7 @@ class _Loader:
         have offsets that are deleted according to the checkpoint.
         """
         logger.warning(
-            "log ends before its start, begun anew partition=%s log_end_offset=%d"
+            "log ends before its start offset, restarted empty partition=%s log_end_offset=%d"
             " log_start_offset=%d",
             self._name,
             segments[-1].next_offset,
@@ -295,7 +295,7 @@ class _Loader:
         except FileNotFoundError:
             return False
         except CorruptRecord as error:
-            logger.warning("epochs are made anew partition=%s error=%s", self._name, error)
+            logger.warning("rebuilding leader epochs partition=%s error=%s", self._name, error)
             return False
         return True
 
@@ -334,7 +334,7 @@ class _Loader:
                 segment.transactions.load()
             except IndexCorrupt as error:
                 logger.warning(
-                    "aborted transactions are made anew partition=%s error=%s", self._name, error
+                    "rebuilding aborted transactions partition=%s error=%s", self._name, error
                 )
                 replay = self._replay_to(segment.base_offset, segments[:number])
                 segment.transactions.create()
@@ -429,13 +429,13 @@ class _Loader:
         if base_offset <= self._gaps_before:
             if self._gaps_before == GAPS_ANYWHERE:
                 logger.warning(
-                    "gap between segments, taken for compaction's partition=%s offsets=%s",
+                    "gap between segments, attributed to compaction partition=%s offsets=%s",
                     self._name,
                     offsets_text(end, base_offset - 1),
                 )
             return True
         logger.error(
-            "hole in the log, cut there partition=%s lost_offsets=%s",
+            "hole in the log, log cut partition=%s lost_offsets=%s",
             self._name,
             offsets_text(end, base_offset - 1),
         )

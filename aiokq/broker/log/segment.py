@@ -100,7 +100,7 @@ class Segment(ReadableSegment):
         self._note_unindexed(size)
         if self.size != size:
             raise CorruptRecord(
-                f"{self.path(file_names.LOG)} has {size - self.size} bytes behind its last batch"
+                f"{self.path(file_names.LOG)} has {size - self.size} bytes after its last batch"
             )
         self.first_timestamp_ms()  # loaded here, because appends need it
 
@@ -125,8 +125,7 @@ class Segment(ReadableSegment):
         last = header.last_offset
         if not self.next_offset <= last <= self.base_offset + MAX_RELATIVE_OFFSET:
             raise CorruptRecord(
-                f"last offset {last} where {self.next_offset} was due in"
-                f" {self.path(file_names.LOG)}"
+                f"last offset {last}, expected {self.next_offset}, in {self.path(file_names.LOG)}"
             )
         self.note_batch(last, header.size, header.max_timestamp_ms)
 
@@ -164,14 +163,14 @@ class Segment(ReadableSegment):
         copy = self.copy()
         try:
             file = copy.file  # fails if the index is missing because the segment was deleted
-            logger.warning("indexes are made anew file=%s", path)
+            logger.warning("rebuilding indexes file=%s", path)
             copy._begin_indexes()
             copy.size, copy.next_offset = 0, self.base_offset
             copy._max_timestamp = (NO_TIMESTAMP, self.base_offset)
             for _, header in walk_headers(file, 0, self.size):
                 copy._note_unchecked(header)
             if copy.size != self.size:
-                raise CorruptRecord(f"{path} has {self.size - copy.size} bytes behind its batches")
+                raise CorruptRecord(f"{path} has {self.size - copy.size} bytes after its batches")
             copy.flush_indexes()
         finally:
             copy.close()

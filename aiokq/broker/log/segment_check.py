@@ -122,9 +122,9 @@ def offset_error(header: BatchHeader | None, expected: int, base_offset: int) ->
     if header is None:
         return ""
     if header.base_offset < expected and header.magic >= 2:
-        return f"base offset {header.base_offset} where {expected} was due"
+        return f"base offset {header.base_offset}, expected {expected}"
     if header.last_offset < expected or header.last_offset - base_offset > _RELATIVE_MAX:
-        return f"last offset {header.last_offset} where {expected} was due"
+        return f"last offset {header.last_offset}, expected {expected}"
     return ""
 
 
@@ -134,5 +134,5 @@ def _contradicts(next_offset: int, held: BatchHeader, expected: int) -> bool:
 
 
 def _no_gap(position: int, batch: BatchHeader, expected: int) -> BadBatch:
-    reason = f"base offset {batch.base_offset} where {expected} was due"
+    reason = f"base offset {batch.base_offset}, expected {expected}"
     return BadBatch(position, expected, reason)

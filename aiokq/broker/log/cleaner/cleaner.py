@@ -110,7 +110,7 @@ class LogCleaner:
             raise
         except KafkaError as error:
             logger.error(
-                "log is not compacted any more, a batch is not sound partition=%s error=%s",
+                "log is no longer compacted, a batch is damaged partition=%s error=%s",
                 log.topic_partition,
                 error.message,
             )
@@ -125,7 +125,7 @@ class LogCleaner:
                 raise self._refused(directory, log, error) from error
         except Exception:
             logger.exception(
-                "log is not compacted any more, the cleaner failed partition=%s",
+                "log is no longer compacted, the cleaner failed partition=%s",
                 log.topic_partition,
             )
             self._manager.mark_uncleanable(log)

@@ -153,7 +153,7 @@ class LogCleanerManager:
         except ColdRead as cold:
             loads += cold.loads
         except (OSError, KafkaError) as error:
-            logger.error("log is not compacted any more partition=%s error=%s", name, error)
+            logger.error("log is no longer compacted partition=%s error=%s", name, error)
             self.mark_uncleanable(log)
         return None
 

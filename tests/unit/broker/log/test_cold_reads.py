@@ -53,7 +53,7 @@ async def since(broker: Broker, timestamp_ms: int, *, error: int | None = 0) -> 
 
 
 def made_anew(caplog: pytest.LogCaptureFixture) -> int:
-    return caplog.text.count("indexes are made anew")
+    return caplog.text.count("rebuilding indexes")
 
 
 async def test_a_fetch_waits_for_the_index(caplog: pytest.LogCaptureFixture):

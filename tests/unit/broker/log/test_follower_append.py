@@ -94,9 +94,9 @@ def test_a_marker_that_cannot_be_read_is_kept_as_it_is(files: MemoryFiles) -> No
 @pytest.mark.parametrize(
     ("second", "epoch", "reason"),
     [
-        (placed(1, 2), 2, "base offset 1 where 2 was due"),
-        (placed(0, 2), 2, "base offset 0 where 2 was due"),
-        (placed(2**31 + 5, 2), 2, "where 2 was due"),
+        (placed(1, 2), 2, "base offset 1, expected 2"),
+        (placed(0, 2), 2, "base offset 0, expected 2"),
+        (placed(2**31 + 5, 2), 2, ", expected 2"),
         (placed(2, 1), 2, "leader epoch 1 outside 2..2"),
         (placed(2, 3), 2, "leader epoch 3 outside 2..2"),
         (placed(2, 2)[:-1] + b"?", 2, "CRC mismatch"),

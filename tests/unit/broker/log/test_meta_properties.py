@@ -39,7 +39,7 @@ def test_what_is_neither_is_refused(content: bytes) -> None:
 def test_a_node_id_that_is_none_is_named(number: str) -> None:
     """A superscript two passed for a digit, and the broker died of a bare ValueError."""
     content = f"version=1\nnode.id={number}\ncluster.id=a\n".encode()
-    with pytest.raises(ConfigError, match=r"/d/meta\.properties has a node\.id"):
+    with pytest.raises(ConfigError, match=r"/d/meta\.properties has an invalid node\.id"):
         decode_meta_properties(content, "/d/meta.properties")
 
 

@@ -125,7 +125,7 @@ def kept(files: MemoryFiles) -> list[str]:
         (16, "magic"),
         (8, "batch of"),
         (11, ""),
-        (7, "base offset 64 where 1"),
+        (7, "base offset 64, expected 1"),
     ],
 )
 def test_sound_batches_behind_a_bad_one_are_kept_aside(
@@ -595,7 +595,7 @@ def test_a_log_whose_newest_segment_is_damaged_after_a_clean_stop_is_recovered(
     with caplog.at_level(logging.ERROR, "aiokq.broker.log"):
         log = open_partition(files)
     assert log.log_end_offset == 5
-    assert "not what was synced" in caplog.text
+    assert "log differs from what was synced" in caplog.text
 
 
 def test_legacy_entries_are_recovered_too(files: MemoryFiles) -> None:
@@ -639,7 +639,7 @@ def test_a_log_ends_where_a_power_cut_has_left_a_hole(
     assert [offset for offset, _ in values(log)] == list(range(6))
     assert append(log, batch()).base_offset == 6
     assert f"{file_names.segment_file('', 8, file_names.LOG)[1:]}.corrupt-0" in kept(files)
-    assert "hole in the log, cut there partition=orders-0 lost_offsets=6-7" in caplog.text
+    assert "hole in the log, log cut partition=orders-0 lost_offsets=6-7" in caplog.text
     assert "lost_offsets=8-11" in caplog.text
 
 
@@ -699,7 +699,7 @@ def test_the_offset_of_the_last_batch_is_checked_after_a_clean_stop(
     log = open_partition(files, clean=True, recovery_point=12)
     assert [found for found, _ in values(log)] == list(range(11))
     assert "ends at" in caplog.text
-    assert f"base offset {offset} where 11 was due" in caplog.text
+    assert f"base offset {offset}, expected 11" in caplog.text
     assert append(log, batch()).base_offset == 11
     assert any(file_names.CORRUPT in name for name in files.listdir(DIRECTORY))
 

@@ -346,7 +346,7 @@ async def test_a_follower_with_records_refuses_a_batch_below_its_end(first: int)
     """Its log may differ from the leader's there: it has to truncate by leader epoch first."""
     at = replica_of(open_partition(MemoryFiles()), replicas=(1, 0))
     await follow(at, placed(0, b"a", b"b"))
-    with pytest.raises(UnexpectedAppendOffset, match=f"base offset {first} where 2 was due"):
+    with pytest.raises(UnexpectedAppendOffset, match=f"base offset {first}, expected 2"):
         await follow(at, placed(first, b"x", b"y"), placed(first + 2, b"z"))
     assert values(at.log) == [(0, b"a"), (1, b"b")]
 
