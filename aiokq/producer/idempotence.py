@@ -56,8 +56,8 @@ class IllegalMove(RuntimeError):
 class IdState(Enum):
     """The states of the producer id."""
 
-    ABSENT = "none: it must be asked for before anything is numbered"
-    REQUESTED = "InitProducerId is on its way"
+    ABSENT = "no id: nothing can be numbered"
+    REQUESTED = "InitProducerId was sent"
     HELD = "batches can be numbered"
 
 
@@ -130,7 +130,9 @@ class Numbering(Enum):
 
     FRESH = "the broker has not confirmed this epoch: one batch at a time"
     RUNNING = "several batches may be in flight, in sequence"
-    BROKEN = "a sequence is missing or disputed: nothing is numbered until all is resolved"
+    BROKEN = (
+        "a sequence is missing or disputed: nothing is numbered until every attempt is answered"
+    )
 
 
 NUMBERING_MOVES: Final[Mapping[Numbering, frozenset[Numbering]]] = MappingProxyType(

@@ -97,7 +97,9 @@ class Interceptors:
             try:
                 given = interceptor.on_enqueue(record)
                 if not isinstance(given, ProducerRecord):
-                    raise TypeError(f"on_enqueue gave {given!r}: it has to return the record")
+                    raise TypeError(
+                        f"on_enqueue returned {given!r}: it must return a ProducerRecord"
+                    )
                 record = given
             except INTERRUPTS:
                 raise

@@ -19,13 +19,13 @@ class Outcome(Enum):
     """What the answer to a batch means for the batch."""
 
     DELIVERED = "in the log, now or by an earlier attempt"
-    RETRY = "not now: the same bytes again, to the same leader, after a pause"
-    MOVED = "not here: ask for metadata, then the same bytes again"
-    TOO_LARGE = "more than the topic takes: halves, if it has more than one record"
-    OUT_OF_ORDER = "a sequence before it is missing"
-    FENCED = "the broker knows a newer epoch of this producer id: another id is needed"
-    FORGOTTEN = "the broker knows nothing of this producer id: numbers start again"
-    BAD_RECORDS = "some of its records are refused: they fail, the others are sent without them"
+    RETRY = "retry: send the same bytes to the same leader after a pause"
+    MOVED = "not the leader: request metadata, then send the same bytes again"
+    TOO_LARGE = "too large for the topic: split it if it has more than one record"
+    OUT_OF_ORDER = "an earlier sequence is missing"
+    FENCED = "the broker has a newer epoch of this producer id: a new id is needed"
+    FORGOTTEN = "the broker has no state for this producer id: sequences restart at 0"
+    BAD_RECORDS = "some records were refused: fail them, and send the others again"
     FAILED = "refused for good"
 
 

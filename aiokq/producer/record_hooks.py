@@ -60,7 +60,7 @@ class PartitionsNotYetKnown(UnknownTopicOrPartition):
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__(
-            "the partitioner needs the topic's metadata, which is not here yet: use enqueue(), "
+            "the partitioner needs the topic's metadata, which is not known yet: use enqueue(), "
             "or await partitions_for() first",
             topic_partition=record.topic,
         )
@@ -111,7 +111,7 @@ class RecordHooks:
         if self._accumulator.closed:
             raise Closed("the producer is closed")
         if self._accumulator.waiting:
-            raise BufferFull("others wait for room in buffer_memory: await enqueue()")
+            raise BufferFull("other calls wait for buffer_memory: await enqueue()")
         record = self.place(self.prepare(topic, value, key, partition, timestamp_ms, headers))
         try:
             return self._accumulator.append(*record)
@@ -184,6 +184,6 @@ class RecordHooks:
         if isinstance(chosen, bool) or number not in info.partitions:
             raise ConfigError(
                 f"the partitioner chose partition {chosen!r} of {record.topic!r}, which has "
-                f"{len(partitions)}: it is to return one of their numbers, or None"
+                f"{len(partitions)}: it must return one of their numbers, or None"
             )
         return number

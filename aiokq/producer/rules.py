@@ -81,7 +81,7 @@ def no_transactions_yet(value: str | None) -> str | None:
     if value is not None:
         raise ValueError(
             "transactions are not supported yet: leave transactional_id out; "
-            "enable_idempotence alone keeps records single and in order"
+            "enable_idempotence alone prevents duplicates and keeps the order"
         )
     return value
 

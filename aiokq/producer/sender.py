@@ -361,7 +361,7 @@ class Sender:
         except TimeoutError:
             # No answer is due, so the connection itself does not notice that the broker hangs.
             lost = ConnectionLost(
-                f"closed, {self.node.name} took nothing more within {self._timeout:g} s",
+                f"closed: {self.node.name} read nothing for {self._timeout:g} s",
                 api="Produce",
                 node=self.node.node_id,
             )
@@ -403,7 +403,7 @@ class Sender:
             try:
                 if answer is None:
                     error: KafkaError = ProtocolError(
-                        f"the broker said nothing about {queue.topic}-{queue.partition}",
+                        f"the broker's response does not mention {queue.topic}-{queue.partition}",
                         api="Produce",
                         node=self.node.node_id,
                         may_have_been_written=True,

@@ -47,8 +47,8 @@ class ProducerSettings(ProducerRules, ClusterSettings):
 
     acks: Annotated[Literal[0, 1, -1, "all"], BeforeValidator(acks_as_number)] = Field(
         default=-1,
-        description="Who must have a record before it counts as delivered: nobody (0: it was "
-        "written to the socket, and its offset is -1), the leader (1), or all in-sync replicas "
+        description="Which replicas must have a record before it counts as delivered: none (0: it "
+        "was written to the socket, and its offset is -1), the leader (1), or all in-sync replicas "
         "(-1 or 'all').",
     )
     batch_size: int = Field(
@@ -68,24 +68,25 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     )
     linger_when_awaited: bool | None = Field(
         default=None,
-        description="Whether batches linger although every record that the producer holds is "
-        "awaited and none is on its way. If not, they go as soon as the event loop has nothing "
-        "else to do, and linger_ms is the most they wait: `await send()` takes a round trip. "
+        description="Whether batches linger although every record of the producer is awaited "
+        "and no batch is in flight. If not, they are sent as soon as the event loop is idle, at "
+        "the latest after linger_ms, so that `await send()` takes a round trip. "
         "Unset, they linger if linger_ms was set, as in Kafka. "
-        "Who awaits what `send_many` gave awaits all of its records, unless interceptors, "
+        "Awaiting the result of `send_many` awaits all of its records, unless interceptors, "
         "serializers or a partitioner are set: then they linger. Not Kafka's.",
     )
     buffer_memory: int = Field(
         default=33_554_432,
         ge=1,
         le=INT64_MAX,
-        description="Bytes of records that may be unacknowledged; then `send` and `enqueue` wait.",
+        description="Bytes of records that may be unacknowledged; at this limit `send` and "
+        "`enqueue` wait.",
     )
     max_block_ms: int = Field(
         default=60_000,
         ge=0,
         le=INT64_MAX,
-        description="How long a call waits for room in buffer_memory, and how long records wait "
+        description="How long a call waits for memory in buffer_memory, and how long records wait "
         "for a topic that the cluster does not know. Unset, at most a delivery_timeout_ms that is "
         "set.",
     )
@@ -99,27 +100,27 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         default=120_000,
         ge=1,
         le=INT32_MAX,
-        description="From the moment a record is accepted to its delivery or failure. Where it is "
-        "set, those of the others that are not give way: linger_ms is at most a quarter of it, a "
-        "Produce request waits for its response at most half of the rest (100 ms at least), and "
-        "max_block_ms is at most equal to it. Set together, it is at least linger_ms + "
-        "request_timeout_ms. Unset, it is raised to that.",
+        description="The time from the acceptance of a record to its delivery or failure. If it is "
+        "set, it limits the timeouts that are not: linger_ms to a quarter of it, the wait for a "
+        "Produce response to half of the rest (but not below 100 ms), and max_block_ms to all of "
+        "it. It must be at least linger_ms + request_timeout_ms if those are set as well; unset, "
+        "it is raised to that.",
     )
     retries: int = Field(
         default=2**31 - 1,
         ge=0,
         le=2**31 - 1,
-        description="How often a batch is sent again. delivery_timeout_ms is the better limit.",
+        description="How often a batch is retried. delivery_timeout_ms is the better limit.",
     )
     max_in_flight_requests_per_connection: int = Field(
         default=5,
         ge=1,
         le=INT32_MAX,
-        description="Produce requests a broker may owe an answer for.",
+        description="Produce requests to a broker that may be unanswered.",
     )
     enable_idempotence: bool = Field(
         default=True,
-        description="Each record is written exactly once and in order, whatever is retried. "
+        description="Each record is written exactly once and in order, also with retries. "
         "Unset, it is off where acks, retries or max_in_flight_requests_per_connection "
         "conflict with it.",
     )
@@ -163,28 +164,28 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     )
     partitioner_adaptive_partitioning_enable: bool = Field(
         default=True,
-        description="Whether records without a key go rather to partitions whose broker keeps up "
-        "(KIP-794), else to all alike.",
+        description="Whether partitions with fewer waiting batches get more of the records "
+        "without a key (KIP-794); if not, all partitions get the same share.",
     )
     partitioner_availability_timeout_ms: int = Field(
         default=0,
         ge=0,
         le=INT64_MAX,
         description="Records without a key avoid partitions whose broker has been sent nothing "
-        "for this long though there is something to send; 0 does not avoid any.",
+        "for this long although batches wait for it; 0 avoids none.",
     )
     partitioner_ignore_keys: bool = Field(
         default=False, description="Partition records with a key like those without one."
     )
     key_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
         default=None,
-        description="Makes bytes of keys: a callable, or an object with serialize(). None, no key, "
-        "is not asked for.",
+        description="Converts keys to bytes: a callable, or an object with serialize(). It is not "
+        "called for None.",
     )
     value_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
         default=None,
-        description="Makes bytes of values: a callable, or an object with serialize(). None, "
-        "which deletes a key, is not asked for.",
+        description="Converts values to bytes: a callable, or an object with serialize(). It is "
+        "not called for None, a tombstone.",
     )
     interceptors: tuple[Interceptor, ...] = Field(
         default=(), description="Hooks on_enqueue, on_batch, on_ack and on_error, in order."

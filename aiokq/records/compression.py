@@ -229,7 +229,7 @@ def _snappy_block(block: memoryview, left: int, limit: int) -> bytes:
             break
         shift += 7
     else:
-        raise _corrupt(SNAPPY, "block length is no varint")
+        raise _corrupt(SNAPPY, "block length is not a varint")
     if size > left:
         _too_large(SNAPPY, limit)
     import cramjam

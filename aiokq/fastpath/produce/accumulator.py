@@ -264,7 +264,7 @@ class Accumulator:
         """
         require_loop(self.guard)
         if self.queued:
-            raise BufferFull("others wait for room in buffer_memory: await enqueue()")
+            raise BufferFull("other calls wait for buffer_memory: await enqueue()")
         if not cython.compiled and topic is self.last_topic and partition is None:
             if timestamp_ms is not None:
                 timestamp = _checked_timestamp(timestamp_ms)

@@ -200,7 +200,7 @@ class Batch:
             ValueError: the batch was compressed or is done, so the records are freed.
         """
         if self.block is None or self.codec != 0:
-            raise ValueError("the uncompressed records are gone")
+            raise ValueError("the uncompressed records are freed")
         return memoryview(self.block).toreadonly()[HEADER_SIZE : self.pos]
 
     def seal(self, codec=0, compressed=None):

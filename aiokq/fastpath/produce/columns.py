@@ -57,7 +57,7 @@ def _part(data: object, size: cython.longlong, what: object) -> Part:
     """
     view = memoryview(data).cast("B")
     if len(view) < size:
-        raise ValueError(f"{what}: {len(view)} bytes, and {size} are needed")
+        raise ValueError(f"{what}: {len(view)} bytes, {size} are required")
     if type(view.obj) is not bytes:
         view = memoryview(bytes(view[:size]))
     return _held(view)
@@ -161,7 +161,7 @@ class RecordColumns:
         if not isinstance(count, int) or isinstance(count, bool):
             raise TypeError(f"count is an int, not {type(count).__name__}")
         if not 0 <= count < 1 << 31:
-            raise ValueError(f"count {count}: there are from 0 to 2**31 - 1 rows")
+            raise ValueError(f"count {count}: must be from 0 to 2**31 - 1 rows")
         self.count = count
         self.key_bits = self.key_offsets = self.keys = None
         self.row_bits = self.row_offsets = self.name_offsets = self.names = None
@@ -214,7 +214,7 @@ class RecordColumns:
         n: cython.Py_ssize_t
         index = operator.index(index)
         if not 0 <= index < self.count:
-            raise IndexError("there are not so many rows")
+            raise IndexError("row index out of range")
         n = index
         headers = None
         if self.row_offsets is not None and bit(self.row_bits, n):
@@ -235,7 +235,7 @@ class RecordColumns:
         """Return the bytes of a row's key, value and headers, for `Accumulator.has_memory`."""
         index = operator.index(index)
         if not 0 <= index < self.count:
-            raise IndexError("there are not so many rows")
+            raise IndexError("row index out of range")
         return _row_size(self, index)
 
     def __repr__(self):
@@ -317,7 +317,7 @@ def _look_over(columns: RecordColumns) -> object:
             micros = int64_at(columns.times, n)
             if micros < 0:
                 raise ValueError(
-                    f"timestamp of record {n}: {micros} microseconds since 1970, it is from 0"
+                    f"timestamp of record {n}: {micros} microseconds since 1970, is negative"
                 )
     return None
 

@@ -177,7 +177,7 @@ class Delivery:
         if batch.state == DELIVERED:
             return None
         if batch.state != FAILED:
-            raise asyncio.InvalidStateError("the record is neither acknowledged nor given up")
+            raise asyncio.InvalidStateError("the record is neither acknowledged nor failed")
         observe(batch, self.index)
         return copy_error(batch.error)
 
@@ -283,7 +283,7 @@ def _outcome(delivery: Delivery) -> RecordMetadata:
     if batch.state == DELIVERED:
         return _metadata(batch, delivery.index, delivery.timestamp)
     if batch.state != FAILED:
-        raise asyncio.InvalidStateError("the record is neither acknowledged nor given up")
+        raise asyncio.InvalidStateError("the record is neither acknowledged nor failed")
     observe(batch, delivery.index)
     raise copy_error(batch.error)
 
@@ -388,7 +388,7 @@ class Wait:
                 raise asyncio.CancelledError
             raise asyncio.CancelledError(self.message)
         if self.state == WAIT_SUSPENDED:
-            raise asyncio.InvalidStateError("the record is neither acknowledged nor given up")
+            raise asyncio.InvalidStateError("the record is neither acknowledged nor failed")
 
     def exception(self):
         self.result()
@@ -605,7 +605,7 @@ class Deliveries:
             return [self[n] for n in range(*index.indices(self.filled))]
         index = operator.index(index)
         if not -self.filled <= index < self.filled:
-            raise IndexError("there are not so many deliveries")
+            raise IndexError("index out of range of the deliveries")
         at = index
         return _delivery_at(self, at + self.filled if at < 0 else at)
 

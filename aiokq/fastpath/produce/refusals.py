@@ -53,5 +53,5 @@ def check_topic(topic: object) -> None:
                 topic_partition=topic,
             )
         raise InvalidTopic(
-            f"{topic!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ -", topic_partition=topic
+            f"{topic!r} is not a topic name: 1 to 249 of a-z A-Z 0-9 . _ -", topic_partition=topic
         )

@@ -299,7 +299,7 @@ def test_while_others_wait_for_room_append_refuses(bench: Make) -> None:
     """First come, first served: send_nowait() must not overtake who waits in enqueue()."""
     made = bench()
     made.accumulator.waiting = 1
-    with pytest.raises(BufferFull, match="others wait"):
+    with pytest.raises(BufferFull, match="other calls wait"):
         made.append("t", b"v")
     assert made.accumulator.append_many("t", [(None, b"v")])[1] == 0
     assert made.accumulator.append_waited("t", b"v").partition == 0

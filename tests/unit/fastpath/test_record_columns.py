@@ -219,7 +219,7 @@ def test_what_cannot_be_a_record_is_refused_before_any_row_is_taken(
         ([0, 3, 2], b"abc", "value: offset 2 is 2, it is from 3 to 3"),
         ([0, 1, 4], b"abc", "value: offset 2 is 4, it is from 1 to 3"),
         ([-1, 1, 2], b"abc", "value: offset 0 is -1, it is from 0 to 3"),
-        ([0, 1], b"abc", "value: 8 bytes, and 12 are needed"),
+        ([0, 1], b"abc", "value: 8 bytes, 12 are required"),
     ],
 )
 def test_offsets_outside_the_bytes_are_refused(
@@ -235,7 +235,7 @@ def test_offsets_outside_the_bytes_are_refused(
 @pytest.mark.parametrize("count", [-1, 2**31, 2**62 - 1, 2**63 - 1])
 def test_more_rows_than_offsets_can_have_are_refused(core: SimpleNamespace, count: int) -> None:
     """Four times so many bytes are few again in 64 bits, and a buffer would seem to have them."""
-    with pytest.raises(ValueError, match="there are from 0 to"):
+    with pytest.raises(ValueError, match="must be from 0 to"):
         core.RecordColumns(count, value=(None, bytes(8), b""))
 
 

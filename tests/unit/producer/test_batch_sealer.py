@@ -19,7 +19,7 @@ class GoneBatch:
     size = 1_000_000
 
     def payload(self) -> memoryview:
-        raise ValueError("the uncompressed records are gone")
+        raise ValueError("the uncompressed records are freed")
 
 
 def test_a_batch_that_fails_before_its_compression_begins_is_no_bug() -> None:

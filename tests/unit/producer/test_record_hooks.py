@@ -462,4 +462,4 @@ def test_an_interceptor_that_returns_nothing_is_as_if_it_were_not_there(
 
     record = ProducerRecord("orders", b"v")
     assert Interceptors([Forgetful(), Interceptor()]).enqueue(record) is record
-    assert "has to return the record" in caplog.text
+    assert "must return a ProducerRecord" in caplog.text
