@@ -56,7 +56,7 @@ class PartitionQueues:
         incomplete: IncompleteBatches,
         linger_watch: LingerWatch,
         sealer: BatchSealer,
-        bugs: InternalErrors,
+        internal_errors: InternalErrors,
         ids: ProducerIdSource | None,
     ) -> None:
         self._settings = settings
@@ -68,13 +68,13 @@ class PartitionQueues:
         self._incomplete = incomplete
         self._linger_watch = linger_watch
         self._sealer = sealer
-        self._internal_errors = bugs
+        self._internal_errors = internal_errors
         self._ids = ids
         self._limits = QueueLimits.of(settings)
         self._queues: dict[str, dict[int, PartitionQueue]] = {}
         self._used: set[str] = set()
         self._hurries = 0
-        self.timers = QueueTimers(self._clock, bugs.fail_queue)
+        self.timers = QueueTimers(self._clock, internal_errors.fail_queue)
 
     # -- partitions
 

@@ -75,7 +75,7 @@ class ProducerMetadata:
         accumulator: Accumulator,
         queues: PartitionQueues,
         completion: BatchCompletion,
-        bugs: InternalErrors,
+        internal_errors: InternalErrors,
         timeout: float,
         max_idle: float,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
@@ -85,7 +85,7 @@ class ProducerMetadata:
         self._accumulator = accumulator
         self._queues = queues
         self._completion = completion
-        self._internal_errors = bugs
+        self._internal_errors = internal_errors
         self._timeout = timeout
         self._spawn = spawn
         self._missing = MissingTopics(engine, timeout, spawn)

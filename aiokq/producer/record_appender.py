@@ -100,7 +100,7 @@ class RecordAppender:
         accumulator: Accumulator,
         queues: PartitionQueues,
         completion: BatchCompletion,
-        bugs: InternalErrors,
+        internal_errors: InternalErrors,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._accumulator = accumulator
@@ -114,7 +114,7 @@ class RecordAppender:
         patience = min(settings.max_block, settings.delivery_timeout)
         max_idle = settings.metadata_max_idle_ms / 1000
         self.metadata = ProducerMetadata(
-            engine, accumulator, queues, completion, bugs, patience, max_idle, spawn
+            engine, accumulator, queues, completion, internal_errors, patience, max_idle, spawn
         )
 
     @property
@@ -190,7 +190,7 @@ class RecordAppender:
                 return reached
 
             key, value, headers, _ = _parts(cast("ManyRecord", batch[start]))
-            done = await self._wait_for_room(record_size(key, value, headers), append_more)
+            done = await self._wait_for_memory(record_size(key, value, headers), append_more)
         return deliveries
 
     async def append_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
@@ -216,7 +216,7 @@ class RecordAppender:
                     raise BufferFull
                 return reached
 
-            done = await self._wait_for_room(columns.size(start), append_more)
+            done = await self._wait_for_memory(columns.size(start), append_more)
         return deliveries
 
     async def append_batch(self, batch: BatchBuilder, topic: str, partition: int) -> Deliveries:
@@ -230,7 +230,7 @@ class RecordAppender:
 
         if not self._accumulator.waiting and self._accumulator.has_memory(batch.size()):
             return put()
-        return await self._wait_for_room(batch.size(), put)
+        return await self._wait_for_memory(batch.size(), put)
 
     # -- inside
 
@@ -258,7 +258,7 @@ class RecordAppender:
         try:
             return self._accumulator.append(*record)
         except BufferFull:
-            return await self._wait_for_room(
+            return await self._wait_for_memory(
                 record_size(record.key, record.value, record.headers),
                 partial(self._accumulator.append_waited, *record),
             )
@@ -285,7 +285,7 @@ class RecordAppender:
             prepared.append(hooks.place(made))
         return GatheredDeliveries([await self._append_known(record) for record in prepared])
 
-    async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:
+    async def _wait_for_memory(self, size: int, append: Callable[[], T]) -> T:
         self._queues.hurry()  # lingering batches hold the memory
         try:
             return await self._memory_waiters.take(size, append)

@@ -107,7 +107,7 @@ class Sender:
     Args:
         node: the broker.
         owner: the pool.
-        bugs: fails the batches that an unexpected exception concerns.
+        internal_errors: fails the batches that an unexpected exception concerns.
         acks: 0, 1 or -1.
         max_in_flight: requests that may be unanswered.
         max_request_size: bytes of batches in a request.
@@ -119,7 +119,7 @@ class Sender:
         self,
         node: Node,
         owner: SenderOwner,
-        bugs: InternalErrors,
+        internal_errors: InternalErrors,
         *,
         acks: int,
         max_in_flight: int,
@@ -129,7 +129,7 @@ class Sender:
     ) -> None:
         self.node = node
         self._owner = owner
-        self._internal_errors = bugs
+        self._internal_errors = internal_errors
         self._acks = acks
         self._max_in_flight = max_in_flight
         self._max_request_size = max_request_size

@@ -41,14 +41,14 @@ class SenderPool:
         engine: ClusterEngine,
         interceptors: Interceptors,
         sealer: BatchSealer,
-        bugs: InternalErrors,
+        internal_errors: InternalErrors,
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._interceptors = interceptors
         self._sealer = sealer
-        self._internal_errors = bugs
+        self._internal_errors = internal_errors
         self._spawn = spawn
         self._clock = engine.environment.clock
         self._counters = engine.counters
