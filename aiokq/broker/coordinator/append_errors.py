@@ -24,7 +24,7 @@ __all__ = ["coordinator_error"]
 
 
 def coordinator_error(error: BrokerError | ProtocolError) -> BrokerError:
-    """The error of the log as one that clients of a coordinator know how to handle."""
+    """Return the error for a coordinator's clients that corresponds to an error of the log."""
     if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | RequestTimeout):
         return CoordinatorNotAvailable(str(error))
     if isinstance(error, NotLeaderOrFollower | KafkaStorage):

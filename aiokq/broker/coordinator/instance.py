@@ -24,7 +24,7 @@ class ShardFactory(Protocol[S_co]):
     """Makes the shards of a coordinator, and encodes their records."""
 
     def new_shard(self, timers: Timers, leader_epoch: int) -> S_co:
-        """An empty shard, for one leadership of its partition.
+        """Return an empty shard, for one leadership of its partition.
 
         Args:
             timers: of this shard; the runtime runs them.
@@ -33,7 +33,7 @@ class ShardFactory(Protocol[S_co]):
         ...
 
     def encode(self, record: CoordinatorRecord, /) -> tuple[bytes, bytes | None]:
-        """A record's key and value as the log stores them.
+        """Return a record's key and value as the log stores them.
 
         Raises:
             ProtocolError: a field does not fit its type.
@@ -41,7 +41,7 @@ class ShardFactory(Protocol[S_co]):
         ...
 
     def decode(self, key: Buffer | None, value: Buffer | None, /) -> CoordinatorRecord | None:
-        """The record of a key and value; None if its type is unknown and to be ignored.
+        """Return the record of a key and value; None if its type is unknown and to be ignored.
 
         Raises:
             ProtocolError: the bytes are no record of the type they claim to be.
@@ -67,7 +67,7 @@ class CoordinatorInstance(Protocol[S_co]):
         ...
 
     def partition_of(self, key: str, partitions: int) -> int:
-        """The partition that coordinates a key, of so many partitions."""
+        """Return the partition that coordinates a key, of so many partitions."""
         ...
 
     def shard_factory(self) -> ShardFactory[S_co]:

@@ -10,7 +10,7 @@ _INT_MIN: Final = -(2**31)
 
 
 def partition_by_hash(key: str, partitions: int) -> int:
-    """The partition of a group id or transactional id, of so many partitions.
+    """Return the partition of a group id or transactional id, of so many partitions.
 
     Source: Kafka ``Utils.abs(key.hashCode()) % partitions``.
     """

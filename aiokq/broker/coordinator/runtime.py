@@ -222,7 +222,7 @@ class CoordinatorRuntime(Generic[S]):
             await context.committed(end_offset)
 
     def leader_epoch(self, key: str) -> int:
-        """The leader epoch under which this node coordinates a key.
+        """Return the leader epoch under which this node coordinates a key.
 
         Raises:
             BrokerError: 14, 15 or 16 as `write`.
@@ -230,7 +230,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._context(key).leader_epoch
 
     async def locate(self, key: str) -> int:
-        """The node that coordinates a key. Creates the topic if it does not exist yet.
+        """Return the node that coordinates a key. Creates the topic if it does not exist yet.
 
         Raises:
             CoordinatorNotAvailable: no node does at present; says why.
@@ -250,11 +250,11 @@ class CoordinatorRuntime(Generic[S]):
         return partition.leader
 
     def active_shards(self) -> list[S]:
-        """The shards that serve requests now. May be called from any thread."""
+        """Return the shards that serve requests now. May be called from any thread."""
         return [context.shard for context in list(self._contexts.values()) if context.is_active]
 
     def _context(self, key: str) -> ShardContext[S]:
-        """The context that serves a key now."""
+        """Return the context that serves a key now."""
         if self._closed:
             raise CoordinatorNotAvailable()
         if not self._partitions:

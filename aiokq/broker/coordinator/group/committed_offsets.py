@@ -66,11 +66,11 @@ class OffsetStore:
     # --- lookup
 
     def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        """The committed offset; None if there is none."""
+        """Return the committed offset; None if there is none."""
         return self._offsets.get(group, {}).get(topic, {}).get(partition)
 
     def topics_of(self, group: str) -> Iterator[tuple[str, dict[int, CommittedOffset]]]:
-        """The topics of a group with their offsets by partition."""
+        """Yield the topics of a group with their offsets by partition."""
         return iter(self._offsets.get(group, {}).items())
 
     def has_offsets(self, group: str) -> bool:
@@ -87,13 +87,13 @@ class OffsetStore:
     # --- tombstones
 
     def tombstones(self, group: str) -> list[CoordinatorRecord]:
-        """The records that remove all offsets of a group, pending ones too."""
+        """Return the records that remove all offsets of a group, pending ones too."""
         places = {(topic, p): None for topic, ps in self.topics_of(group) for p in ps}
         places.update(dict.fromkeys(self._writers.get(group, ())))
         return [_tombstone(group, topic, partition) for topic, partition in places]
 
     def tombstone(self, group: str, topic: str, partition: int) -> CoordinatorRecord | None:
-        """The record that removes one offset; None if there is none."""
+        """Return the record that removes one offset; None if there is none."""
         if self.get(group, topic, partition) is None and not self.is_unstable(
             group, topic, partition
         ):
@@ -103,7 +103,7 @@ class OffsetStore:
     def tombstones_of_partitions(
         self, partitions: Iterable[TopicPartition]
     ) -> list[CoordinatorRecord]:
-        """The records that remove the offsets of all groups in deleted partitions."""
+        """Return the records that remove the offsets of all groups in deleted partitions."""
         gone: dict[str, set[int]] = {}
         for topic, partition in partitions:
             gone.setdefault(topic, set()).add(partition)
@@ -126,7 +126,7 @@ class OffsetStore:
         now_ms: int,
         is_kept: Callable[[str], bool],
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """The records that remove expired offsets, and whether the group then has none left.
+        """Return the records that remove expired offsets, and whether the group then has none left.
 
         Args:
             base_ms: the time from which retention counts; None for each commit's own time.
@@ -240,7 +240,7 @@ class OffsetStore:
 def offset_record(
     group: str, topic: str, partition: int, committed: CommittedOffset
 ) -> CoordinatorRecord:
-    """The record that commits an offset."""
+    """Return the record that commits an offset."""
     return CoordinatorRecord(
         OffsetCommitKey(group=group, topic=topic, partition=partition),
         OffsetCommitValue(

@@ -121,12 +121,12 @@ class Group(Protocol):
         ...
 
     def offset_expiry_base(self) -> int | None:
-        """The time from which the retention of offsets counts, in milliseconds since 1970.
+        """Return the time from which the retention of offsets counts, in milliseconds since 1970.
 
         None for each offset's own commit timestamp; -1 if offsets do not expire at present.
         """
         ...
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The records that remove the group, but not its offsets."""
+        """Return the records that remove the group, but not its offsets."""
         ...

@@ -76,11 +76,11 @@ class GroupMap:
     # --- lookup
 
     def get(self, group_id: str) -> Group | None:
-        """The group of this id; None if there is none."""
+        """Return the group of this id; None if there is none."""
         return self.by_id.get(group_id)
 
     def existing(self, group_id: str) -> Group:
-        """The group of this id.
+        """Return the group of this id.
 
         Raises:
             GroupIdNotFound: there is none.
@@ -91,7 +91,7 @@ class GroupMap:
         return group
 
     def classic(self, group_id: str) -> ClassicGroup:
-        """The classic group of this id.
+        """Return the classic group of this id.
 
         Raises:
             UnknownMemberId: there is none, so nobody is a member of it.
@@ -104,7 +104,7 @@ class GroupMap:
     # --- new groups
 
     def new_classic(self, group_id: str, timestamp_ms: int | None) -> ClassicGroup:
-        """A classic group that is not in the map yet."""
+        """Return a classic group that is not in the map yet."""
         return ClassicGroup(
             group_id,
             settings=self._settings,
@@ -115,7 +115,7 @@ class GroupMap:
         )
 
     def new_consumer(self, group_id: str) -> ConsumerGroup:
-        """A group of the consumer protocol that is not in the map yet."""
+        """Return a group of the consumer protocol that is not in the map yet."""
         return ConsumerGroup(group_id, self._consumer_context)
 
     def put(self, group: Group) -> None:

@@ -107,7 +107,7 @@ def fetch(
     exists: bool,
     require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """The offsets of a group, the requested ones or all; -1 where none is committed.
+    """Return the offsets of a group, the requested ones or all; -1 where none is committed.
 
     Args:
         exists: whether the group exists; one that does not has no offsets.

@@ -78,7 +78,7 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord | None:
-    """The record of a key and value; None, logged once, for a type that is not known.
+    """Return the record of a key and value; None, logged once, for a type that is not known.
 
     Newer brokers write further types (share and streams groups), which are ignored.
 

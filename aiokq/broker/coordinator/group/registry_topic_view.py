@@ -42,15 +42,15 @@ class RegistryTopicView:
         return self._version
 
     def topic(self, name: str) -> ViewedTopic | None:
-        """The topic of this name; None if there is none."""
+        """Return the topic of this name; None if there is none."""
         return self._view(self._topics.get(name))
 
     def by_id(self, topic_id: uuid.UUID) -> ViewedTopic | None:
-        """The topic of this id; None if there is none."""
+        """Return the topic of this id; None if there is none."""
         return self._view(self._topics.by_id(topic_id))
 
     def names(self) -> Iterable[str]:
-        """The names of all topics, internal ones too."""
+        """Return the names of all topics, internal ones too."""
         return [topic.name for topic in self._topics]
 
     def _view(self, topic: Topic | None) -> ViewedTopic | None:

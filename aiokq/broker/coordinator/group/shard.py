@@ -305,7 +305,7 @@ class GroupShard:
     # --- administration
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """The groups in one of these states and of one of these types; empty means any."""
+        """Return the groups in one of these states and of one of these types; empty means any."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {name.lower() for name in types}
         return [

@@ -31,13 +31,13 @@ class TopicView(Protocol):
         ...
 
     def topic(self, name: str) -> ViewedTopic | None:
-        """The topic of this name; None if there is none."""
+        """Return the topic of this name; None if there is none."""
         ...
 
     def by_id(self, topic_id: uuid.UUID) -> ViewedTopic | None:
-        """The topic of this id; None if there is none."""
+        """Return the topic of this id; None if there is none."""
         ...
 
     def names(self) -> Iterable[str]:
-        """The names of all topics, internal ones too."""
+        """Return the names of all topics, internal ones too."""
         ...

@@ -70,7 +70,7 @@ class ClassicGroup(ClassicGroupState):
         self.rebalance = ClassicRebalance(self, timers)
 
     def offset_expiry_base(self) -> int | None:
-        """The time from which retention counts; see `Group.offset_expiry_base`."""
+        """Return the time from which retention counts; see `Group.offset_expiry_base`."""
         if self.protocol_type_or_none is None:
             return None
         if self.is_empty:

@@ -144,7 +144,7 @@ class ClassicGroupState:
         )
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        """A new member id: client id or instance id, and a UUID."""
+        """Return a new member id: client id or instance id, and a UUID."""
         unique = uuid.UUID(int=self._random.getrandbits(128), version=4)
         called = client_id if group_instance_id is None else group_instance_id
         return f"{called[:MAX_NAME_IN_MEMBER_ID]}-{unique}"
@@ -173,7 +173,7 @@ class ClassicGroupState:
     # --- description and log records
 
     def describe(self) -> DescribedGroup:
-        """The group for DescribeGroups; subscriptions are shown while it is stable."""
+        """Return the group for DescribeGroups; subscriptions are shown while it is stable."""
         stable = self.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=self.group_id,
@@ -206,7 +206,7 @@ class ClassicGroupState:
         self._logged = record.value
 
     def record_renamed(self, old_member_id: str, new_member_id: str) -> CoordinatorRecord | None:
-        """The newest record in the log with the member id of a static member replaced.
+        """Return the newest record in the log with the member id of a static member replaced.
 
         None if that record does not have the old member id.
 
@@ -229,7 +229,7 @@ class ClassicGroupState:
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), renamed)
 
     def empty_record(self) -> CoordinatorRecord:
-        """The record of a new group, before its first generation."""
+        """Return the record of a new group, before its first generation."""
         return self._stored(
             GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None)
         )
@@ -240,7 +240,7 @@ class ClassicGroupState:
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value)
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The record that removes the group."""
+        """Return the record that removes the group."""
         return [CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)]
 
     def restore(self, value: GroupMetadataValue) -> None:

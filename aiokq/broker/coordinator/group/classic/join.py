@@ -76,7 +76,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 def _join_unknown(
     group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """A join without member id, of a new member or of a restarted static member."""
+    """Handle a join without member id, of a new member or a restarted static member."""
     instance = request.group_instance_id
     member_id = group.new_member_id(caller.client_id, instance)
     if instance is not None:
@@ -127,7 +127,7 @@ def _add(
 def _join_again(
     group: ClassicGroup, request: JoinGroupRequest, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """A member joins again: as it was told to, or with other protocols."""
+    """Handle the join of a known member, as requested by the broker or with other protocols."""
     member_id = request.member_id
     try:
         member = group.roster.named(member_id, request.group_instance_id)
@@ -212,7 +212,7 @@ def _replace_static(
 
 
 def _with(group: ClassicGroup, renamed: CoordinatorRecord, outcome: Outcome[None]) -> Outcome[None]:
-    """The outcome, preceded by the record with the new member id of a static member."""
+    """Return the outcome, preceded by the record with the new member id of a static member."""
 
     def written(error: KafkaError | None) -> None:
         if error is None:
@@ -257,7 +257,7 @@ def _refused(
 def _waiting(
     outcome: Outcome[None], joining: Deferred[JoinGroupResponse]
 ) -> Outcome[JoinGroupResponse]:
-    """The records of a rebalance, with the answer that comes when it completes."""
+    """Return the records of a rebalance, with the answer that comes when it completes."""
     return Outcome(
         outcome.records, deferred=joining, replay=outcome.replay, written=outcome.written
     )

@@ -28,7 +28,7 @@ class Protocol(NamedTuple):
 
 
 def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> tuple[Protocol, ...]:
-    """The protocols of a JoinGroup in order of preference, without repeated names."""
+    """Return the protocols of a JoinGroup in order of preference, without repeated names."""
     by_name: dict[str, Protocol] = {}
     for protocol in requested:
         by_name.setdefault(protocol.name, Protocol(protocol.name, protocol.metadata))
@@ -73,7 +73,7 @@ class ClassicMember:
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The subscription for a protocol.
+        """Return the subscription for a protocol.
 
         Raises:
             KeyError: the member does not support it, which an elected protocol rules out.
@@ -84,11 +84,11 @@ class ClassicMember:
         raise KeyError(protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate it prefers."""
+        """Return the candidate it prefers."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
     def stored(self, protocol_name: str | None, assignment: bytes) -> MemberMetadata:
-        """The member in the form of the log record."""
+        """Return the member in the form of the log record."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -101,7 +101,7 @@ class ClassicMember:
         )
 
     def described(self, protocol_name: str | None) -> DescribedGroupMember:
-        """The member for DescribeGroups; without subscription if no protocol is elected."""
+        """Return the member for DescribeGroups; without subscription if no protocol is elected."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

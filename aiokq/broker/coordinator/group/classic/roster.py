@@ -127,7 +127,7 @@ class ClassicRoster:
         return member
 
     def named(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
-        """The member that a request names.
+        """Return the member that a request names.
 
         Raises:
             UnknownMemberId: there is none.
@@ -235,7 +235,7 @@ class ClassicRoster:
         return votes.most_common(1)[0][0]
 
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that members subscribe to; None if a subscription cannot be read.
+        """Return the topics that members subscribe to; None if a subscription cannot be read.
 
         Only the fields of version 0 are read, which all later versions begin with.
         """

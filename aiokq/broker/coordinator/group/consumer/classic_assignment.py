@@ -32,7 +32,7 @@ def partitions_by_id(partitions: Iterable[TopicPartition], topics: TopicView) ->
 
 
 def assignment_bytes(partitions: Partitions, topics: TopicView, subscription: bytes) -> bytes:
-    """An assignment as a classic member reads it, in the version of its subscription.
+    """Return an assignment as a classic member reads it, in the version of its subscription.
 
     Raises:
         ProtocolError: the bytes are no subscription.

@@ -190,7 +190,7 @@ def _updated(
     subscription: Subscription,
     caller: Caller,
 ) -> ConsumerMember:
-    """The member updated from the request; the same object if nothing changed."""
+    """Return the member updated from the request; the same object if nothing changed."""
     updated = replace(
         member,
         instance_id=request.group_instance_id or member.instance_id,

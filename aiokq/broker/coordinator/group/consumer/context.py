@@ -65,7 +65,7 @@ class Downgrades(Protocol):
         timestamp_ms: int,
         replaced: str | None,
     ) -> Downgrade | None:
-        """The downgrade of a group to these members; None if it is not possible.
+        """Return the downgrade of a group to these members; None if it is not possible.
 
         Args:
             members: all use the classic protocol.
@@ -76,7 +76,7 @@ class Downgrades(Protocol):
 
 
 def server_assignors(settings: BrokerSettings) -> Mapping[str, ServerAssignor]:
-    """The assignors listed in group.consumer.assignors, by name, in that order."""
+    """Return the assignors listed in group.consumer.assignors, by name, in that order."""
     names = (name.strip() for name in settings.group_consumer_assignors.split(","))
     return {name: SERVER_ASSIGNORS[name] for name in names}
 
@@ -111,7 +111,7 @@ class ConsumerContext:
         return self.settings.group_consumer_session_timeout_ms / 1000
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """The interval at which members of the group are to send heartbeats."""
+        """Return the interval at which members of the group are to send heartbeats."""
         if self.timeouts is not None:
             return self.timeouts.heartbeat_interval_ms(group_id)
         return self.settings.group_consumer_heartbeat_interval_ms

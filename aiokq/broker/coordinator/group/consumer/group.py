@@ -119,7 +119,7 @@ class ConsumerGroup:
         return self.image.is_gone
 
     def describe(self) -> ConsumerGroupDescribedGroup:
-        """The group for ConsumerGroupDescribe."""
+        """Return the group for ConsumerGroupDescribe."""
         return describe_group(self.image, self.context.topics, self.context.assignors)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -146,7 +146,7 @@ class ConsumerGroup:
         return self.take(beat.change, response, instant)
 
     def begin_change(self, caller: Caller, instant: Instant) -> MemberChange:
-        """A change of a member, based on the current topics."""
+        """Return a change of a member, based on the current topics."""
         version = self.context.topics.version
         return MemberChange(
             self.image,
@@ -158,7 +158,7 @@ class ConsumerGroup:
         )
 
     def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:
-        """The outcome of a change, with the timers it needs once it is in the log."""
+        """Return the outcome of a change, with the timers it needs once it is in the log."""
 
         def written(error: KafkaError | None) -> None:
             if error is None:
@@ -382,7 +382,7 @@ class ConsumerGroup:
             raise GroupNotEmpty
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The records that remove the group."""
+        """Return the records that remove the group."""
         return group_tombstones(self.group_id, self.image.members, self.image.regexes)
 
     def replay(self, record: CoordinatorRecord) -> None:

@@ -88,7 +88,7 @@ class Heartbeat:
         return member
 
     def _take_over(self, existing: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member joins again.
+        """Handle a static member that joins again.
 
         A member of the consumer protocol must have left before; classic members do not announce
         that they leave.
@@ -139,7 +139,7 @@ class Heartbeat:
     # --- subscription
 
     def _updated(self, member: ConsumerMember) -> ConsumerMember:
-        """The member updated from the request, in which null stands for unchanged fields.
+        """Return the member updated from the request, in which null stands for unchanged fields.
 
         The same object if nothing changed, as in nearly every heartbeat.
         """

@@ -46,7 +46,7 @@ __all__ = ["GroupImage", "subscribed_names"]
 def subscribed_names(
     members: Iterable[ConsumerMember], regexes: Mapping[str, ResolvedRegex]
 ) -> frozenset[str]:
-    """All topics that these members subscribe to, by name or by a resolved expression."""
+    """Return all topics that these members subscribe to, by name or by a resolved expression."""
     names: set[str] = set()
     names.update(*{member.topic_names for member in members})
     names.update(*(resolved.topics for resolved in regexes.values()))
@@ -99,7 +99,7 @@ class GroupImage:
     # --- lookup
 
     def member(self, member_id: str) -> ConsumerMember:
-        """The member of this id.
+        """Return the member of this id.
 
         Raises:
             UnknownMemberId: there is none.
@@ -110,7 +110,7 @@ class GroupImage:
         return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The member with this instance id, present or absent; None if there is none."""
+        """Return the member with this instance id, present or absent; None if there is none."""
         if instance_id is None:
             return None
         return self.members.get(self.static_members.get(instance_id, ""))
@@ -121,7 +121,7 @@ class GroupImage:
         return None if owners is None else owners.get(partition)
 
     def target(self, member_id: str) -> Partitions:
-        """The target assignment of a member."""
+        """Return the target assignment of a member."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     @property

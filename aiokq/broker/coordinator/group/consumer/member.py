@@ -64,7 +64,7 @@ class _TopicPartitions(Protocol):
 
 
 def partitions_of(topics: Iterable[_TopicPartitions]) -> Partitions:
-    """The partitions that a message or record lists, by topic id."""
+    """Return the partitions that a message or record lists, by topic id."""
     result: dict[uuid.UUID, frozenset[int]] = {}
     for topic in topics:
         if topic.partitions:
@@ -149,7 +149,7 @@ class ConsumerMember:
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        """The member updated from its metadata record."""
+        """Return the member updated from its metadata record."""
         return dataclasses.replace(
             self,
             instance_id=value.instance_id,
@@ -164,7 +164,7 @@ class ConsumerMember:
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
-        """The member updated from its current assignment record."""
+        """Return the member updated from its current assignment record."""
         return dataclasses.replace(
             self,
             member_epoch=value.member_epoch,

@@ -48,7 +48,7 @@ MEMBER_ID_BYTES: Final = 16
 
 
 def new_member_id(context: ConsumerContext) -> str:
-    """A new member id, in Kafka's form of UUIDs."""
+    """Return a new member id, in Kafka's form of UUIDs."""
     # A leading "-" would make it look like an option on command lines.
     while True:
         made = context.random.randbytes(MEMBER_ID_BYTES)
@@ -202,7 +202,7 @@ class MemberChange:
         return changed
 
     def _group_epoch(self, *, changed: bool) -> int:
-        """The group epoch, incremented if the target assignment has to be recomputed."""
+        """Return the group epoch, incremented if the target assignment has to be recomputed."""
         image = self._image
         bump = changed or image.epoch == 0
         if not bump and not self._topics_changed:

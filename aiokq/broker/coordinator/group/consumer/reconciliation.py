@@ -39,7 +39,7 @@ def reconcile(
     owned: Partitions | None,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member after the step; the same object if nothing changes.
+    """Return the member after the step; the same object if nothing changes.
 
     Args:
         wanted: the topics that it subscribes to now. It gets no partitions of others, even if the

@@ -57,7 +57,7 @@ def sorted_partitions(partitions: Partitions) -> Iterator[tuple[uuid.UUID, list[
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The epoch of the group, and the hash of the topics that it subscribes to."""
+    """Return the record of the group epoch and the hash of the subscribed topics."""
     return CoordinatorRecord(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
@@ -65,7 +65,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """The identity and subscription of a member."""
+    """Return the record of the identity and subscription of a member."""
     return CoordinatorRecord(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupMemberMetadataValue(
@@ -92,7 +92,7 @@ def _classic(side: ClassicSide) -> ClassicMemberMetadata:
 
 
 def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """The epoch and partitions of a member."""
+    """Return the record of the epoch and partitions of a member."""
     return CoordinatorRecord(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -115,7 +115,7 @@ def _current(
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
-    """The target assignment of a member."""
+    """Return the record of the target assignment of a member."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -130,7 +130,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Coor
 
 
 def assignment_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
-    """The group epoch of the target assignments."""
+    """Return the record of the group epoch of the target assignments."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
@@ -138,7 +138,7 @@ def assignment_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
-    """The topics that an expression matched."""
+    """Return the record of the topics that an expression matched."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(

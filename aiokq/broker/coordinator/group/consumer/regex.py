@@ -65,5 +65,5 @@ def compile_re2(regex: str) -> Callable[[str], object]:
 
 
 def resolve(match: Callable[[str], object], names: Iterable[str]) -> frozenset[str]:
-    """The names that match."""
+    """Return the names that match."""
     return frozenset(name for name in names if match(name))

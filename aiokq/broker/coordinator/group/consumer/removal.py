@@ -36,7 +36,7 @@ __all__ = [
 
 
 def static_member_or_fenced(image: GroupImage, instance_id: str, member_id: str) -> ConsumerMember:
-    """The static member with an instance id, if it has this member id.
+    """Return the static member with an instance id, if it has this member id.
 
     Raises:
         UnknownMemberId: no member has the instance id.
@@ -54,7 +54,7 @@ def static_member_or_fenced(image: GroupImage, instance_id: str, member_id: str)
 
 
 def named_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
-    """The member that a request names.
+    """Return the member that a request names.
 
     Raises:
         UnknownMemberId: there is no such member.
@@ -66,7 +66,7 @@ def named_member(image: GroupImage, instance_id: str | None, member_id: str) -> 
 
 
 def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
-    """The member that a LeaveGroup names; admin clients may name an instance id alone.
+    """Return the member that a LeaveGroup names; admin clients may name an instance id alone.
 
     Raises:
         UnknownMemberId: there is no such member.
@@ -79,7 +79,7 @@ def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -
 
 
 def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
-    """A static member leaves for a while: it keeps its partitions until its session ends."""
+    """Let a static member leave temporarily; it keeps its partitions until its session ends."""
     away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
     return [current_assignment_record(image.group_id, away)]
 

@@ -56,7 +56,7 @@ class Subscriptions:
 
 
 def metadata_hash(names: Iterable[str], view: TopicView) -> int:
-    """A signed 64-bit hash of id, name, partitions and racks of the existing topics.
+    """Return a signed 64-bit hash of id, name, partitions and racks of the existing topics.
 
     Kafka uses XXH3. The field is opaque: a broker that reads another one's hash recomputes the
     target assignment once.

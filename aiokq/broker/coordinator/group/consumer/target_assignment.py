@@ -34,7 +34,7 @@ def target_assignment(
     subscriptions: Subscriptions,
     assignor: ServerAssignor,
 ) -> tuple[dict[str, Partitions], list[CoordinatorRecord]]:
-    """The new target of each member, and the records of changed targets and of the epoch.
+    """Return the new target of each member, and the records of changed targets and of the epoch.
 
     Args:
         epoch: the group epoch of the assignment.

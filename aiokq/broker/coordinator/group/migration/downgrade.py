@@ -73,7 +73,7 @@ class OnlineDowngrades:
         timestamp_ms: int,
         replaced: str | None,
     ) -> Downgrade | None:
-        """The downgrade of a group to these members; None if a subscription cannot be read.
+        """Return the downgrade of a group to these members; None if a subscription cannot be read.
 
         Args:
             members: all use the classic protocol.
@@ -150,7 +150,7 @@ class Downgrade:
 
 
 def _roster(group_id: str, members: Collection[ConsumerMember]) -> ClassicRoster:
-    """The members as those of a classic group."""
+    """Return the members as those of a classic group."""
     roster = ClassicRoster(group_id)
     for member in members:
         assert member.classic is not None

@@ -40,7 +40,7 @@ _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
 def upgrade(
     group: ClassicGroup, settings: BrokerSettings, topics: TopicView
 ) -> list[CoordinatorRecord]:
-    """The records that turn a classic group with members into one of the consumer protocol.
+    """Return the records that turn a classic group with members into one of the consumer protocol.
 
     The members keep their ids and their assignments; their epoch is the generation.
 
@@ -99,7 +99,7 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, topics: TopicView) -> 
 
 
 def _subscription(member: ClassicMember, protocol_name: str | None) -> bytes:
-    """The member's subscription for the elected protocol, or for its first one.
+    """Return the member's subscription for the elected protocol, or for its first one.
 
     Members that joined since the election, or before the first one, may not have the elected one.
     """
