@@ -238,7 +238,9 @@ class Commits:
             await turn.wait(seconds, _overdue)
         except RequestTimeout:
             logger.warning(
-                "commits not waited for: group=%s waited=%.3gs", self._settings.group_id, seconds
+                "commits still pending, not waited for: group=%s waited=%.3gs",
+                self._settings.group_id,
+                seconds,
             )
         finally:
             turn.end()

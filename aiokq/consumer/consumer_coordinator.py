@@ -195,7 +195,7 @@ class ConsumerCoordinator:
             if not limit.expired():
                 raise
             logger.warning(
-                "closing goes on without: group=%s step=%s waited=%.3gs",
+                "not waited for any longer: group=%s step=%s waited=%.3gs",
                 self._group_id,
                 what,
                 seconds,
@@ -230,8 +230,8 @@ class ConsumerCoordinator:
         """See `Consumer.ack`."""
         if self.acks is None:
             raise ConfigError(
-                "ack() needs ack_mode='explicit': as it is, a record is finished when the next one "
-                "is asked for"
+                "ack() needs ack_mode='explicit': with 'implicit' a record is finished when the "
+                "next one is requested"
             )
         self.acks.done(item)
 

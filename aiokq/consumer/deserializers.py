@@ -62,7 +62,7 @@ class DeserializedRecord(Generic[K, V]):
     leader_epoch: int
 
 
-_GOES_ON: Final = "; reading goes on without it"
+_CONTINUES: Final = "; reading continues without it"
 
 _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
 
@@ -126,9 +126,9 @@ def _described(error: BaseException, record: Record) -> BaseException:
     """
     raised = passable(error, "a deserializer")
     # A deserializer may raise the same exception object again: only the newest note is kept.
-    notes = [note for note in getattr(raised, "__notes__", ()) if not note.endswith(_GOES_ON)]
+    notes = [note for note in getattr(raised, "__notes__", ()) if not note.endswith(_CONTINUES)]
     place = f"{record.topic}-{record.partition}"
-    notes.append(f"deserializing the record at offset {record.offset} of {place}{_GOES_ON}")
+    notes.append(f"deserializing the record at offset {record.offset} of {place}{_CONTINUES}")
     raised.__dict__["__notes__"] = notes
     raised.__dict__["record"] = record
     return raised

@@ -169,8 +169,10 @@ class FetchPipeline:
     def closed_error(self) -> Closed:
         """Return the error to raise when the consumer is used after its end."""
         if self._engine.ending:
-            return Closed("the Cluster of this consumer is closed: make a new one of both")
-        return Closed("this consumer is closed: make a new one")
+            return Closed(
+                "the Cluster of this consumer is closed: create a new Cluster and consumer"
+            )
+        return Closed("this consumer is closed: create a new one")
 
     def reader(self, source: RecordSource) -> Reader:
         """Return a reader of `source`."""

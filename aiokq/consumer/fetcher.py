@@ -111,7 +111,7 @@ class Fetcher:
             )
         except Closed as error:
             # The cluster has ended, and with it all connections.
-            logger.debug("fetches not ended: error=%s", error)
+            logger.debug("fetches not closed: error=%s", error)
 
     # -- changes
 
@@ -271,7 +271,7 @@ class Fetcher:
         self._buffers.discard(frame)
         if strange:
             error = ProtocolError(
-                "the broker sent only partitions that were not asked for", api="Fetch", node=node_id
+                "the broker sent only partitions that were not requested", api="Fetch", node=node_id
             )
             # The broker may know the topic by another id, which metadata and a new session resolve.
             error.retriable = error.refresh_metadata = True
@@ -396,7 +396,7 @@ class Fetcher:
             # Whatever the replica's error means, the leader decides.
             state.preferred = -1
             if fetch_action(error.code) is not FetchAction.REFRESH:
-                logger.info("back to the leader: partition=%s error=%s", state.tp, error)
+                logger.info("reading from the leader again: partition=%s error=%s", state.tp, error)
                 return
         action = fetch_action(error.code)
         if state.chunks and action in (FetchAction.RESET, FetchAction.RAISE, FetchAction.PARK):

@@ -157,7 +157,7 @@ class Member:
         """Leave the group until the consumer is read from again."""
         self._absent = lost
         if lost is not None:
-            logger.warning("leaving: group=%s error=%s", self._group_id, lost)
+            logger.warning("leaving the group: group=%s error=%s", self._group_id, lost)
         self._stop_reading()
         self.driver.leave(lost=lost)
 
@@ -301,7 +301,7 @@ class Member:
             if not limit.expired():
                 raise
             logger.warning(
-                "given up unfinished: group=%s partitions=%s waited=%.3gs",
+                "partitions given up with unfinished records: group=%s partitions=%s waited=%.3gs",
                 self._group_id,
                 [str(state.tp) for state in states if self._commits.in_work(state)],
                 seconds,

@@ -18,17 +18,17 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     """Keywords a constructor takes instead of ConsumerSettings."""
 
     auto_offset_reset: str
-    """Where to start in a partition without a position, and after the position fell out of the
-    log: 'earliest', 'latest', 'by_duration:PT1H' (the first record of the last hour, here;
-    KIP-1106), or 'none', which raises.
+    """Where to start in a partition without a position, and when the position is out of range:
+    'earliest', 'latest', 'by_duration:PT1H' (here the first record of the last hour;
+    KIP-1106), or 'none', which raises an error.
     """
     new_partitions: Literal["earliest", "auto_offset_reset"]
-    """Where to start in partitions and topics that come to exist after the subscription. Not
-    Kafka's: Java follows auto_offset_reset, and with 'latest' misses what was written before
-    it noticed them.
+    """Where to start in partitions and topics that are created after the subscription. Not
+    Kafka's: Java uses auto_offset_reset, and with 'latest' misses records written before it
+    discovered them.
     """
     isolation_level: Literal["read_uncommitted", "read_committed"]
-    """Whether records of open and aborted transactions are handed over."""
+    """Whether records of open and aborted transactions are delivered."""
     check_crcs: bool
     """Whether the checksum of each batch is verified."""
     fetch_min_bytes: int
@@ -36,39 +36,37 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     fetch_max_wait_ms: int
     """How long a broker may hold a fetch while there are fewer than fetch_min_bytes."""
     fetch_max_bytes: int
-    """Bytes of records in one response. A first batch that is larger comes all the same
-    (KIP-74).
-    """
+    """Bytes of records in one response. A larger first batch is returned nevertheless (KIP-74)."""
     max_partition_fetch_bytes: int
-    """Bytes of one partition in one response, likewise; a partition that has as much waiting is
-    not fetched further.
+    """Bytes of one partition in one response, likewise; a partition with as many bytes buffered
+    is not fetched further.
     """
     queued_max_bytes: int
-    """Bytes fetched ahead, over all partitions, while user code runs; one response per broker
-    may come on top. Not Kafka's: librdkafka's queued.max.messages.kbytes.
+    """Bytes fetched ahead, of all partitions, while user code runs; one response per broker may
+    exceed it. Not Kafka's: librdkafka's queued.max.messages.kbytes.
     """
     max_poll_records: int
-    """Most records that `getmany` returns unless told otherwise."""
+    """Default maximum number of records that `getmany` returns."""
     exclude_internal_topics: bool
     """Whether a pattern leaves internal topics such as __consumer_offsets out."""
     key_deserializer: Deserializer | Callable[[bytes], Any] | None
-    """Makes objects of keys: a callable, or an object with deserialize()."""
+    """Deserializer of keys: a callable, or an object with deserialize()."""
     value_deserializer: Deserializer | Callable[[bytes], Any] | None
-    """Makes objects of values: a callable, or an object with deserialize()."""
+    """Deserializer of values: a callable, or an object with deserialize()."""
     group_id: str | None
-    """The group to be a member of: its members share the partitions, and it keeps the offsets.
-    Without one a consumer takes all partitions, and nothing is committed.
+    """The group to join: its members share the partitions, and offsets are committed to it.
+    Without one a consumer reads all partitions, and commits nothing.
     """
     group_instance_id: str | None
-    """A name that stays over restarts: a static member, which gets its partitions back if it
-    returns within the session timeout (KIP-345).
+    """The permanent id of a static member, which keeps its partitions if it is restarted within
+    the session timeout (KIP-345).
     """
     group_protocol: GroupProtocol
-    """'classic', where members assign, 'consumer' (KIP-848), where the broker does, or 'auto':
-    the consumer protocol where broker and group allow it.
+    """'classic', in which a member assigns partitions, 'consumer' (KIP-848), in which the broker
+    does, or 'auto': the consumer protocol if broker and group allow it.
     """
     group_remote_assignor: str | None
-    """The broker's assignor to use, of the consumer protocol: 'uniform' or 'range'; the broker's
+    """The broker's assignor, with the consumer protocol: 'uniform' or 'range'; the broker's
     default if not given.
     """
     partition_assignment_strategy: tuple[str | Assignor, ...]
@@ -76,29 +74,28 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     'cooperative-sticky', Java's class names, or an Assignor of your own.
     """
     session_timeout_ms: int
-    """A member that is not heard of for so long is expelled. Classic protocol; with the consumer
-    protocol the broker's setting counts.
+    """A member without a heartbeat for so long is removed from the group. Classic protocol; with
+    the consumer protocol the broker's setting applies.
     """
     heartbeat_interval_ms: int
-    """How often a member says that it lives, and hears of rebalances. Classic protocol; with the
-    consumer protocol the broker's setting counts.
+    """The interval of heartbeats, which also announce rebalances. Classic protocol; with the
+    consumer protocol the broker's setting applies.
     """
     max_poll_interval_ms: int
-    """A member of which nobody asks for records for so long leaves its group, and joins again
-    when it is read from again.
+    """A member from which no record is requested for so long leaves its group, and rejoins when
+    it is read from again.
     """
     rebalance_timeout_ms: int | None
-    """How long the group waits for its members in a rebalance: records in work and rebalance
-    handlers must be done by then. max_poll_interval_ms if not given, as in Java.
+    """How long a rebalance waits for the members: records in work and rebalance handlers must be
+    done by then. Default max_poll_interval_ms, as in Java.
     """
     enable_auto_commit: bool
-    """Whether finished records are committed by themselves: every auto_commit_interval_ms, in
-    rebalances and at the end. Without a group_id there is nothing to commit to: true is
-    refused then, if given.
+    """Whether finished records are committed automatically: every auto_commit_interval_ms, in
+    rebalances and at the end. An explicit true needs a group_id.
     """
     auto_commit_interval_ms: int
     """How often finished records are committed."""
     ack_mode: Literal["implicit", "explicit"]
-    """When a record is finished: when the next one is asked for, or when it is given to ack().
-    Not Kafka's.
+    """When a record is finished: when the next one is requested (implicit), or when it is passed
+    to ack() (explicit). Not Kafka's.
     """

@@ -59,9 +59,9 @@ class PollIntervalMonitor:
                     seen.clear()
                     self._exceeded(
                         MaxPollExceeded(
-                            f"no record was asked for during {self._interval:.3g} s "
-                            "(max_poll_interval_ms): the member leaves its group, and joins again "
-                            "when it is read from"
+                            f"no record was requested for {self._interval:.3g} s "
+                            "(max_poll_interval_ms): the member leaves its group, and rejoins "
+                            "when it is read from again"
                         )
                     )
             await asyncio.sleep(self._interval / LOOKS)

@@ -117,8 +117,8 @@ class PositionResolver:
                 state,
                 OffsetOutOfRange(
                     f"offset {state.fetch_offset} is not in the log any more, and "
-                    "auto_offset_reset is 'none': seek() to where reading shall go on "
-                    "(beginning_offsets() and end_offsets() tell its ends)",
+                    "auto_offset_reset is 'none': seek() to another offset "
+                    "(beginning_offsets() and end_offsets() return the ends of the log)",
                     topic_partition=state.tp,
                 ),
             )
@@ -136,7 +136,7 @@ class PositionResolver:
         position = state.position
         if end_offset >= position:
             # Only buffered records were truncated, no delivered ones.
-            logger.info("read ahead dropped: partition=%s from=%s", state.tp, position)
+            logger.info("prefetched records discarded: partition=%s from=%s", state.tp, position)
             self._dropped(state)
             state.jump(position)
             self._settled(state)
@@ -393,7 +393,7 @@ class PositionResolver:
     def _check_failed(self, state: PartitionState, error: KafkaError | None) -> None:
         state.later(self._engine.now(), error)
         if error is None:
-            logger.warning("position not checked, the answer lacks it: partition=%s", state.tp)
+            logger.warning("position not checked, missing in the response: partition=%s", state.tp)
             return
         self._tell(NOT_CHECKED, state, error)
         if error.refresh_metadata:

@@ -297,8 +297,8 @@ class Positions:
             if state is None:
                 assigned = ", ".join(map(str, sorted(self._states)[:10])) or "nothing"
                 raise ConfigError(
-                    f"{tp} is not assigned to this consumer ({assigned} is): assign() it, or "
-                    "subscribe to its topic and wait until assignment() has it"
+                    f"{tp} is not assigned to this consumer (which has {assigned}): assign() it, "
+                    "or subscribe to its topic and wait until assignment() has it"
                 )
             states.append(state)
         return states

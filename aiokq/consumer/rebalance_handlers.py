@@ -52,7 +52,7 @@ class RebalanceHandlers:
             if handler is None:
                 continue
             if not callable(handler):
-                raise TypeError(f"on_{name} is called with partitions, and {handler!r} cannot be")
+                raise TypeError(f"on_{name} must be callable, not {handler!r}")
             setattr(self, f"_{name}", handler)
 
     async def assigned(self, partitions: frozenset[TopicPartition], seconds: float) -> None:

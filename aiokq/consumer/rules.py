@@ -125,8 +125,7 @@ class ConsumerRules(ClusterRules):
         if self.group_id is None:
             if lonely := [name for name in GROUP_SETTINGS if name in given and getattr(self, name)]:
                 raise ValueError(
-                    f"{lonely[0]} means something in a group only: set group_id too, or leave it "
-                    "out"
+                    f"{lonely[0]} only applies in a group: set group_id too, or leave it out"
                 )
             if "enable_auto_commit" in given and self.enable_auto_commit:
                 raise ValueError(
@@ -137,13 +136,13 @@ class ConsumerRules(ClusterRules):
         if self.group_protocol == "consumer":
             if wrong := [name for name in CLASSIC_ONLY if name in given]:
                 raise ValueError(
-                    f"{wrong[0]} is the broker's to decide with group_protocol='consumer' "
-                    "(group.consumer.* there): leave it out, or set group_protocol='classic'"
+                    f"{wrong[0]} is set on the broker (group.consumer.*) with "
+                    "group_protocol='consumer': leave it out, or set group_protocol='classic'"
                 )
         elif self.group_protocol == "classic" and self.group_remote_assignor is not None:
             raise ValueError(
-                "group_remote_assignor is of the consumer protocol: set group_protocol='consumer', "
-                "or name assignors in partition_assignment_strategy"
+                "group_remote_assignor only applies to the consumer protocol: set "
+                "group_protocol='consumer', or name assignors in partition_assignment_strategy"
             )
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(

@@ -92,7 +92,7 @@ class Subscription:
         if bool(names) + len(filters) + (pattern is not None) + (regex is not None) != 1:
             raise ConfigError(
                 "subscribe to topic names, to one TopicFilter, or to one pattern: "
-                "an empty or mixed subscription says nothing (unsubscribe() ends it)"
+                "an empty or mixed subscription is ambiguous (unsubscribe() ends it)"
             )
         include = exclude = None
         if filters:
@@ -115,8 +115,8 @@ class Subscription:
         """
         if self.mode not in (Mode.NOTHING, Mode.TOPICS):
             raise ConfigError(
-                f"add_topic({topic!r}) adds to topics by name, and here are {self.mode.value}: "
-                "call unsubscribe() first"
+                f"add_topic({topic!r}) adds to a subscription by topic names, and this one "
+                f"is to {self.mode.value}: call unsubscribe() first"
             )
         self.names |= {checked_topic(topic)}
         self.mode = Mode.TOPICS
@@ -183,7 +183,7 @@ def checked_topic(name: str) -> str:
     if _TOPIC.fullmatch(name) is None or name in (".", ".."):
         if _ADDRESS.fullmatch(name) is not None:
             raise ConfigError(
-                f"{name!r} is an address, and a topic belongs here: "
+                f"{name!r} is an address, not a topic: "
                 f"Consumer('topic', bootstrap_servers={name!r})"
             )
         raise InvalidTopic(

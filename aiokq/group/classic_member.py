@@ -148,11 +148,11 @@ class ClassicMember(GroupMember):
             case LeaveGroupResponse():
                 self._left(now)
             case _:
-                raise TypeError(f"{type(response).__name__} answers nothing a member asks")
+                raise TypeError(f"{type(response).__name__} is no response to a member's request")
 
     def _unanswered(self, error: KafkaError, now: float) -> None:
         if self.state is MemberState.SYNCING:
-            self._join_anew("the answer to a sync was lost", now)
+            self._join_anew("the response to SyncGroup was lost", now)
         self._pause(now, error)
 
     def topology(self, topology: Topology, now: float) -> None:

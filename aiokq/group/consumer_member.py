@@ -105,7 +105,7 @@ class ConsumerMember(GroupMember):
         if not self._answers(ticket):
             return
         if not isinstance(response, ConsumerGroupHeartbeatResponse):
-            raise TypeError(f"{type(response).__name__} answers nothing a member asks")
+            raise TypeError(f"{type(response).__name__} is no response to a member's request")
         if self.state is MemberState.LEAVING:
             self._left(now)
         elif response.error_code:
@@ -269,7 +269,7 @@ class ConsumerMember(GroupMember):
         if self._refused_since is None:
             self._refused_since = now
             logger.warning(
-                "waits for its place: group=%s instance=%s at_most=%.3gs",
+                "waiting for the former session to expire: group=%s instance=%s at_most=%.3gs",
                 self._config.group_id,
                 self._config.instance_id,
                 self._config.session_timeout + SESSION_SLACK,

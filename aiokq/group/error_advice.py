@@ -49,5 +49,5 @@ def _other_ways(auto: bool, by_regex: bool) -> str:
     if by_regex:
         return "subscribe with pattern= in place of regex=, and set group_protocol='auto'"
     if auto:
-        return "it changed meanwhile, try again"
+        return "the group changed meanwhile, try again"
     return "set group_protocol='auto' or 'classic'"

@@ -293,7 +293,7 @@ class MemberDriver:
             self._may_change = False
             classic = isinstance(self._member, ClassicMember)
             logger.info(
-                "group goes on with the %s protocol: group=%s error=%s",
+                "switching to the %s protocol: group=%s error=%s",
                 "consumer" if classic else "classic",
                 self._group_id,
                 error,

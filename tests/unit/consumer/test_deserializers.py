@@ -109,5 +109,5 @@ def test_one_exception_raised_again_and_again_has_the_note_of_the_last_record() 
     for offset in range(3):
         with pytest.raises(PoisonError):
             deserialize(Record("t", 0, offset, 0, value=b"x"))
-    note = "deserializing the record at offset 2 of t-0; reading goes on without it"
+    note = "deserializing the record at offset 2 of t-0; reading continues without it"
     assert error.__notes__ == ["its own", note]

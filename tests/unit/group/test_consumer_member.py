@@ -410,7 +410,7 @@ def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptur
     for _ in range(3):
         play.expect(play.answer(0, error=111))
         play.expect(play.wait(), Ask)
-    waits = [r for r in caplog.records if "waits for its place" in r.message]
+    waits = [r for r in caplog.records if "waiting for the former session" in r.message]
     assert len(waits) == 1
     assert "instance=i1" in waits[0].message
 
