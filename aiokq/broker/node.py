@@ -242,8 +242,9 @@ class BrokerNode:
                 node_id=self._given_node_id,
                 supervisor=self._supervisor,
                 background=self.background,
-                opened=self._partition_opened,
-                deleted=self._partition_deleted,
+                elected=self._elected,
+                resigned=self._resigned,
+                deleted=self.purge_later,
             )
             self._watch_directories(self._storage.directories)
             self._deletion = FileDeletion(
@@ -270,6 +271,7 @@ class BrokerNode:
             raise
         self.counters.name = str(self.node_id)
         self.counters.partitions.add_source(self._count_partitions)
+        self.counters.offline_partitions.add_source(self._count_offline_partitions)
         self.counters.offline_log_directories.add_source(self._count_offline_directories)
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
@@ -427,12 +429,9 @@ class BrokerNode:
             return
         for name in list(directory.logs):
             partition = self.topics.partition(*name)
-            if partition is None or not partition.is_online:
-                continue
-            for listener in self.leadership_listeners:
-                listener.resigned(partition)
-            partition.take_offline(error)
-            self.purgatory.wake(name)
+            if partition is not None and partition.local_log is not None:
+                partition.take_offline(error)
+                self._resigned(partition)
         if not self._storage.directories.online:
             self._fail(
                 KafkaStorage(f"every log directory is offline: {error.message}")
@@ -440,19 +439,19 @@ class BrokerNode:
                 else error
             )
 
-    def _partition_opened(self, partition: Partition) -> None:
-        partition.high_watermark_listeners.append(
-            functools.partial(self.purgatory.appended, partition.name)
-        )
+    def _elected(self, partition: Partition) -> None:
+        if not partition.high_watermark_listeners:
+            partition.high_watermark_listeners.append(
+                functools.partial(self.purgatory.appended, partition.name)
+            )
         for listener in self.leadership_listeners:
             listener.elected(partition)
+        self.purgatory.wake(partition.name)
 
-    def _partition_deleted(self, partition: Partition) -> None:
-        """Wake the requests that wait for the partition, and remove its files."""
+    def _resigned(self, partition: Partition) -> None:
         for listener in self.leadership_listeners:
             listener.resigned(partition)
         self.purgatory.wake(partition.name)
-        self.purge_later()
 
     def purge_later(self) -> None:
         """Remove the files deleted in this iteration of the loop, each after its topic's delay."""
@@ -471,6 +470,12 @@ class BrokerNode:
         if self._storage is None:
             return 0
         return sum(len(topic.partitions) for topic in list(self._storage.topics))
+
+    def _count_offline_partitions(self) -> int:
+        if self._storage is None:
+            return 0
+        topics = list(self._storage.topics)
+        return sum(bool(one.offline_replicas) for topic in topics for one in topic.partitions)
 
     def _count_offline_directories(self) -> int:
         return 0 if self._storage is None else len(self._storage.directories.offline)

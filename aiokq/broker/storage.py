@@ -74,17 +74,17 @@ class Storage:
         node_id: int | None,
         supervisor: Supervisor,
         background: BackgroundWork,
-        opened: Callable[[Partition], None],
-        deleted: Callable[[Partition], None],
+        elected: Callable[[Partition], None],
+        resigned: Callable[[Partition], None],
+        deleted: Callable[[], None],
     ) -> Storage:
         """Open log directories in an executor.
 
         Args:
-            supervisor: runs the flushers and the later recovery of logs; it has to be closed before
+            supervisor: runs the flushers and the later opening of logs; it has to be closed before
                 ``close``.
             background: counts and logs failures of these tasks.
-            opened: called with each partition after its log was opened.
-            deleted: called with each partition that is deleted.
+            elected, resigned, deleted: see `MetadataPublisher`.
 
         Raises:
             KafkaStorage: no directory can be used, or one is in use; the message says what to do.
@@ -132,7 +132,8 @@ class Storage:
             directories=directories,
             supervisor=supervisor,
             background=background,
-            opened=opened,
+            elected=elected,
+            resigned=resigned,
             deleted=deleted,
         )
         controller = Controller(

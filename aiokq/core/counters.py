@@ -315,6 +315,9 @@ class BrokerCounters(_Counters):
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
     )
     partitions: Gauge = _gauge("partitions", "Partitions hosted.")
+    offline_partitions: Gauge = _gauge(
+        "partitions", "Partitions whose log cannot be opened or is in an offline log directory."
+    )
     offline_log_directories: Gauge = _gauge(
         "directories", "Log directories that cannot be used until the broker restarts."
     )

@@ -192,7 +192,7 @@ def _describe(topic: Topic, view: _View) -> MetadataResponseTopic:
 def _describe_partition(partition: Partition, view: _View) -> MetadataResponsePartition:
     described = MetadataResponsePartition(
         # as Kafka describes a partition without a leader
-        error_code=0 if partition.is_online else LeaderNotAvailable.code,
+        error_code=LeaderNotAvailable.code if partition.leader < 0 else 0,
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,

@@ -84,7 +84,7 @@ def _elect(topics: Topics, name: str, index: int, election_type: int) -> BrokerE
     partition = topic.partition(index)
     if partition is None:
         return UnknownTopicOrPartition(f"No such partition as {name}-{index}")
-    if partition.is_online:
+    if partition.leader >= 0:
         return ElectionNotNeeded()
     if election_type == PREFERRED:
         return PreferredLeaderNotAvailable()

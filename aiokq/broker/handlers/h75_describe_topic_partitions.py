@@ -119,7 +119,7 @@ def _describe_partition(
     Unlike in Metadata, a leader that does not advertise the client's listener is no error.
     """
     described = DescribeTopicPartitionsResponsePartition(
-        error_code=0 if partition.is_online else LeaderNotAvailable.code,
+        error_code=LeaderNotAvailable.code if partition.leader < 0 else 0,
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,

@@ -86,6 +86,7 @@ class _Lines:
         match record:
             case TopicRecord(name=name, topic_id=topic_id):
                 self._created[name] = topic_id
+                self._counts.pop(topic_id, None)
                 self.found[topic_id] = TopicLine(name, topic_id, 0)
             case PartitionRecord(topic_id=topic_id, partition_id=index):
                 if len(record.replicas) != 1:

@@ -29,6 +29,7 @@ from aiokq.broker.metadata.records import (
 from aiokq.core.errors import CorruptRecord
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
@@ -38,6 +39,7 @@ from aiokq.wire.cluster_metadata_records import (
 __all__ = ["MetadataDelta", "MetadataImage", "PartitionImage", "TopicImage", "TopicState"]
 
 NO_BROKER: Final = -1
+NO_LEADER_CHANGE: Final = -2
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -144,6 +146,8 @@ class MetadataImage:
         match record:
             case PartitionRecord():
                 self._replay_partition(record)
+            case PartitionChangeRecord():
+                self._replay_partition_change(record)
             case TopicRecord():
                 topic = TopicImage(record.name, record.topic_id)
                 self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
@@ -183,6 +187,20 @@ class MetadataImage:
             partitions[record.partition_id] = partition
         else:
             raise CorruptRecord(f"partition {record.partition_id} comes before others of its topic")
+
+    def _replay_partition_change(self, record: PartitionChangeRecord) -> None:
+        """Source: Kafka's `PartitionRegistration.merge`."""
+        partitions = self._topic(record.topic_id).partitions
+        if not 0 <= record.partition_id < len(partitions):
+            raise CorruptRecord(f"a change of partition {record.partition_id}, which is not there")
+        known = partitions[record.partition_id]
+        changes = record.leader != NO_LEADER_CHANGE
+        partitions[record.partition_id] = PartitionImage(
+            known.replicas if record.replicas is None else tuple(record.replicas),
+            known.isr if record.isr is None else tuple(record.isr),
+            record.leader if changes else known.leader,
+            known.leader_epoch + changes,
+        )
 
     def _replay_config(self, record: ConfigRecord) -> None:
         resource = record.resource_type, record.resource_name
@@ -273,7 +291,7 @@ class MetadataDelta(NamedTuple):
         groups: dict[str, Mapping[str, str]] = {}
         for record in records:
             match record:
-                case PartitionRecord() | TopicRecord() | TopicTakenOver():
+                case PartitionRecord() | PartitionChangeRecord() | TopicRecord() | TopicTakenOver():
                     changed[record.topic_id] = None
                 case RemoveTopicRecord():
                     deleted.append(record.topic_id)

@@ -1,23 +1,24 @@
-"""Opens the logs of a node at its start: those of a clean stop at once, the others one by one.
+"""Opening of logs: at a start, and again where the disk or the process refused it.
 
-Owns the order, how many are recovered at the same time, and what is told of it meanwhile. How a log
-is made sound is ``log.recovery``'s, what a partition without a log answers ``partitions``'. A log
-is read and repaired off the loop; its partition gets it on the loop, in one step.
+Logs of a clean stop are opened at once, the others are recovered several at a time, and a log that
+cannot be opened is tried again with growing pauses while its directory is online. A log is read and
+repaired off the loop; its partition gets it on the loop, in one step.
 
 Source: Kafka ``LogManager.loadLogs``; unlike there, clients are served what is open already.
-Tests: ``tests/unit/broker/metadata/test_opening.py``.
+Tests: ``tests/unit/broker/metadata/test_opening.py``, ``test_publisher.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aiokq.core.errors import KafkaStorage
+from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.offload import THREADS
 from aiokq.core.supervisor import Supervisor, shielded
 
@@ -63,7 +64,7 @@ class _Attempt:
     """
 
     partition: Partition
-    bytes: int
+    bytes: int = 0
     checked: int = 0
     stopped: bool = False
 
@@ -75,8 +76,9 @@ class LogOpening:
         threads: logs recovered at the same time, at most ``MOST_THREADS``.
         least_epoch: the least leader epoch after an unclean stop. A power cut may have taken the
             epochs with the records; those that readers know must not be given out again.
-        background: told of a bug in the opening of a log.
-        opened: called on the loop with each partition that has its log.
+        supervisor: runs the retries.
+        background: counts failures, and gives the pauses.
+        opened: called on the loop with each partition whose log is open, and the log.
     """
 
     def __init__(
@@ -86,13 +88,14 @@ class LogOpening:
         *,
         threads: int,
         least_epoch: int,
+        supervisor: Supervisor,
         background: BackgroundWork,
-        opened: Callable[[Partition], None],
+        opened: Callable[[Partition, PartitionLog], None],
     ) -> None:
         self._clock = environment.clock
         self._offload = environment.offload
         self._directories = directories
-        self._node_id = directories.properties.node_id
+        self._supervisor = supervisor
         self._threads = min(threads, MOST_THREADS)
         self._least_epoch = least_epoch
         self._background = background
@@ -101,6 +104,9 @@ class LogOpening:
         self._running: list[_Attempt] = []
         self._settled = asyncio.Event()
         self._closed = False
+        self._refused: dict[Partition, bool] = {}
+        """Partitions whose logs could not be opened; whether the log is a new one."""
+        self._retrying = False
         # what the recovering threads tell
         self._lock = threading.Lock()
         self._reported = self._began = 0.0
@@ -135,10 +141,17 @@ class LogOpening:
         return [self._directories.bytes_to_check(partition.name) for partition in partitions]
 
     def _open_all(self, partitions: Iterable[Partition]) -> list[PartitionLog | Exception]:
-        return [self._open(partition, None) for partition in partitions]
+        return [self._open(partition) for partition in partitions]
 
-    def _open(self, partition: Partition, attempt: _Attempt | None) -> PartitionLog | Exception:
-        """Open or recover a log, in any thread; what kept it from that."""
+    def _open(
+        self,
+        partition: Partition,
+        attempt: _Attempt | None = None,
+        *,
+        clean: bool = True,
+        is_new: bool = False,
+    ) -> PartitionLog | Exception:
+        """Open or recover a log, in any thread; return the error if that fails."""
 
         def progress(so_far: RecoveryProgress) -> None:
             assert attempt is not None
@@ -152,11 +165,12 @@ class LogOpening:
                 partition.topic.topic_id,
                 partition.topic.config,
                 now_ms=self._clock.timestamp_ms(),
+                is_new=is_new,
                 is_kafkas=bool(partition.topic.kafka_epochs),
                 progress=None if attempt is None else progress,
             )
             latest = log.epochs.latest_epoch
-            epoch = self._next_epoch(partition, latest, clean=attempt is None)
+            epoch = latest if is_new else self._next_epoch(partition, latest, clean=clean)
             if epoch > latest:
                 log.assign_epoch(epoch)
             return log
@@ -181,12 +195,19 @@ class LogOpening:
 
     def _settle(self, partition: Partition, log: PartitionLog | Exception) -> None:
         if isinstance(log, Exception):
-            if not isinstance(log, KafkaStorage):
-                self._background.task("open logs").failed(log)
-                log = KafkaStorage(f"cannot be opened: {log!r}", topic_partition=partition.name)
-            partition.take_offline(log)  # until the next start
-            return
-        if log.failed:  # its directory, meanwhile
+            self.open_later(partition, self._storage_error(partition, log), is_new=False)
+        else:
+            self._give(partition, log)
+
+    def _storage_error(self, partition: Partition, error: Exception) -> KafkaStorage:
+        """Return what requests are told; a bug is reported."""
+        if isinstance(error, KafkaStorage):
+            return error
+        self._background.task("open logs").failed(error)
+        return KafkaStorage(f"cannot be opened: {error!r}", topic_partition=partition.name)
+
+    def _give(self, partition: Partition, log: PartitionLog) -> None:
+        if log.failed:  # its directory failed meanwhile
             partition.take_offline(
                 KafkaStorage(f"the log directory of {partition.name} is offline")
             )
@@ -194,8 +215,76 @@ class LogOpening:
         if log.config is not partition.topic.config:
             log.update_config(partition.topic.config)  # it was changed meanwhile
         self._directories.add(log)  # now, so that nobody deletes by the settings it had
-        partition.bring_online(log, self._node_id, max(log.epochs.latest_epoch, 0))
-        self._opened(partition)
+        self._opened(partition, log)
+
+    # --- again
+
+    def open_later(self, partition: Partition, error: KafkaStorage, *, is_new: bool) -> None:
+        """Take a partition offline, and open its log again until that succeeds.
+
+        A log whose directory has failed is not tried again: the directory is offline until the
+        broker restarts.
+
+        Args:
+            is_new: no directory that is offline can have the log.
+        """
+        partition.take_offline(error)
+        if self._is_lost(partition, is_new=is_new):
+            return
+        self._refused[partition] = is_new
+        if not self._retrying:
+            with contextlib.suppress(Closed):  # the node stops: the next start opens it
+                self._supervisor.spawn(self._open_refused(), name="open logs again")
+                self._retrying = True
+
+    def _is_lost(self, partition: Partition, *, is_new: bool) -> bool:
+        """Whether the log can only be in a directory that is offline."""
+        directory = self._directories.directory_of(partition.name)
+        if directory is not None:
+            return directory.disk.failure is not None
+        return bool(self._directories.offline) and not (is_new and self._directories.online)
+
+    async def _open_refused(self) -> None:
+        """Open the logs that could not be opened, until none is left."""
+        task = self._background.task("open logs")
+        while self._refused and not self._closed:
+            first = next(iter(self._refused))
+            assert isinstance(first.unavailable, KafkaStorage)
+            await asyncio.sleep(task.failed(first.unavailable))
+            refused = list(self._refused)
+            for start in range(0, len(refused), RECOVERED_AT_ONCE):
+                some = refused[start : start + RECOVERED_AT_ONCE]
+                await shielded(self._open_again(some), name="open logs again")
+        self._retrying = False
+
+    async def _open_again(self, partitions: Sequence[Partition]) -> None:
+        attempts = [_Attempt(one) for one in partitions if one in self._refused]
+        self._running += attempts
+        logs = await self._offload.run(self._try_again, attempts)
+        for attempt, log in zip(attempts, logs, strict=True):
+            self._running.remove(attempt)
+            partition = attempt.partition
+            if attempt.stopped or self._closed:
+                if log is not None and not isinstance(log, Exception):
+                    log.close(clean=False)
+            elif isinstance(log, Exception):
+                partition.take_offline(self._storage_error(partition, log))
+                if self._is_lost(partition, is_new=self._refused[partition]):
+                    del self._refused[partition]
+            elif log is not None:
+                del self._refused[partition]
+                self._give(partition, log)
+        self._settled.set()
+
+    def _try_again(self, attempts: Iterable[_Attempt]) -> list[PartitionLog | Exception | None]:
+        return [
+            self._recover(
+                attempt,
+                clean=self._directories.was_clean(attempt.partition.name),
+                is_new=self._refused.get(attempt.partition, False),
+            )
+            for attempt in attempts
+        ]
 
     # --- after an unclean stop
 
@@ -252,12 +341,14 @@ class LogOpening:
     def _recover_all(self, attempts: Iterable[_Attempt]) -> list[PartitionLog | Exception | None]:
         return [self._recover(attempt) for attempt in attempts]
 
-    def _recover(self, attempt: _Attempt) -> PartitionLog | Exception | None:
+    def _recover(
+        self, attempt: _Attempt, *, clean: bool = False, is_new: bool = False
+    ) -> PartitionLog | Exception | None:
         """Recover a log, in any thread; None if nobody wants it any more."""
         if attempt.stopped:
             return None
         try:
-            return self._open(attempt.partition, attempt)
+            return self._open(attempt.partition, attempt, clean=clean, is_new=is_new)
         except _Stopped:
             return None
 
@@ -288,7 +379,10 @@ class LogOpening:
     # --- end
 
     async def abandon(self, partitions: Iterable[Partition]) -> None:
-        """Recover these no more: they are being deleted. Returns when nobody works on them."""
+        """Open these no more: they are being deleted. Return when nobody works on them."""
+        partitions = list(partitions)
+        for partition in partitions:
+            self._refused.pop(partition, None)
         gone = set(map(id, partitions))
         self._waiting = [one for one in self._waiting if id(one.partition) not in gone]
         while any(id(attempt.partition) in gone for attempt in self._running):

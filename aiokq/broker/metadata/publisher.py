@@ -1,19 +1,20 @@
-"""Makes a node follow the metadata image: opens, deletes and reconfigures logs, tells coordinators.
+"""The publisher: makes a node follow the metadata image.
 
-Owns the objects that requests look at: topics with their partitions, and settings of groups. What
-it cannot do is not undone: a partition whose log cannot be opened is offline with that error, and
-is tried again until it is open or deleted.
+It opens, deletes and reconfigures logs, makes each partition leader or follower, and notifies the
+coordinators. It owns the objects that requests look at: topics with their partitions, and settings
+of groups. A change that cannot be carried out is not undone: a partition whose log cannot be opened
+is offline with that error and is tried again, and so is a refused deletion.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
-Tests: ``tests/unit/broker/metadata/test_publisher.py``.
+Tests: ``tests/unit/broker/metadata/test_publisher.py``, ``test_roles.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.metadata.group_configs import GroupConfigs
 from aiokq.broker.metadata.image import TopicState
@@ -26,13 +27,19 @@ from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage
+    from aiokq.broker.replica.served_topic import ServedTopic
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.core.supervisor import Supervisor
 
 __all__ = ["MetadataPublisher"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 PARTITIONS_PER_TURN: Final = 32
 """Logs opened or deleted in one turn of the loop; each takes a directory, and opening files."""
@@ -42,10 +49,11 @@ class MetadataPublisher:
     """What a node does when the metadata changes. Used from its loop only.
 
     Args:
-        supervisor: runs what opens logs later, until it is closed, which comes before the logs are.
-        background: told of logs that could not be opened.
-        opened: called with each partition once it has its log.
-        deleted: called with each partition that is deleted.
+        supervisor: runs the retries. It is closed before the logs are.
+        background: counts failures, and gives the pauses between retries.
+        elected: called with each partition that this node leads from now on, its log being open.
+        resigned: called with each partition that this node leads no longer.
+        deleted: called after the log of a partition was deleted: its files can be removed.
 
     Attributes:
         topics: the topics of the node, as requests see them.
@@ -60,8 +68,9 @@ class MetadataPublisher:
         directories: LogDirectories,
         supervisor: Supervisor,
         background: BackgroundWork,
-        opened: Callable[[Partition], None],
-        deleted: Callable[[Partition], None],
+        elected: Callable[[Partition], None],
+        resigned: Callable[[Partition], None],
+        deleted: Callable[[], None],
     ) -> None:
         self.topics = TopicRegistry()
         self.group_configs = GroupConfigs(settings)
@@ -73,12 +82,17 @@ class MetadataPublisher:
         self._node_id = directories.properties.node_id
         self._supervisor = supervisor
         self._background = background
-        self._opened = opened
+        self._elected = elected
+        self._resigned = resigned
         self._deleted = deleted
-        self._opening: LogOpening | None = None
+        self._opening = self._make_opening(0)
         self._started = False
-        self._refused: dict[Partition, PartitionImage] = {}
-        """Partitions whose new logs could not be opened."""
+        self._applied: dict[ServedTopic, Sequence[PartitionImage]] = {}
+        """What each topic's partitions are by the metadata published last."""
+        self._undeleted: dict[TopicPartition, LogDirectory] = {}
+        self._unsynced: dict[LogDirectory, None] = {}
+        """Deletions that were refused: to be renamed, and to be made durable."""
+        self._deleting_again = False
 
     # --- start
 
@@ -94,13 +108,22 @@ class MetadataPublisher:
         topic = Topic(
             state.name, state.topic_id, state.configs, config, kafka_epochs=state.kafka_epochs
         )
-        for index, partition in enumerate(state.partitions):
-            topic.partitions.append(
-                Partition.offline(topic, index, partition.replicas, _elsewhere(topic, index))
-                if index in state.elsewhere
-                else Partition.unopened(topic, index, partition.replicas)
-            )
+        self._applied[topic] = state.partitions
+        for index, image in enumerate(state.partitions):
+            if index in state.elsewhere:
+                error = _elsewhere(topic, index)
+                partition = Partition.offline(topic, index, image.replicas, error)
+            else:
+                partition = self._new_partition(topic, index, image)
+            topic.partitions.append(partition)
         self.topics.add(topic)
+
+    def _new_partition(self, topic: Topic, index: int, image: PartitionImage) -> Partition:
+        partition = Partition.unopened(topic, index, image.replicas)
+        partition.change_isr(image.isr)
+        if self._node_id not in image.replicas:
+            partition.leave(image.leader, image.leader_epoch)
+        return partition
 
     @property
     def was_unclean(self) -> bool:
@@ -122,36 +145,48 @@ class MetadataPublisher:
         Raises:
             KafkaStorage: no directory can be used.
         """
-        self._opening = LogOpening(
-            self._environment,
-            self._directories,
-            threads=self._settings.num_recovery_threads_per_data_dir * len(self._directories.all),
-            least_epoch=least_epoch,
-            background=self._background,
-            opened=self._log_opened,
-        )
+        self._opening = self._make_opening(least_epoch)
         await self._opening.open_clean(self._unopened())
         if not self._directories.online:
             raise KafkaStorage(next(iter(self._directories.offline.values())).message)
         self._started = True
 
-    def _log_opened(self, partition: Partition) -> None:
-        self._opened(partition)
+    def _make_opening(self, least_epoch: int) -> LogOpening:
+        return LogOpening(
+            self._environment,
+            self._directories,
+            threads=self._settings.num_recovery_threads_per_data_dir * len(self._directories.all),
+            least_epoch=least_epoch,
+            supervisor=self._supervisor,
+            background=self._background,
+            opened=self._log_opened,
+        )
+
+    def _log_opened(self, partition: Partition, log: PartitionLog) -> None:
+        self._take_role(partition, log)
         topic = self.topics.get(partition.topic.name)
-        if self._started and topic is not None:  # before that, nobody has looked
+        if self._started and topic is partition.topic:  # before that, nobody has looked
             self.topics.notify(topic)
+
+    def _take_role(self, partition: Partition, log: PartitionLog) -> None:
+        """Lead or follow, as the metadata says, with a log that was just opened."""
+        image = self._applied[partition.topic][partition.index]
+        if image.leader == self._node_id:
+            epoch = max(log.epochs.latest_epoch, image.leader_epoch)
+            partition.bring_online(log, image.leader, epoch)
+            self._elected(partition)
+        else:
+            partition.follow(log, image.leader, image.leader_epoch)
 
     async def recover(self) -> None:
         """Open the logs that an unclean stop left, while the others are served."""
-        if self._opening is not None:
-            await self._opening.recover()
+        await self._opening.recover()
 
     def stop_recovery(self) -> None:
         """Recover no more; directories of logs that were not recovered are not closed clean."""
-        if self._opening is not None:
-            self._opening.stop()
-            for partition in self._opening.pending:
-                self._directories.leave_unclean(partition.name)
+        self._opening.stop()
+        for partition in self._opening.pending:
+            self._directories.leave_unclean(partition.name)
 
     # --- changes
 
@@ -190,29 +225,64 @@ class MetadataPublisher:
             for partition in topic.partitions:
                 partition.configure(topic.config)
         failure = None
+        before, self._applied[topic] = self._applied[topic], state.partitions
+        for partition, was, image in zip(topic.partitions, before, state.partitions, strict=False):
+            if was != image:
+                failure = await self._change_partition(partition, was, image) or failure
         if len(topic.partitions) < len(state.partitions):
-            failure = await self._add_partitions(topic, state)
+            failure = await self._add_partitions(topic, state) or failure
             self.topics.notify(topic)
         return failure
+
+    async def _change_partition(
+        self, partition: Partition, was: PartitionImage, image: PartitionImage
+    ) -> KafkaStorage | None:
+        """Make a partition what the metadata says: leader, follower, or no replica.
+
+        Source: Kafka's `ReplicaManager.applyLocalLeadersDelta`, `applyLocalFollowersDelta`.
+        """
+        led = partition.is_online
+        partition.change_replicas(image.replicas, image.isr)
+        if self._node_id not in image.replicas:
+            await self._opening.abandon([partition])
+            partition.leave(image.leader, image.leader_epoch)
+            if self._node_id not in was.replicas:
+                return None
+            return self._delete_log(partition)
+        log = partition.local_log
+        if log is None:
+            # An unopened or offline log takes its role when it is opened.
+            return None if self._node_id in was.replicas else self._open(partition)
+        if image.leader != self._node_id:
+            partition.follow(log, image.leader, image.leader_epoch)
+            if led:
+                self._resigned(partition)
+        elif not led or image.leader_epoch != was.leader_epoch:
+            epoch = max(log.epochs.latest_epoch, image.leader_epoch, partition.leader_epoch)
+            partition.bring_online(log, image.leader, epoch)
+            self._elected(partition)
+        return None
 
     async def _add_partitions(self, topic: Topic, state: TopicState) -> KafkaStorage | None:
         """Open the logs of new partitions, some in each turn of the loop."""
         failure: KafkaStorage | None = None
+        self._applied[topic] = state.partitions
         for index in range(len(topic.partitions), len(state.partitions)):
             image = state.partitions[index]
-            partition = Partition.unopened(topic, index, image.replicas)
+            partition = self._new_partition(topic, index, image)
             topic.partitions.append(partition)
-            error = self._open(partition, image)
-            if error is not None:
-                failure = failure or error
-                partition.take_offline(error)
-                self._open_later(partition, image)
+            if self._node_id in image.replicas:
+                failure = self._open(partition) or failure
             if index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
         return failure
 
-    def _open(self, partition: Partition, image: PartitionImage) -> KafkaStorage | None:
-        """Open the log of a new partition; the error if that is impossible now."""
+    def _open(self, partition: Partition) -> KafkaStorage | None:
+        """Open the log of a new partition; return the error if that is impossible now."""
+        undeleted = self._undeleted.pop(partition.name, None)
+        if undeleted is not None:  # of a deleted topic of this name: else it is set aside
+            with contextlib.suppress(KafkaStorage):
+                undeleted.delete_partition(partition.name)
         try:
             log = self._directories.open_partition(
                 partition.name,
@@ -223,42 +293,11 @@ class MetadataPublisher:
             )
         except KafkaStorage as error:
             # Another one: the partition keeps it, and this one's frames keep the files open.
-            return KafkaStorage(error.message, topic_partition=partition.name)
-        epoch = max(log.epochs.latest_epoch, image.leader_epoch)
-        partition.bring_online(log, image.leader, epoch)
-        self._opened(partition)
+            kept = KafkaStorage(error.message, topic_partition=partition.name)
+            self._opening.open_later(partition, kept, is_new=True)
+            return kept
+        self._take_role(partition, log)
         return None
-
-    def _open_later(self, partition: Partition, image: PartitionImage) -> None:
-        is_first = not self._refused
-        self._refused[partition] = image
-        if is_first:
-            with contextlib.suppress(Closed):  # the node stops: the next start opens them
-                self._supervisor.spawn(self._open_refused(), name="open logs again")
-
-    async def _open_refused(self) -> None:
-        """Open the logs that could not be opened, until there are none."""
-        task = self._background.task("open logs")
-        while self._refused:
-            first = next(iter(self._refused))
-            assert isinstance(first.unavailable, KafkaStorage)
-            await asyncio.sleep(task.failed(first.unavailable))
-            for number, (partition, image) in enumerate(list(self._refused.items()), 1):
-                if partition not in self._refused:
-                    continue  # deleted meanwhile
-                error = self._open(partition, image)
-                if error is None:
-                    del self._refused[partition]
-                    self._log_opened_again(partition)
-                else:
-                    partition.take_offline(error)
-                if number % PARTITIONS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-
-    def _log_opened_again(self, partition: Partition) -> None:
-        topic = self.topics.get(partition.topic.name)
-        if topic is partition.topic:
-            self.topics.notify(topic)
 
     async def _delete(self, topics: Iterable[Topic]) -> KafkaStorage | None:
         """Hide topics from requests, then let go of their logs; their files go later."""
@@ -274,28 +313,72 @@ class MetadataPublisher:
             failure = await self._let_go(topic) or failure
         # Once for all partitions, and off the loop: each would take milliseconds of it.
         for directory in self._directories.online:
-            try:
-                await self._offload.run(directory.sync_names)
-            except KafkaStorage as error:
-                failure = failure or error
+            failure = await self._sync_names(directory) or failure
         return failure
+
+    async def _sync_names(self, directory: LogDirectory) -> KafkaStorage | None:
+        """Make deletions durable; they are tried again if the disk refuses."""
+        try:
+            await self._offload.run(directory.sync_names)
+        except KafkaStorage as error:
+            self._delete_later(self._unsynced, directory, None, error)
+            return error
+        self._unsynced.pop(directory, None)
+        return None
 
     async def _let_go(self, topic: Topic) -> KafkaStorage | None:
         """Let go of a topic's logs; the error of the disk, if it refused one."""
-        for partition in topic.partitions:
-            self._refused.pop(partition, None)
-        if self._opening is not None:
-            await self._opening.abandon(topic.partitions)
+        self._applied.pop(topic, None)
+        await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
         for partition in topic.partitions:
-            try:
-                self._directories.delete_partition(partition.name)
-            except KafkaStorage as error:
-                failure = error
-            self._deleted(partition)
+            failure = self._delete_log(partition) or failure
             if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
         return failure
+
+    def _delete_log(self, partition: Partition) -> KafkaStorage | None:
+        """Delete a partition's log; it is tried again if the disk refuses."""
+        directory = self._directories.directory_of(partition.name)
+        failure = None
+        try:
+            self._directories.delete_partition(partition.name)
+        except KafkaStorage as error:
+            assert directory is not None
+            self._delete_later(self._undeleted, partition.name, directory, error)
+            failure = error
+        self._resigned(partition)
+        self._deleted()
+        return failure
+
+    def _delete_later(self, refused: dict[K, V], key: K, value: V, error: KafkaStorage) -> None:
+        refused[key] = value
+        if not self._deleting_again:
+            with contextlib.suppress(Closed):  # the next start sets the directories aside
+                self._supervisor.spawn(self._delete_again(error), name="delete logs again")
+                self._deleting_again = True
+
+    async def _delete_again(self, error: KafkaStorage) -> None:
+        """Repeat refused deletions until none is left. Those of failed directories are dropped."""
+        task = self._background.task("delete logs")
+        while self._undeleted or self._unsynced:
+            await asyncio.sleep(task.failed(error))
+            for name, directory in list(self._undeleted.items()):
+                try:
+                    directory.delete_partition(name)  # does nothing in a failed directory
+                except KafkaStorage as refused:
+                    error = refused
+                    continue
+                del self._undeleted[name]
+                self._unsynced[directory] = None
+                self._deleted()
+            for directory in list(self._unsynced):
+                failed = directory.disk.failure is not None
+                failure = None if failed else await self._sync_names(directory)
+                error = failure or error
+                if failed:
+                    self._unsynced.pop(directory, None)
+        self._deleting_again = False
 
 
 def _elsewhere(topic: Topic, index: int) -> KafkaStorage:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.broker.log.producer_state import Origin
@@ -53,21 +53,22 @@ class Partition:
     """The replica of one partition.
 
     Attributes:
-        log: the partition's log. Reading it raises ``unavailable`` while the partition has none.
         leader: node id of the leader; -1 while no node can serve the partition.
         leader_epoch: grows with each new leader, and when this node starts after it was killed.
         replicas: node ids in order of preference.
         isr: node ids of the in-sync replicas; changed by ``change_isr``.
         min_isr: in-sync replicas needed to commit: ``min.insync.replicas``, at most the number of
             replicas.
-        offline_replicas: node ids of the replicas whose log directory has failed.
-        unavailable: the reason why there is no log; None while there is one.
+        offline_replicas: node ids of the replicas whose log cannot be used.
+        unavailable: the error of requests while this node does not lead the partition; None while
+            this node leads it and has its log. Produce looks at this attribute, nothing else.
         high_watermark_listeners: called after the high watermark has advanced, with the number of
             bytes that became visible.
     """
 
     __slots__ = (
         "_commits_alone",
+        "_log",
         "_replica_ends",
         "_uncommitted",
         "_waiters",
@@ -76,15 +77,12 @@ class Partition:
         "isr",
         "leader",
         "leader_epoch",
-        "log",
         "min_isr",
         "offline_replicas",
         "replicas",
         "topic",
         "unavailable",
     )
-
-    log: PartitionLog
 
     def __init__(
         self, topic: ServedTopic, index: int, replicas: tuple[int, ...], unavailable: BrokerError
@@ -96,6 +94,7 @@ class Partition:
         self.replicas = self.isr = replicas
         self.offline_replicas: tuple[int, ...] = ()
         self.unavailable: BrokerError | None = unavailable
+        self._log: PartitionLog | None = None
         self.high_watermark_listeners: list[Callable[[int], None]] = []
         # log end offsets of the other replicas, known from their fetches
         self._replica_ends: dict[int, int] = {}
@@ -103,7 +102,6 @@ class Partition:
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival
         self._settings_changed()
-        self.__class__ = _Unavailable
 
     @classmethod
     def offline(
@@ -123,41 +121,88 @@ class Partition:
 
     def bring_online(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         """Serve the partition from ``log``, as its leader."""
-        self.__class__ = Partition
-        self.log = log
+        self._take_log(log, leader, leader_epoch)
+        self.unavailable = None
+        self._settings_changed()
+        self.advance_high_watermark()
+        self._wake()
+
+    def follow(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
+        """Keep ``log`` as the replica of a partition that another node leads.
+
+        Requests fail with NotLeaderOrFollower, pending ones too. The log stays open for
+        `append_as_follower`.
+        """
+        self._take_log(log, leader, leader_epoch)
+        self.unavailable = NotLeaderOrFollower(f"{self.name} is led by node {leader}")
+        self._settings_changed()
+        self._wake()
+
+    def leave(self, leader: int, leader_epoch: int) -> None:
+        """Give up the replica on this node; the caller deletes the log."""
+        self._log = None
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.offline_replicas = ()
-        self.unavailable = None
-        self._replica_ends.clear()
-        self._uncommitted.clear()
+        self.unavailable = NotLeaderOrFollower(f"{self.name} has no replica on this node")
         self._settings_changed()
-        log.on_change = self._log_changed
-        self.advance_high_watermark()
-
-    @property
-    def is_recovering(self) -> bool:
-        """Whether the log is not open yet."""
-        return isinstance(self.unavailable, NotLeaderOrFollower)
+        self._wake()
 
     def take_offline(self, error: BrokerError) -> None:
-        """Stop serving the partition until the node restarts; ``log`` raises ``error``.
+        """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
         The in-sync replicas are not changed: as in Kafka, no other replica may become the leader.
         """
-        if self.is_online:
-            del self.log
-        self.__class__ = _Unavailable
+        self._log = None
         self.unavailable = error
         self.leader = NO_LEADER
         self.offline_replicas = self.replicas
         self._settings_changed()
         self._wake()
 
+    def _take_log(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
+        self._log = log
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.offline_replicas = ()
+        self._replica_ends.clear()
+        self._uncommitted.clear()
+        log.on_change = self._log_changed
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether no log was opened yet, nor failed to be."""
+        return (
+            self._log is None
+            and self.leader == NO_LEADER
+            and isinstance(self.unavailable, NotLeaderOrFollower)
+        )
+
     @property
     def is_online(self) -> bool:
-        """Whether the partition has a log."""
+        """Whether this node leads the partition, and has its log."""
         return self.unavailable is None
+
+    @property
+    def log(self) -> PartitionLog:
+        """The records, for requests.
+
+        Raises:
+            KafkaStorage: the log cannot be used.
+            NotLeaderOrFollower: this node does not lead the partition, or not yet.
+        """
+        if self._log is None or self.unavailable is not None:
+            raise self._refusal()
+        return self._log
+
+    @property
+    def local_log(self) -> PartitionLog | None:
+        """The log that this node has as leader or follower; None without one."""
+        return self._log
+
+    def _refusal(self) -> BrokerError:
+        assert self.unavailable is not None
+        return type(self.unavailable)(self.unavailable.message, topic_partition=self.name)
 
     @property
     def name(self) -> TopicPartition:
@@ -166,11 +211,17 @@ class Partition:
     def configure(self, config: LogConfig) -> None:
         """Apply changed topic settings."""
         self._settings_changed()
+        if self._log is not None:
+            self._log.update_config(config)
         if self.is_online:
-            self.log.update_config(config)
             self.advance_high_watermark()
 
     # --- replication
+
+    def change_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+        """Replace the replicas and the in-sync replicas."""
+        self.replicas = replicas
+        self.change_isr(isr)
 
     def change_isr(self, isr: tuple[int, ...]) -> None:
         """Replace the in-sync replicas."""
@@ -295,8 +346,8 @@ class Partition:
         Raises:
             KafkaStorage: the log cannot be written any more, or the partition went offline.
         """
-        if not self.is_online:
-            self.log  # noqa: B018 - raises the reason
+        if self.unavailable is not None:
+            raise self._refusal()
         log.check_usable()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
@@ -360,7 +411,9 @@ class Partition:
     def append_prepared(self, prepared: Appendable) -> AppendResult:
         """Append batches that were checked before; see `PartitionLog.append_prepared`."""
         # hot: benchmarks/raw_load.py
-        log = self.log
+        log = self._log
+        if log is None or self.unavailable is not None:
+            raise self._refusal()
         result = log.append_prepared(prepared, leader_epoch=self.leader_epoch)
         if result.duplicate:
             return result
@@ -397,10 +450,13 @@ class Partition:
         Raises:
             UnexpectedAppendOffset, CorruptRecord, KafkaStorage: see
                 `PartitionLog.append_as_follower`.
+            NotLeaderOrFollower, KafkaStorage: this node has no log of the partition.
 
         Source: Kafka's `Partition.appendRecordsToFollowerOrFutureReplica`.
         """
-        log = self.log
+        log = self._log
+        if log is None:
+            raise self._refusal()
         try:
             return log.append_as_follower(data, headers, leader_epoch=leader_epoch, now_ms=now_ms)
         except UnexpectedAppendOffset as error:
@@ -429,21 +485,6 @@ class Partition:
         return log.end_offset_for_epoch(epoch)
 
 
-class _Unavailable(Partition):
-    """A partition while it has no log.
-
-    A partition changes its class when its log comes or goes. So an access to an existing log
-    needs neither a check nor a ``__getattr__``.
-    """
-
-    __slots__ = ()
-
-    @property
-    def log(self) -> NoReturn:  # type: ignore[override]
-        assert self.unavailable is not None
-        raise type(self.unavailable)(self.unavailable.message, topic_partition=self.name)
-
-
 class LeadershipListener(Protocol):
     """Callbacks for the partitions that this node leads, as a coordinator needs for its topic.
 
@@ -457,9 +498,9 @@ class LeadershipListener(Protocol):
         """Handle that this node has become the leader of `partition`, with its `leader_epoch`."""
 
     def resigned(self, partition: Partition) -> None:
-        """Handle that this node stopped leading `partition`: it was deleted or its disk failed.
+        """Handle that this node stopped leading `partition`: its log takes no more requests.
 
-        The partition's log takes no more appends.
+        It was deleted, its directory failed, or another node leads it.
         """
 
 

@@ -1,4 +1,4 @@
-"""What a node does when its metadata changes, and what becomes of what it cannot do."""
+"""Publishing of metadata changes, and retries of what the disk or the process refused."""
 
 from __future__ import annotations
 
@@ -157,3 +157,211 @@ async def test_topics_are_gone_for_requests_before_their_logs_are():
         with pytest.raises(KafkaStorage):
             await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         assert broker.node.topics.get("t") is None
+
+
+class Nth:
+    """Matches paths of one partition, from the nth call on."""
+
+    def __init__(self, nth: int, name: str = "t-0") -> None:
+        self.left = nth
+        self.name = name
+
+    def __call__(self, path: str) -> bool:
+        if f"/{self.name}" in path:
+            self.left -= 1
+            return self.left < 0
+        return False
+
+
+def no_descriptors(broker: Broker, operation: str, nth: int = 0, name: str = "t-0") -> None:
+    broker.files.fail(operation, errno.EMFILE, matches=Nth(nth, name), times=None)
+
+
+def offline_partitions(broker: Broker) -> int:
+    return broker.node.counters.offline_partitions.read()
+
+
+@pytest.mark.parametrize(
+    ("operation", "nth"),
+    [
+        ("mkdirs", 0),
+        *(("listdir", n) for n in range(4)),
+        *(("open", n) for n in range(3)),
+        *(("rename", n) for n in range(2)),
+    ],
+)
+async def test_a_creation_that_fails_at_any_file_operation_is_repeated(
+    impatient: None, operation: str, nth: int
+):
+    """What the failed attempt left in the directory must not stop the next attempt."""
+    async with Broker() as broker:
+        no_descriptors(broker, operation, nth)
+        result = await create(broker, "t", 2)
+        assert result.error_code == 56
+        assert await leaders(broker, "t") == [(5, -1), (0, 0)]
+        assert offline_partitions(broker) == 1
+        assert (await broker.produce("t", batch())).error_code == 56
+        assert (await broker.fetch_one("t", 0, 0)).error_code == 56
+        broker.files.heal()
+        await until(lambda: broker.node.topics.partition("t", 0).is_online)
+        assert offline_partitions(broker) == 0
+        assert (await broker.produce("t", batch(3))).base_offset == 0
+    async with Broker(broker.files) as again:
+        assert offsets((await again.fetch_one("t", 0, 0)).records) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("operation", "nth"),
+    [("mkdirs", 0), *(("listdir", n) for n in range(4)), ("open", 0), ("read_bytes", 0)],
+)
+async def test_a_log_that_cannot_be_opened_at_a_start_is_opened_later(
+    impatient: None, operation: str, nth: int
+):
+    """It was offline until the next start, although a descriptor was free a second later."""
+    async with Broker() as before:
+        await before.create("t", 2)
+        await before.produce("t", batch(3))
+    broker = Broker(before.files)
+    no_descriptors(broker, operation, nth)
+    async with broker:
+        assert await leaders(broker, "t") == [(5, -1), (0, 0)]
+        assert (await broker.produce("t", batch())).error_code == 56
+        broker.files.heal()
+        await until(lambda: broker.node.topics.partition("t", 0).is_online)
+        assert (await broker.produce("t", batch())).base_offset == 3
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("operation", ["mkdirs", "listdir", "open"])
+async def test_a_log_that_cannot_be_recovered_at_a_start_is_recovered_later(
+    impatient: None, operation: str
+):
+    """After a kill, the retry recovers the log and begins a new leader epoch, as the start does."""
+    before = Broker()
+    await before.node.open()
+    await before.create("t", 2)
+    await before.produce("t", batch(3))
+    before.files.crash()
+    broker = Broker(before.files)
+    no_descriptors(broker, operation)
+    async with broker:
+        assert (await leaders(broker, "t"))[0] == (5, -1)
+        broker.files.heal()
+        partition = broker.node.topics.partition("t", 0)
+        await until(lambda: partition.is_online)
+        assert partition.leader_epoch == broker.node.topics.partition("t", 1).leader_epoch == 1
+        assert (await broker.produce("t", batch())).base_offset == partition.log.log_end_offset - 1
+
+
+async def test_requests_for_an_offline_partition_create_no_files(impatient: None):
+    """A file made by a request would lie in a directory that the retry chooses by itself."""
+    async with Broker() as broker:
+        no_descriptors(broker, "mkdirs")
+        await create(broker, "t")
+        await broker.produce("t", batch())
+        await broker.fetch_one("t", 0, 0)
+        request = wire.DeleteRecordsRequest(
+            topics=[
+                wire.DeleteRecordsTopic(
+                    name="t",
+                    partitions=[wire.DeleteRecordsPartition(partition_index=0, offset=0)],
+                )
+            ],
+            timeout_ms=1000,
+        )
+        [topic] = (await broker.ask(request, 2)).topics
+        assert [one.error_code for one in topic.partitions] == [56]
+        assert "t-0" not in broker.files.listdir("/data")
+
+
+async def test_settings_change_while_a_partition_is_offline(impatient: None):
+    """The change is answered without an error, and the log has the settings when it is opened."""
+    async with Broker() as broker:
+        no_descriptors(broker, "mkdirs")
+        await create(broker, "t")
+        topic = broker.node.topics.get("t")
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: {"retention.ms": "7"})
+        await broker.node.metadata.alter_topic_configs(topic, lambda _: {"retention.ms": "8"})
+        broker.files.heal()
+        await until(lambda: topic.partitions[0].is_online)
+        assert topic.partitions[0].log.config.retention_ms == 8
+
+
+async def test_a_topic_grows_while_a_partition_is_offline(impatient: None):
+    """The new partitions are online at once, the offline one when its log can be opened."""
+    async with Broker() as broker:
+        no_descriptors(broker, "mkdirs")
+        await create(broker, "t")
+        assert (await grow(broker, "t", 3)).error_code == 0
+        assert await leaders(broker, "t") == [(5, -1), (0, 0), (0, 0)]
+        broker.files.heal()
+        await until(lambda: broker.node.topics.partition("t", 0).is_online)
+
+
+async def test_a_directory_that_fails_ends_the_retries_in_it(impatient: None):
+    """It is offline until the broker restarts; so are its partitions, those not opened too."""
+    async with Broker() as before:
+        await before.create("t", 2)
+    broker = Broker(before.files)
+    no_descriptors(broker, "mkdirs")
+    async with broker:
+        opening = broker.node.storage.publisher._opening
+        assert list(opening._refused) == [broker.node.topics.partition("t", 0)]
+        [directory] = broker.node.storage.directories.all
+        directory.disk.refused(None, "append failed", OSError(errno.EIO, "Input/output error"))
+        await until(lambda: not opening._retrying)
+        assert opening._refused == {}
+        assert await leaders(broker, "t") == [(5, -1)] * 2
+
+
+async def test_a_node_closes_while_a_log_is_opened_again():
+    """The pause before the next attempt ends with the node."""
+    async with Broker() as broker:
+        no_descriptors(broker, "mkdirs")
+        await create(broker, "t")
+        async with asyncio.timeout(30):
+            await broker.node.close()
+    broker.files.heal()
+    async with Broker(broker.files) as again:
+        assert await leaders(again, "t") == [(0, 0)]
+
+
+async def test_a_refused_deletion_is_repeated(impatient: None):
+    """The directory of a deleted topic stayed until the next start."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        no_descriptors(broker, "rename")
+        with pytest.raises(KafkaStorage, match="Too many open files"):
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+        assert broker.node.topics.get("t") is None
+        assert "t-0" in broker.files.listdir("/data")
+        broker.files.heal()
+        await until(lambda: "t-0" not in broker.files.listdir("/data"))
+        await until(lambda: not broker.node.storage.publisher._deleting_again)
+
+
+async def test_a_deletion_that_is_not_durable_is_synced_again(impatient: None):
+    """Syncing a directory takes a descriptor; after a power cut the topic's files were back."""
+    async with Broker() as broker:
+        await broker.create("t")
+        fault = broker.files.fail("sync_dir", errno.EMFILE, times=3)
+        with pytest.raises(KafkaStorage):
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+        await until(lambda: not broker.node.storage.publisher._deleting_again)
+        assert fault.times == 0
+
+
+async def test_a_topic_is_created_again_while_its_deletion_is_repeated(impatient: None):
+    """The retry must not delete the log of the new topic of this name."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(3))
+        no_descriptors(broker, "rename")
+        with pytest.raises(KafkaStorage):
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+        broker.files.heal()
+        await broker.create("t")
+        assert (await broker.produce("t", batch())).base_offset == 0
+        await until(lambda: not broker.node.storage.publisher._deleting_again)
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
+        assert not [name for name in broker.files.listdir("/data") if name.endswith("-stray")]

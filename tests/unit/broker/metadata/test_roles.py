@@ -1,0 +1,183 @@
+"""Partitions become leader, follower or neither, as the records of a controller say."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.metadata.image import MetadataDelta, MetadataImage
+from aiokq.core.errors import NotLeaderOrFollower
+from aiokq.records.header import iter_headers, set_base_offset
+from aiokq.wire.cluster_metadata_records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
+
+ID = uuid.UUID(int=77)
+
+
+class Cluster:
+    """The metadata of several nodes, and the one node that follows it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.image = MetadataImage()
+        self.events: list[str] = []
+        broker.node.leadership_listeners.append(self)
+
+    def elected(self, partition) -> None:
+        self.events.append(f"elected {partition.index} at {partition.leader_epoch}")
+
+    def resigned(self, partition) -> None:
+        self.events.append(f"resigned {partition.index}")
+
+    async def publish(self, *records) -> None:
+        self.image.replay_append(records)
+        delta = MetadataDelta.of(records, self.image)
+        assert await self.broker.node.storage.publisher.publish(delta) is None
+
+    async def create(self, *replicas: list[int]) -> None:
+        """Create a topic; the first replica of each partition leads it."""
+        await self.publish(
+            TopicRecord(name="t", topic_id=ID),
+            *(
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=ID,
+                    replicas=nodes,
+                    isr=nodes,
+                    leader=nodes[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                )
+                for index, nodes in enumerate(replicas)
+            ),
+        )
+
+    async def change(self, **changes) -> None:
+        await self.publish(PartitionChangeRecord(partition_id=0, topic_id=ID, **changes))
+
+    @property
+    def partition(self):
+        return self.broker.node.topics.partition("t", 0)
+
+
+@pytest.fixture
+async def cluster():
+    async with Broker() as broker:
+        yield Cluster(broker)
+
+
+async def metadata(cluster: Cluster) -> list[tuple[int, int, list[int], list[int]]]:
+    request = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name="t")])
+    [found] = (await cluster.broker.ask(request, 9)).topics
+    return [
+        (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes)
+        for one in found.partitions
+    ]
+
+
+async def test_a_partition_opens_a_log_only_on_its_replicas(cluster: Cluster):
+    """The node's other partitions are those of other nodes; metadata names their leaders."""
+    await cluster.create([0], [1], [2, 0])
+    assert await metadata(cluster) == [
+        (0, 0, [0], [0]),
+        (0, 1, [1], [1]),
+        (0, 2, [2, 0], [2, 0]),
+    ]
+    names = [name for name in cluster.broker.files.listdir("/data") if name.startswith("t-")]
+    assert sorted(names) == ["t-0", "t-2"]
+    assert cluster.events == ["elected 0 at 0"]
+    produced = [
+        (await cluster.broker.produce("t", batch(), partition=index)).error_code
+        for index in range(3)
+    ]
+    assert produced == [0, 6, 6]
+    assert (await cluster.broker.fetch_one("t", 1, 0)).error_code == 6
+
+
+async def test_a_leader_becomes_a_follower_and_leader_again(cluster: Cluster):
+    """Coordinators resign before the next request is answered; the log stays open."""
+    await cluster.create([0, 1])
+    await cluster.change(isr=[0])
+    assert (await cluster.broker.produce("t", batch(2))).base_offset == 0
+    log = cluster.partition.log
+    await cluster.change(leader=1, isr=[0, 1])
+    assert cluster.events == ["elected 0 at 0", "resigned 0"]
+    assert await metadata(cluster) == [(0, 1, [0, 1], [0, 1])]
+    assert (await cluster.broker.produce("t", batch())).error_code == 6
+    assert (await cluster.broker.fetch_one("t", 0, 0)).error_code == 6
+    assert cluster.partition.local_log is log
+
+    data = bytearray(batch(2))
+    set_base_offset(data, 2, 1)
+    data = memoryview(data)
+    end = await cluster.partition.append_as_follower(
+        data,
+        list(iter_headers(data)),
+        leader_epoch=1,
+        offload=cluster.broker.node.environment.offload,
+        now_ms=NOW_MS,
+    )
+    assert end == 4
+    await cluster.change(leader=0, isr=[0])
+    assert cluster.events[2:] == ["elected 0 at 2"]
+    assert (await cluster.broker.produce("t", batch())).base_offset == 4
+    assert offsets((await cluster.broker.fetch_one("t", 0, 0)).records) == [0, 1, 2, 3, 4]
+
+
+async def test_a_pending_commit_fails_when_another_node_becomes_leader(cluster: Cluster):
+    """The new leader decides what becomes of the records."""
+    await cluster.create([0, 1])
+    data = memoryview(batch())
+    cluster.partition.append(data, list(iter_headers(data)), now_ms=NOW_MS)
+    waiting = asyncio.ensure_future(cluster.partition.acknowledged(1, -1))
+    await asyncio.sleep(0)
+    await cluster.change(leader=1)
+    with pytest.raises(NotLeaderOrFollower):
+        await waiting
+
+
+async def test_a_new_epoch_of_the_same_leader_is_an_election(cluster: Cluster):
+    """Coordinators load again: another controller may have fenced them meanwhile."""
+    await cluster.create([0, 1])
+    await cluster.change(leader=0)
+    assert cluster.events == ["elected 0 at 0", "elected 0 at 1"]
+
+
+async def test_a_change_of_in_sync_replicas_elects_nobody(cluster: Cluster):
+    """It commits what waited for the replica that left."""
+    await cluster.create([0, 1])
+    data = memoryview(batch())
+    cluster.partition.append(data, list(iter_headers(data)), now_ms=NOW_MS)
+    assert cluster.partition.high_watermark == 0
+    await cluster.change(isr=[0])
+    assert cluster.partition.high_watermark == 1
+    assert cluster.events == ["elected 0 at 0"]
+
+
+async def test_a_partition_that_leaves_the_node_loses_its_log(cluster: Cluster):
+    """As in Kafka, where the controller removes a replica by a reassignment."""
+    await cluster.create([0])
+    await cluster.broker.produce("t", batch())
+    await cluster.change(replicas=[1], isr=[1], leader=1)
+    assert cluster.events == ["elected 0 at 0", "resigned 0"]
+    assert "t-0" not in cluster.broker.files.listdir("/data")
+    assert (await cluster.broker.produce("t", batch())).error_code == 6
+    assert list(cluster.broker.node.storage.directories.logs()) == []
+
+
+async def test_a_partition_that_comes_to_the_node_opens_its_log(cluster: Cluster):
+    """As a follower first; it leads when a later record says so."""
+    await cluster.create([1])
+    await cluster.change(replicas=[1, 0])
+    assert cluster.partition.local_log is not None
+    assert cluster.events == []
+    await cluster.change(leader=0, isr=[0])
+    assert cluster.events == ["elected 0 at 1"]
+    assert (await cluster.broker.produce("t", batch())).base_offset == 0
