@@ -1,4 +1,4 @@
-"""What the tests of compaction share: a log directory in memory, and a cleaner for it."""
+"""Helpers of the compaction tests: a log directory in memory and a cleaner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY_MS = 86_400_000
 
 
 class SteppedClock:
-    """Time that stands until a test moves it."""
+    """A clock that only a test advances."""
 
     def __init__(self) -> None:
         self.now_ms = NOW_MS
@@ -100,7 +100,7 @@ class CleanedLog:
         origin: Origin = Origin.REPLICATION,
         **options: object,
     ) -> int:
-        """Append one batch of keys and values; the offset of its first record."""
+        """Append one batch of keys and values; return the offset of its first record."""
         time = self.clock.now_ms if timestamp_ms is None else timestamp_ms
         data = encode_batch(
             [RawRecord(n, time, key, value) for n, (key, value) in enumerate(pairs)],
@@ -154,7 +154,7 @@ class CleanedLog:
         return statistics
 
     async def clean_again(self) -> None:
-        """A run over all of it, as if the whole log were dirty."""
+        """Run the cleaner as if the whole log were dirty."""
         self.directory.checkpoints.cleaned_offsets.note(TP, self.log.log_start_offset)
         await self.clean()
 

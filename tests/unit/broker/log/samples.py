@@ -53,7 +53,7 @@ def batch(
 def open_partition(
     files: MemoryFiles, *, clean: bool = True, now_ms: int = NOW_MS, **options: object
 ) -> PartitionLog:
-    """The log in DIRECTORY; ``settings`` of it as keywords of ``config``."""
+    """Open the log in DIRECTORY; ``settings`` are keywords of ``config``."""
     extra = {
         name: options.pop(name)
         for name in (

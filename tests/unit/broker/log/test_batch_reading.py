@@ -1,4 +1,4 @@
-"""aiokq.broker.log.batch_reading: reading ranges of files while the log they are of goes on."""
+"""aiokq.broker.log.batch_reading: reading ranges of files while the log is appended to."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_search_by_time_reads_on_in_the_next_segment() -> None:
 
 @pytest.mark.parametrize("there", [0, 1, 17, 60])
 def test_a_header_that_is_in_memory_in_part_only_waits_for_the_rest(there: int) -> None:
-    """The first bytes of it lie on another page: what was there was taken for the file's end."""
+    """The header's first bytes were cached and the rest was not; it was taken for the end."""
     files = MemoryFiles()
     log = open_partition(files)
     append(log, batch(b"0"))

@@ -1,4 +1,4 @@
-"""Checkpoints: offsets per partition, written when they changed and by whoever comes last."""
+"""Checkpoints: offsets per partition, written if they changed, the latest by the last writer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files() -> MemoryFiles:
 
 
 def test_what_is_written_is_read_again(files: MemoryFiles) -> None:
-    """Each checkpoint is a file of its own, and a restart takes them all over."""
+    """Each checkpoint has its own file; a restart loads all of them."""
     checkpoints = Checkpoints(files, "/data")
     for number, checkpoint in enumerate(
         (
@@ -66,7 +66,7 @@ def test_what_the_file_says_is_not_written_again(files: MemoryFiles) -> None:
 
 
 def test_a_malformed_checkpoint_is_one_without_offsets(files: MemoryFiles) -> None:
-    """Recovery then reads more; to refuse to start would help nobody."""
+    """Recovery then reads more, which is better than a refused start."""
     files.write_atomic(STARTS, b"0\n2\na 0 1\n")
     starts = Checkpoints(files, "/data").log_starts
     assert starts.get(A) is None

@@ -47,7 +47,7 @@ async def test_the_last_record_of_each_key_stays_with_its_offset(
 
 
 async def test_a_batch_that_stays_whole_is_copied_byte_for_byte(log: CleanedLog) -> None:
-    """Compressing anew what did not change would cost time, and change bytes for nothing."""
+    """Recompressing an unchanged batch would cost time and change its bytes needlessly."""
     for codec in CODECS:
         log.put((b"k%d" % codec, b"x" * 100), (b"l%d" % codec, b"y"), codec=codec, roll=True)
     before = fetched(log.log)
@@ -184,7 +184,7 @@ async def test_producer_state_comes_back_from_a_compacted_log() -> None:
 
 
 async def test_records_of_an_aborted_transaction_go_before_its_marker(log: CleanedLog) -> None:
-    """A reader in the middle of it must still meet the marker; then that goes, by its horizon."""
+    """A reader inside the transaction must still see the marker, removed after its horizon."""
     log.put((b"a", b"old"))
     log.transact(1, 0, (b"a", b"aborted"), (b"b", b"aborted"))
     log.end(1, ControlType.ABORT)
@@ -390,7 +390,7 @@ async def test_a_batch_with_more_keys_than_the_map_holds_is_said_and_left() -> N
 async def test_a_damaged_batch_is_never_copied(
     log: CleanedLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a new checksum over it nobody would find out; so the log is left as it is."""
+    """A new checksum would hide the damage, so the log is left unchanged."""
     log.put((b"a", b"1"), (b"b", b"1"), roll=True)
     log.put((b"a", b"2"), roll=True)
     log.files.corrupt("/data/orders-0/00000000000000000000.log", 70)
@@ -447,7 +447,7 @@ async def test_indexes_of_a_cleaned_segment_are_what_recovery_would_make() -> No
 
 
 async def test_an_unknown_magic_is_refused(log: CleanedLog) -> None:
-    """Nobody knows where such a batch ends."""
+    """The end of such a batch is unknown."""
     from aiokq.broker.log.cleaner.batch_rewriting import checked
 
     data = bytearray(encode_batch([RawRecord(0, 1, b"a", b"b")], crc32c=crc32c))

@@ -41,7 +41,7 @@ class MortalFiles(MemoryFiles):
 
 
 def filled(files: MortalFiles, clock: SteppedClock, groups: int) -> CleanedLog:
-    """A log of six segments that are cleaned to ``groups``, all of it durable."""
+    """A durable log of six segments that are cleaned to ``groups``."""
     log = CleanedLog(files, compacted(segment_bytes=1_000_000), clock=clock)
     for number in range(6):
         for part in range(2):
@@ -87,7 +87,7 @@ def by_segment(log: CleanedLog) -> dict[int, list[int]]:
 
 
 class Run(NamedTuple):
-    """A cleaning that ended, after so many operations, and what recovery made of it."""
+    """A cleaning that was stopped after some operations, and the recovered log."""
 
     finished: bool
     operations: int

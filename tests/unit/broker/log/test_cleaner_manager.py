@@ -24,7 +24,7 @@ def managed(log: CleanedLog) -> LogCleanerManager:
 
 
 def add(log: CleanedLog, number: int, clean: int = 0, dirty: int = 1, **config: object):  # type: ignore[no-untyped-def]
-    """A partition with so many clean and dirty records, each a segment of its own."""
+    """A partition with clean and dirty records, each in its own segment."""
     name = TopicPartition("many", number)
     added = log.directory.open_partition(name, None, compacted(**config), now_ms=NOW_MS)
     for _ in range(clean + dirty):
@@ -169,7 +169,7 @@ async def test_what_was_put_off_comes_again_when_all_is_resumed() -> None:
 
 
 async def test_a_lag_that_is_over_is_a_metric() -> None:
-    """Who promised to compact within a day sees that it is kept, before a lawyer does."""
+    """The metric shows whether max.compaction.lag.ms is kept."""
     log = CleanedLog()
     add(log, 1, 0, 2, max_compaction_lag_ms=DAY_MS)
     gauge = log.counters.cleaner_max_delay_seconds

@@ -144,7 +144,7 @@ async def test_a_reader_slower_than_the_delete_retention_sees_final_values_in_or
 
 @pytest.mark.parametrize("step", range(1, 40, 3))
 async def test_retention_in_the_middle_of_a_run_wins(step: int) -> None:
-    """What was deleted must not come back with the copy of it."""
+    """Deleted records must not return with the copy."""
     offload = SteppedOffload()
     log = filled(offload)
 
@@ -181,7 +181,7 @@ async def test_a_run_that_did_not_come_to_its_end_leaves_its_log_dirty(
 
 @pytest.mark.parametrize("step", range(1, 40, 3))
 async def test_a_deleted_topic_ends_its_run(step: int) -> None:
-    """The directory is renamed under the cleaner: it gives up, and goes on with other logs."""
+    """The directory is renamed during the run: the cleaner abandons it and continues with others."""
     offload = SteppedOffload()
     log = filled(offload)
 
@@ -342,7 +342,7 @@ async def test_a_file_that_is_missing_is_the_disks_trouble_and_not_retentions() 
 async def test_an_error_that_nobody_thought_of_ends_no_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As Kafka: the partition is uncleanable, the others are compacted, the node goes on."""
+    """As in Kafka, the partition is uncleanable and the others are compacted."""
     log = filled()
     other = log.directory.open_partition(
         TopicPartition("other", 0), None, compacted(), now_ms=NOW_MS
@@ -368,7 +368,7 @@ async def test_an_error_that_nobody_thought_of_ends_no_broker(
 async def test_the_memory_of_the_map_is_given_back_off_the_loop(
     monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    """128 MB at the end of a run are 20 ms of the kernel's work, for which nobody may wait."""
+    """Freeing 128 MB takes the kernel 20 ms, which must not block the loop."""
     maps: list[OffsetMap] = []
 
     def kept(*arguments: object) -> OffsetMap:
@@ -416,7 +416,7 @@ async def test_a_topic_made_anew_begins_without_a_checkpoint() -> None:
 
 
 async def test_logs_that_only_delete_are_left_alone() -> None:
-    """cleanup.policy says who may lose records by their keys."""
+    """Only topics with cleanup.policy=compact are compacted."""
     log = filled()
     log.log.update_config(compacted(cleanup_policy=("delete",)))
     assert await log.clean() is None
@@ -425,7 +425,7 @@ async def test_logs_that_only_delete_are_left_alone() -> None:
 
 
 def test_a_node_compacts_its_offsets_topic_by_itself() -> None:
-    """Nobody calls the cleaner: a job of the node does, and offsets are the first to need it."""
+    """A background job of the node runs the cleaner; the offsets topic needs it first."""
 
     async def main(world: Simulation) -> None:
         async with Broker(profile="dev") as broker:

@@ -120,7 +120,7 @@ async def test_a_search_by_time_waits_for_the_index(suffix: str, caplog: pytest.
 
 
 async def test_what_cannot_be_made_again_is_a_storage_error():
-    """The disk is broken: the client is told, and asks no more than that once."""
+    """The disk is broken: the client gets the error after one read."""
     async with Broker(await damaged(file_names.INDEX)) as broker:
         broker.files.fail(
             "pwritev", errno.EIO, matches=lambda path: path.endswith(file_names.INDEX), times=None
@@ -299,7 +299,7 @@ async def test_what_changes_a_log_reads_nothing():
 
 
 async def test_an_error_of_the_disk_is_the_partitions():
-    """Met in another thread, it is told to whoever looked, and takes the directory offline."""
+    """An error in another thread is raised by the read, and takes the directory offline."""
     async with Broker(await on_disk()) as broker:
         chilled(broker)
         broker.files.fail("pread", errno.EIO, matches=lambda path: path.endswith(file_names.LOG))
@@ -310,7 +310,7 @@ async def test_an_error_of_the_disk_is_the_partitions():
 
 
 class Gate:
-    """An executor that begins when it is told to."""
+    """An executor that starts its work when the test says so."""
 
     def __init__(self, broker: Broker) -> None:
         self.inner = broker.node.environment.offload.run
@@ -414,7 +414,7 @@ async def test_nobody_looks_again_before_something_was_read(monkeypatch: pytest.
 
 
 async def test_what_is_asked_for_twice_is_read_once():
-    """Its second end was an error, and whoever waited for the first one waited for ever."""
+    """The second end of the load was an error, and waiters for the first one never woke."""
     async with Broker(await on_disk()) as broker:
         segment, reads = log_of(broker).segments[0], []
         load = DiskLoad(segment, "twice", lambda: reads.append(1))
@@ -489,7 +489,7 @@ async def test_a_slow_disk_leaves_threads_to_others():
 
 
 async def test_groups_are_loaded_off_the_loop():
-    """The log of a shard may be gigabytes that nobody has read since the machine started."""
+    """The log of a shard may be gigabytes that are not in the page cache."""
     async with Broker() as broker:
         await broker.create("t", index_interval_bytes=1000)
         for _ in range(20):

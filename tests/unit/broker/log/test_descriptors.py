@@ -61,7 +61,7 @@ class TroubledFiles(MemoryFiles):
         return file
 
     def left_open(self) -> list[str]:
-        """Those that somebody has and nobody has closed."""
+        """The files that are open."""
         gc.collect()  # an exception that was caught refers to what its frames had
         return [file.path for file in self._open if not file.closed]
 
@@ -120,7 +120,7 @@ def log_file(base_offset: int) -> str:
 
 
 def live(directory: LogDirectory) -> Iterator[int]:
-    """What a log goes through; the acknowledged end of it now and then."""
+    """Run operations on a log; yield its acknowledged end from time to time."""
     log = open_log(directory)
     open_log(directory, OTHER)
     yield log.log_end_offset

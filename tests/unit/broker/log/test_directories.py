@@ -94,7 +94,7 @@ def test_a_copied_directory_and_one_of_another_cluster_are_refused() -> None:
 
 
 def test_one_that_is_in_use_refuses_the_start() -> None:
-    """No broken disk: two brokers are told the same directory."""
+    """The disk works, but two brokers are configured with the same directory."""
     files = MemoryFiles()
     held = open_directories(files, B)
     with pytest.raises(KafkaStorage, match="in use"):
@@ -118,7 +118,7 @@ async def test_new_partitions_go_where_the_fewest_are():
 
 
 async def test_a_partition_with_records_in_two_directories_refuses_the_start():
-    """Which of them is right nobody here can know: a person has to decide, as in Kafka."""
+    """The operator has to decide which of them is right, as in Kafka."""
     async with two() as broker:
         await broker.create("t")
         await broker.produce("t", batch(2))
@@ -225,7 +225,7 @@ async def test_topics_go_on_changing_while_one_directory_is_offline():
 
 
 async def test_a_directory_that_is_not_there_at_the_start_leaves_its_partitions_offline():
-    """Made anew elsewhere, their records would be lost as soon as somebody wrote."""
+    """Created again in another directory, they would lose their records at the next write."""
     async with two() as broker:
         await broker.create("t", 2)
         await broker.produce("t", batch(3), partition=0)
@@ -254,7 +254,7 @@ async def test_without_the_directory_that_has_the_metadata_nothing_begins_anew()
 
 
 async def test_when_the_last_one_fails_the_node_ends_after_its_answers():
-    """Whoever runs it exits with that error; until then all is 56, and none of it is lost."""
+    """The process exits with that error; until then requests get error 56."""
     broker = two()
     await broker.node.open()
     broker.node._failure = asyncio.get_running_loop().create_future()
@@ -308,7 +308,7 @@ async def test_log_dirs_are_described_with_sizes_and_lag(version: int):
 
 
 def test_a_corrupt_copy_of_the_metadata_log_is_made_anew_from_another() -> None:
-    """There is a copy to restore it from: nobody has to."""
+    """A copy may be restored, but need not be."""
     files = MemoryFiles()
 
     async def main() -> None:

@@ -151,7 +151,7 @@ def test_a_power_cut_after_a_start_does_not_bring_the_marker_back(files: MemoryF
 def test_deleted_records_stay_deleted_where_a_power_cut_brings_their_segments_back(
     files: MemoryFiles,
 ) -> None:
-    """Their files are renamed, and nobody waits for that: the checkpoint has to say it."""
+    """The renames are not synced, so the checkpoint has to contain the new start."""
     directory = open_directory(files)
     log = partition(directory, segment_bytes=ONE)
     for _ in range(5):
@@ -214,7 +214,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(files: MemoryFi
 def test_a_file_that_cannot_be_removed_keeps_no_other(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said, and the next start removes it; nobody waits for this, so nobody could be told."""
+    """The failure is logged, and the next start removes the files; no request waits for it."""
     directory = open_directory(files)
     logs = [partition(directory, TopicPartition(name, 0), segment_bytes=ONE) for name in "ab"]
     for log in logs:
@@ -392,7 +392,7 @@ def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) ->
 
 
 def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -> None:
-    """Segments written after a cut lie before the old point, and nobody has synced them."""
+    """Segments written after a cut lie before the old recovery point without being synced."""
     directory = open_directory(files)
     log = partition(directory)
     for _ in range(6):
@@ -529,7 +529,7 @@ def test_a_log_that_could_not_be_recovered_is_recovered_at_the_next_start(
 def test_a_log_whose_epoch_could_not_begin_is_recovered_at_the_next_start(
     files: MemoryFiles,
 ) -> None:
-    """It was never served, so nobody synced what is in it: no stop without it is clean."""
+    """A log that was never served was not synced, so the stop is not clean."""
     append(partition(open_directory(files)), batch(b"old"))
     files.crash()
     directory = open_directory(files)

@@ -28,7 +28,7 @@ class Time:
 def test_a_disk_that_refuses_takes_the_directory_offline_once(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever serves its partitions is told once, whatever fails after that."""
+    """The listener is called once, whatever fails afterwards."""
     told: list[KafkaStorage] = []
     disk = DiskTrouble(Time(), "/data")
     disk.listener = told.append
@@ -92,7 +92,7 @@ def test_what_is_refused_all_the_time_is_few_lines(caplog: pytest.LogCaptureFixt
 
 
 def test_the_error_names_the_cause_and_the_partition() -> None:
-    """It goes to the producer as the error message of its partition."""
+    """The producer gets it as the error message of the partition."""
     error = DiskTrouble(Time()).refused(
         TP, "append failed", error_of(errno.ENOSPC, "/data/orders-0/0.log")
     )

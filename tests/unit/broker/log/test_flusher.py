@@ -1,4 +1,4 @@
-"""aiokq.broker.log.flusher and durability: who waits for the disk, and what a power cut leaves."""
+"""aiokq.broker.log.flusher and durability: waiting for syncs, and logs after a power cut."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_nothing_is_synced_by_default():
 
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_with_flush_messages_1_an_answer_comes_after_the_sync_and_survives_a_power_cut(acks):
-    """That is what one sets it for. The first batch also needs the names of its directories."""
+    """The setting's purpose. The first batch also needs synced directory names."""
     async with Broker() as broker:
         await broker.create("t", flush_messages=1)
         assert (await broker.produce("t", batch(2), acks=acks)).base_offset == 0
@@ -136,7 +136,7 @@ async def test_every_hundredth_message_waits_and_the_others_do_not():
 
 
 def test_with_flush_ms_a_record_is_durable_within_that_time():
-    """Nobody waits for it; Kafka needs log.flush.scheduler.interval.ms for that, too."""
+    """No request waits for it; Kafka also needs log.flush.scheduler.interval.ms."""
 
     async def main(world: Simulation) -> None:
         async with Broker() as broker:

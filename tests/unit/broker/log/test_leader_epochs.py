@@ -35,7 +35,7 @@ def test_the_file_is_kafkas() -> None:
 
 
 def test_an_epoch_that_could_not_be_written_is_not_known() -> None:
-    """Else nobody would write it again: after a clean stop it would be missing."""
+    """Otherwise it would not be written again, and be missing after a clean stop."""
     files = MemoryFiles()
     epochs = LeaderEpochs(files, PATH)
     epochs.assign(0, 0)
@@ -97,7 +97,7 @@ def test_end_offsets() -> None:
 
 
 def test_the_epoch_of_an_offset() -> None:
-    """A consumer is told it with each record, to compare later."""
+    """A consumer gets it with each record, to compare it later."""
     epochs = history((2, 10), (5, 40))
     assert [epochs.epoch_for_offset(o) for o in (0, 10, 39, 40, 99)] == [-1, 2, 2, 5, 5]
     assert epochs.latest_epoch == 5
@@ -143,7 +143,7 @@ def test_truncation_from_both_ends() -> None:
     ],
 )
 def test_a_file_that_is_none_is_refused(content: bytes) -> None:
-    """Recovery makes it anew; guessing would answer wrong ends."""
+    """Recovery rebuilds it; a guess would give wrong end offsets."""
     files = MemoryFiles()
     files.write_atomic(PATH, content)
     with pytest.raises(CorruptRecord):

@@ -93,7 +93,7 @@ def test_what_a_failed_append_left_behind_goes_at_the_next_start(files: MemoryFi
 
 
 def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles) -> None:
-    """The old segment is sealed and the new one not there: the log goes on at the next start."""
+    """The old segment is sealed and the new one missing: the log continues at the next start."""
     data = batch(b"x" * 100)
     log = open_partition(files, segment_bytes=2 * len(data))
     append(log, data)
@@ -139,7 +139,7 @@ def test_what_can_fail_fails_before_the_write(
 
 
 def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> None:
-    """Nobody above knows errno: a read, a deletion, a new epoch all answer 56."""
+    """Callers do not handle errno: a read, a deletion and a new epoch all answer 56."""
     data = batch(b"x" * 100)
     log = open_partition(files, segment_bytes=2 * len(data), index_interval_bytes=0)
     for _ in range(5):

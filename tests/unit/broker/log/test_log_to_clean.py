@@ -1,4 +1,4 @@
-"""Which log is compacted next, and what of it may be."""
+"""aiokq.broker.log.cleaner.log_to_clean: which log is compacted next, and up to which offset."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_a_batch_larger_than_the_limit_is_given_if_it_must_be(files: MemoryFiles
 
 
 def test_reads_stop_at_the_upper_bound(files: MemoryFiles) -> None:
-    """Records above the high watermark may yet be lost: nobody may see them."""
+    """Records above the high watermark may still be lost, so consumers must not see them."""
     log = open_partition(files, index_interval_bytes=0)
     for _ in range(6):
         append(log, batch(b"a", b"b"))
@@ -262,7 +262,7 @@ def test_epochs_follow_the_appends(files: MemoryFiles) -> None:
 
 
 def test_deleted_records_are_hidden_at_once_and_their_segments_go(files: MemoryFiles) -> None:
-    """DeleteRecords promises that nobody reads them again."""
+    """DeleteRecords promises that they are never read again."""
     data = batch(b"x")
     log = open_partition(files, segment_bytes=2 * len(data))
     for _ in range(7):

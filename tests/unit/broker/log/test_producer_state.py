@@ -50,7 +50,7 @@ def test_sequences_follow_each_other() -> None:
 
 
 def test_sequences_wrap_from_the_largest_to_zero() -> None:
-    """After two billion records a producer goes on at zero."""
+    """After 2**31 records a producer continues with sequence 0."""
     state = ProducerState()
     add(state, header(LAST - 2, 3))
     add(state, header(0))
@@ -72,7 +72,7 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
 
 
 def test_a_new_epoch_begins_at_zero() -> None:
-    """A producer bumps its epoch to begin anew; one that does not begin at 0 lost records."""
+    """After bumping its epoch a producer starts at sequence 0; otherwise records are lost."""
     state = ProducerState()
     add(state, header(0), header(1))
     with pytest.raises(OutOfOrderSequence, match="begins epoch 1"):

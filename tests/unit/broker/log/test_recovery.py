@@ -101,7 +101,7 @@ def log_reads(files: MemoryFiles) -> int:
 def test_a_torn_tail_is_cut_with_a_warning(
     files: MemoryFiles, cut: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The process died in the middle of a write: nobody was told that it succeeded."""
+    """The process died during a write, which was not acknowledged."""
     size = filled(files, 6, clean=False)
     file = files.open(path(4))
     file.truncate(2 * size - cut)
@@ -205,7 +205,7 @@ def test_garbage_behind_the_log_is_removed(files: MemoryFiles) -> None:
 
 
 def test_the_beginning_of_another_batch_is_kept_aside(files: MemoryFiles) -> None:
-    """By its offset nobody was writing it there: it is no torn tail, and may be the only copy."""
+    """Its offset does not fit the log end, so it is no torn write and may be the only copy."""
     size = filled(files, 3, clean=False)
     write(files, path(), batch(b"0" * 30)[: size - 5], 3 * size)  # of offset 0
     assert offsets(files) == [0, 1, 2]
@@ -498,7 +498,7 @@ def test_a_log_that_ends_before_its_start_begins_there(files: MemoryFiles) -> No
 
 
 def test_segments_before_the_recovery_point_are_not_checked(files: MemoryFiles) -> None:
-    """They were synced whole: checking terabytes again after each kill helps nobody."""
+    """They were synced completely; checking terabytes after each kill is needless."""
     size = filled(files, 12)
     files.corrupt(path(0), size + 65)
     log = open_partition(files, clean=False, recovery_point=8)
@@ -512,7 +512,7 @@ def test_segments_before_the_recovery_point_are_not_checked(files: MemoryFiles) 
 def test_a_tail_that_is_no_batch_is_cut_behind_the_recovery_point_too(
     files: MemoryFiles, tail: bytes
 ) -> None:
-    """A power cut leaves such tails: a broker that refuses to start for one loses everything."""
+    """A power cut leaves such tails, so a broker must not refuse to start with one."""
     size = filled(files, 9, per_segment=4)
     write(files, path(8), tail, size)
     log = open_partition(files, clean=False, recovery_point=9)

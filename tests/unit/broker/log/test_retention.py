@@ -104,7 +104,7 @@ def test_a_topic_that_is_only_compacted_keeps_what_is_old_or_large():
 
 
 def test_what_is_not_committed_stays():
-    """Followers still need it: were it gone, nobody could become leader with it."""
+    """Followers still need it: without it, no replica could become leader with these records."""
     log = view(THREE, 30, high_watermark=19, retention_bytes=0)
     assert expired(log, KAFKA_POLICIES).segments == 1
 
@@ -150,7 +150,7 @@ def bases(log: PartitionLog) -> list[int]:
 
 
 def test_old_segments_go_and_the_log_starts_behind_them(files):
-    """Fault 36: a consumer that was too slow is told so, and not given other records."""
+    """Fault 36: a consumer that was too slow gets an error instead of other records."""
     log = open_partition(files, retention_ms=DAY_MS, message_timestamp_before_max_ms=2**63 - 1)
     rolled(log, NOW_MS - 3 * DAY_MS, NOW_MS - 2 * DAY_MS, NOW_MS)
     assert log.retain(KAFKA_POLICIES, NOW_MS) == 2
@@ -250,7 +250,7 @@ def test_a_disk_that_refuses_leaves_the_log_readable(files):
 
 
 def test_an_idle_segment_is_rolled_when_its_time_is_over(files):
-    """What nobody appends to would never be compacted: the newest segment is not."""
+    """The newest segment is never compacted, so an idle log would keep its records in it."""
     log = open_partition(files, segment_ms=DAY_MS)
     append(log, batch(b"a", timestamp_ms=NOW_MS))
     assert not log.roll_idle(NOW_MS + DAY_MS)
@@ -308,7 +308,7 @@ def test_a_preallocated_file_has_its_size_at_once_and_is_cut_when_it_is_finished
 
 
 def test_a_kill_leaves_zeros_that_recovery_removes(files):
-    """What was preallocated and not used is no damage, and nothing of it is kept aside."""
+    """Unused preallocated bytes are no damage, and no copy of them is made."""
     log = open_partition(files, preallocate=True, segment_bytes=4096)
     append(log, batch(b"a"))
     log.roll(NOW_MS)

@@ -1,4 +1,4 @@
-"""Rolling: a log goes on to a new segment by size, by age and when an index is full."""
+"""Rolling: a log gets a new segment by size, by age and when an index is full."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_read_goes_on_over_the_segments_it_began_with() -> None:
 
 
 def test_a_reader_is_known_by_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads on needs no index, also from one segment into the next."""
+    """Sequential reads need no index, also across segments."""
     log = of_segments(MemoryFiles(), 3)
     one = len(fetched(log, 0, max_bytes=1))
     monkeypatch.setattr(OffsetIndex, "lookup", None)

@@ -162,7 +162,7 @@ def test_a_damaged_index_is_made_again(files: MemoryFiles, damage: bytes, base_o
 
 @pytest.mark.parametrize("roll", [True, False])
 def test_a_power_cut_after_a_clean_stop_leaves_the_index(files: MemoryFiles, roll: bool) -> None:
-    """Of a lost one nobody would know: most logs have none."""
+    """A lost index would not be noticed, because most logs have none."""
     log = open_partition(files)
     three_transactions(log, roll=roll)
     log.close()

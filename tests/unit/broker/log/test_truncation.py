@@ -165,7 +165,7 @@ def end_transaction(log: PartitionLog, producer_id: int, kind: ControlType) -> i
 
 
 async def test_a_transaction_whose_marker_is_cut_off_is_open_again(files: MemoryFiles) -> None:
-    """Aborted by a marker that nobody has any more, its records would be left out for ever."""
+    """If the abort marker that was cut off still counted, its records would be hidden for ever."""
     log = open_partition(files)
     transact(log, 7, 0)
     end_transaction(log, 7, ControlType.ABORT)

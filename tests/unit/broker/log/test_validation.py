@@ -97,7 +97,7 @@ def test_coordinators_write_what_clients_may_not() -> None:
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_keyless_records_of_compacted_topics_are_named_one_by_one(codec: int) -> None:
-    """They could never be compacted; the client is told which they are (87, since version 8)."""
+    """They could never be compacted; the response lists them (87, since version 8)."""
     rows = [RawRecord(i, NOW_MS, None if i in (1, 3) else b"k", b"v") for i in range(5)]
     data = encode_batch(rows, crc32c=crc32c, codec=codec)
     check(data)

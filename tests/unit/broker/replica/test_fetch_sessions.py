@@ -105,7 +105,7 @@ def test_partitions_that_gave_records_are_served_last_the_next_time():
 
 
 def test_a_recovered_partition_is_news_even_with_the_watermark_it_had():
-    """An error resets what the client was told, else it would never hear of the recovery."""
+    """An error resets the stored offsets, otherwise the client would not be sent the recovery."""
     cache = make_cache()
     session = open_session(cache, ("a", 0, 0), a=(7, b"", 0))
     context = cache.open(fetch(session=session, epoch=1), 12)
@@ -125,7 +125,7 @@ def test_a_request_changes_adds_and_forgets_partitions_of_its_session():
 
 
 def test_unknown_session_is_70_and_wrong_epoch_71():
-    """The client then begins anew with a full request."""
+    """The client then starts again with a full request."""
     cache = make_cache()
     assert cache.open(fetch(session=1234, epoch=5), 12).error_code == 70
     session = open_session(cache, ("a", 0, 0))

@@ -1,4 +1,4 @@
-"""aiokq.broker.replica.partition: what is committed, by whom, and who waits for it."""
+"""aiokq.broker.replica.partition: the high watermark, acknowledgements and their waiters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def append(at, data=None):
 
 
 def test_the_only_replica_commits_what_it_appends() -> None:
-    """And listeners hear of it when it is visible: a long poll woken too early reads nothing."""
+    """Listeners are called when the records are visible: a fetch woken too early reads nothing."""
     at = partition()
     heard = []
     at.high_watermark_listeners.append(lambda size: heard.append((size, at.high_watermark)))

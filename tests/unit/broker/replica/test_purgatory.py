@@ -91,7 +91,7 @@ async def test_several_fetches_of_one_partition_wake_together():
 
 
 async def test_a_fetch_ends_when_its_client_is_gone():
-    """Requests in work go on without their client: a long poll would go on for nobody."""
+    """Pending requests continue without their client, so a long poll would wait needlessly."""
     purgatory = FetchPurgatory()
     connection = client()
     task = await waiting(purgatory, 1, {A: 10}, 60.0, connection=connection)
