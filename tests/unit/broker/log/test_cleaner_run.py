@@ -181,7 +181,7 @@ async def test_a_run_that_did_not_come_to_its_end_leaves_its_log_dirty(
 
 @pytest.mark.parametrize("step", range(1, 40, 3))
 async def test_a_deleted_topic_ends_its_run(step: int) -> None:
-    """The directory is renamed during the run: the cleaner abandons it and continues with others."""
+    """The directory is renamed during the run: the cleaner abandons the log and continues."""
     offload = SteppedOffload()
     log = filled(offload)
 
