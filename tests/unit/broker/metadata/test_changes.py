@@ -192,3 +192,39 @@ async def test_a_topic_that_somebody_deleted_meanwhile_is_unknown(world: World):
         with pytest.raises(UnknownTopicOrPartition):
             await work
     assert isinstance(world.topic("t").topic_id, uuid.UUID)
+
+
+async def test_of_two_creations_of_one_name_the_second_is_refused(world: World):
+    """Also while the first is not published yet."""
+    first, second = world.create("t"), world.create("t")
+    with pytest.raises(TopicExists):
+        await second
+    assert not first.done()
+    world.publisher.gate.set()
+    await first
+
+
+async def test_a_topic_is_deleted_while_its_creation_is_published(world: World):
+    """The deletion is published after the creation, and both are answered."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    deleted = asyncio.ensure_future(world.changes.delete_topic(world.topic("t")))
+    await until(lambda: "t" not in world.log.image.topics)
+    assert not deleted.done()
+    world.publisher.gate.set()
+    await asyncio.gather(created, deleted)
+    assert world.publisher.ended == 2
+
+
+async def test_settings_of_a_topic_that_is_being_deleted_are_refused(world: World):
+    """The topic is gone by the image, although its logs are not deleted yet."""
+    world.publisher.gate.set()
+    await world.changes.create_topic(TopicSpec("t"))
+    topic = world.topic("t")
+    world.publisher.gate.clear()
+    deleted = asyncio.ensure_future(world.changes.delete_topic(topic))
+    await until(lambda: "t" not in world.log.image.topics)
+    with pytest.raises(UnknownTopicOrPartition):
+        await world.changes.alter_topic_configs(topic, lambda _: {"retention.ms": "1"})
+    world.publisher.gate.set()
+    await deleted

@@ -365,3 +365,42 @@ async def test_a_topic_is_created_again_while_its_deletion_is_repeated(impatient
         await until(lambda: not broker.node.storage.publisher._deleting_again)
         assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
         assert not [name for name in broker.files.listdir("/data") if name.endswith("-stray")]
+
+
+async def test_a_creation_that_a_crash_interrupts_is_finished_by_the_next_start(monkeypatch):
+    """Its records are durable; its logs were not made yet."""
+    broker = Broker()
+    await broker.node.open()
+    with monkeypatch.context() as patch:
+
+        async def crash(delta):
+            broker.files.crash()
+            raise KafkaStorage("the process ends here")
+
+        patch.setattr(broker.node.storage.publisher, "publish", crash)
+        assert (await create(broker, "t", 2)).error_code == 56
+    async with Broker(broker.files) as again:
+        assert await leaders(again, "t") == [(0, 0), (0, 0)]
+        assert (await again.produce("t", batch())).base_offset == 0
+
+
+async def test_a_deletion_that_a_crash_interrupts_is_finished_by_the_next_start(monkeypatch):
+    """The topic is gone; its directories are set aside, so that a new topic begins empty."""
+    broker = Broker()
+    await broker.node.open()
+    await broker.create("t", 2)
+    await broker.produce("t", batch(3))
+    with monkeypatch.context() as patch:
+
+        async def crash(delta):
+            broker.files.crash()
+            raise KafkaStorage("the process ends here")
+
+        patch.setattr(broker.node.storage.publisher, "publish", crash)
+        with pytest.raises(KafkaStorage):
+            await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+    async with Broker(broker.files) as again:
+        assert again.node.topics.get("t") is None
+        assert not {"t-0", "t-1"} & set(again.files.listdir("/data"))
+        await again.create("t")
+        assert (await again.produce("t", batch())).base_offset == 0
