@@ -29,7 +29,7 @@ class ChunkQueue:
     Args:
         buffers: of the consumer.
         consumed: called when a partition has less buffered than before.
-        counted: called with the number of records of a chunk that were handed over.
+        counted: called with the number of records of a chunk that were delivered.
         opened: called when the buffers have room again.
         rotation: a partition without chunks leaves it.
     """
@@ -55,7 +55,7 @@ class ChunkQueue:
         chunk = state.chunks.popleft()
         state.queued_bytes -= chunk.size
         if not state.chunks:
-            # What the cursor passed over behind the last record counts as read.
+            # Offsets that the cursor skipped behind the last record count as read.
             state.fetch_offset = max(state.fetch_offset, chunk.cursor.position)
         if received := chunk.received:
             self._counted(received)
@@ -79,7 +79,7 @@ class ChunkQueue:
     def put_back(
         self, state: PartitionState, batch: TakenChunk, pieces: Sequence[tuple[int, int]]
     ) -> None:
-        """Queue parts of a batch that was handed over, before all other chunks.
+        """Queue the unread parts of a delivered batch before all other chunks.
 
         Args:
             pieces: first offset and end offset of each part.

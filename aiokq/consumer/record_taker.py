@@ -133,7 +133,7 @@ class RecordTaker:
                         if handed is not None:
                             handed(record)
                         raise
-                    # The next call raises it; until then the record is not handed over.
+                    # The next call raises it; until then the record is not delivered.
                     _, chunk.cursor, earlier = start
                     chunk.cursor.take(len(records) - earlier)
                     chunk.failed = record.offset, error

@@ -1,4 +1,4 @@
-"""UnfinishedRecords: the partitions with records that were handed over and are still worked on."""
+"""UnfinishedRecords: partitions with delivered records that are still being processed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["UnfinishedRecords"]
 class UnfinishedRecords:
     """Partitions with unfinished records, of one record source.
 
-    The record in the hand of a native stream is not among them: the source knows it.
+    The last record of a native stream is not among them: the source knows it.
 
     Args:
         finished: called when records are finished.
         taken_back: called with the base offset of a batch that its reader did not read completely,
-            and the position from which its records are handed over again.
+            and the position from which its records are delivered again.
     """
 
     __slots__ = ("_chunks", "_finished", "_rotation", "_states", "_taken_back")
@@ -41,13 +41,13 @@ class UnfinishedRecords:
         self._states: list[PartitionState] = []
 
     def hold(self, state: PartitionState, offset: int) -> None:
-        """Records from `offset` on are handed over; the first call for a partition counts."""
+        """Note the first delivered offset of a partition; later calls for it have no effect."""
         if state.held is None:
             state.held = offset
             self._states.append(state)
 
     def finish_all(self) -> None:
-        """All records are finished, since the reader asked for more."""
+        """Finish all records, because the reader requested more."""
         if self._states:
             states, self._states = self._states, []
             for state in states:
@@ -56,13 +56,13 @@ class UnfinishedRecords:
             self._finished()
 
     def release(self, state: PartitionState) -> None:
-        """The partition leaves the source; the unread rest of its batch goes with it."""
+        """Finish the records of a partition that leaves the source, and queue the unread rest."""
         if state.held is not None:
             self.forget(state)
             self._take_back(state)
 
     def abandon(self, state: PartitionState) -> None:
-        """The records of the partition do not count as handed over any more."""
+        """Finish the records of a partition whose chunks were discarded."""
         if state.held is not None:
             self.forget(state)
             self._finished()
@@ -73,7 +73,7 @@ class UnfinishedRecords:
         state.held = None
 
     def fetch_again(self) -> None:
-        """Take all records back that were handed over, and fetch them again."""
+        """Treat all unfinished records as not delivered, and fetch them again."""
         for state in list(self._states):
             assert state.held is not None
             position = state.held

@@ -1,4 +1,4 @@
-"""The low watermark of records that are finished in any order."""
+"""Acknowledgements in any order, and the offset that may be committed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def acks(changes: list[None]) -> Any:
 
 
 def test_the_first_record_in_work_holds_the_rest_back(acks: Any, changes: list[None]) -> None:
-    """Committing past it would lose it in a crash."""
+    """Committing beyond an unacknowledged record would lose the record in a crash."""
     records = [Handed(offset) for offset in (3, 5, 9)]
     for record in records:
         acks.handed(record)
@@ -56,7 +56,7 @@ def test_the_first_record_in_work_holds_the_rest_back(acks: Any, changes: list[N
 
 
 def test_twice_or_too_late_is_harmless(acks: Any, changes: list[None]) -> None:
-    """A worker may end after its partition went to another member."""
+    """A worker may finish after its partition was assigned to another member."""
     record = Handed(1)
     acks.handed(record)
     acks.done(record)
@@ -66,7 +66,7 @@ def test_twice_or_too_late_is_harmless(acks: Any, changes: list[None]) -> None:
 
 
 def test_reading_that_goes_back_begins_anew(acks: Any) -> None:
-    """What was open comes again, and must not count as later than what comes before it."""
+    """Records delivered again must not count as later than earlier offsets."""
     for offset in (5, 6, 2):
         acks.handed(Handed(offset))
     assert acks.first_open(TP) == 2
@@ -75,7 +75,7 @@ def test_reading_that_goes_back_begins_anew(acks: Any) -> None:
 
 
 def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> None:
-    """Whoever waits for its records has nothing to wait for."""
+    """Waits for records of the partition end."""
     acks.handed(Handed(5))
     acks.forget(TP)
     acks.forget(TP)
@@ -84,7 +84,7 @@ def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> N
 
 
 def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
-    """Its offset is that of the batch, and what is behind it was committed."""
+    """The record has the batch's base offset, and the offsets behind it were committed."""
     batch = batch_of(3, 6)
     acks.handed_batch(batch)
     acks.done(Handed(3))
@@ -96,7 +96,7 @@ def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
 def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
     acks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each record was acknowledged, nothing was committed, and nothing said why."""
+    """Each record of a batch was acknowledged, nothing was committed, and no message said why."""
     acks.handed_batch(batch_of(3, 6))
     for offset in (3, 4, 5):
         acks.done(Handed(offset))
@@ -108,7 +108,7 @@ def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
 
 
 class TestAnotherTopicOfTheName:
-    """The old one's records are acknowledged while those of the new one are in work."""
+    """Records of the old topic are acknowledged while those of the new topic are processed."""
 
     @pytest.fixture
     def topics(self) -> dict[TopicPartition, UUID]:
@@ -119,7 +119,7 @@ class TestAnotherTopicOfTheName:
         return Acknowledgements(lambda: None, topics.__getitem__)
 
     def test_they_finish_no_record_of_the_new_one(self, acks: Any, topics: Any) -> None:
-        """A crash would lose it."""
+        """Otherwise a crash would lose the new topic's record."""
         old, new = Handed(5), Handed(5, timestamp_ms=2)
         acks.handed(old)
         acks.forget(TP)
@@ -133,7 +133,7 @@ class TestAnotherTopicOfTheName:
     def test_what_is_never_acknowledged_of_it_is_in_nobodys_way(
         self, acks: Any, topics: Any
     ) -> None:
-        """Its handler may have failed."""
+        """The handler of the old record may have failed."""
         acks.handed(Handed(5))
         acks.forget(TP)
         topics[TP] = UUID(int=2)
@@ -145,7 +145,7 @@ class TestAnotherTopicOfTheName:
     def test_records_that_look_the_same_are_acknowledged_once_each(
         self, acks: Any, topics: Any
     ) -> None:
-        """A topic that is filled again from a copy has the timestamps of the old one."""
+        """A topic restored from a copy has the timestamps of the old topic."""
         acks.handed(Handed(5))
         acks.forget(TP)
         topics[TP] = UUID(int=2)
@@ -156,7 +156,7 @@ class TestAnotherTopicOfTheName:
         assert acks.first_open(TP) is None
 
     def test_the_same_topic_is_read_on_as_ever(self, acks: Any) -> None:
-        """After a seek, or when the group gave the partition back: the record is the same."""
+        """After a seek, or a reassignment of the partition, the record is the same."""
         acks.handed(Handed(5))
         acks.forget(TP)
         acks.handed(Handed(5))
@@ -164,7 +164,7 @@ class TestAnotherTopicOfTheName:
         assert acks.first_open(TP) is None
 
     def test_a_batch_is_known_by_itself(self, acks: Any, topics: Any) -> None:
-        """One of the new topic may have the same offsets."""
+        """A batch of the new topic may have the same offsets."""
 
         old, new = batch_of(3, 6), batch_of(3, 6)
         acks.handed_batch(old)

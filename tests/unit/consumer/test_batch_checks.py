@@ -1,4 +1,4 @@
-"""How much of what was fetched is good, as its headers and checksums say."""
+"""Checks of fetched batches by their headers and checksums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def spoil(data: bytes) -> bytes:
 
 
 def test_all_that_is_good_is_counted_by_the_headers() -> None:
-    """The records themselves are not looked at, and a batch that was cut off is left out."""
+    """Records are not decoded, and a truncated batch is left out."""
     data = batch(0, 3) + batch(3, 4)
     for tail in (b"", batch(7, 5)[:-1], batch(7, 5)[:20]):
         found = sound_prefix(memoryview(data + tail), 0, check_crcs=True)
@@ -27,14 +27,14 @@ def test_all_that_is_good_is_counted_by_the_headers() -> None:
 
 
 def test_records_before_the_position_make_the_headers_count_too_many() -> None:
-    """A position may lie inside a batch: then only decoding tells."""
+    """If the position is inside a batch, records can only be counted by decoding."""
     data = memoryview(batch(0, 3) + batch(3, 4))
     assert sound_prefix(data, 1, check_crcs=True).records is None
     assert sound_prefix(data, 0, check_crcs=True).records == 7
 
 
 def test_it_ends_before_a_wrong_checksum_and_says_where_that_batch_ends() -> None:
-    """So that what is good can be handed over, and the rest be sought past."""
+    """Undamaged records are delivered, and a seek() can skip the damaged batch."""
     good, bad = batch(5, 3), spoil(batch(8, 2))
     data = memoryview(good + bad + batch(10, 1))
     assert sound_prefix(data, 5, check_crcs=True) == (len(good), 8, 3, True, 10)
@@ -44,7 +44,7 @@ def test_it_ends_before_a_wrong_checksum_and_says_where_that_batch_ends() -> Non
 
 @pytest.mark.parametrize("delta", [-5, 2**31 - 1])
 def test_a_corrupt_header_never_sends_the_reader_back(delta: int) -> None:
-    """The end of a corrupt batch is what its header says: that may be rotten as well."""
+    """The end of a corrupt batch is taken from its header, which may be corrupt, too."""
     bad = bytearray(batch(8, 2))
     bad[23:27] = delta.to_bytes(4, "big", signed=True)
     assert sound_prefix(memoryview(bad), 8, check_crcs=True).beyond > 8
@@ -52,7 +52,7 @@ def test_a_corrupt_header_never_sends_the_reader_back(delta: int) -> None:
 
 @pytest.mark.parametrize(("place", "value"), [(16, 1), (16, 9), (8, 0x80), (11, 3), (57, 0x80)])
 def test_what_is_no_batch_of_today_is_left_to_the_cursor(place: int, value: int) -> None:
-    """Old formats count otherwise, and nonsense has errors of its own."""
+    """Old formats have other counts, and the cursor raises its own errors for invalid data."""
     data = bytearray(batch(0, 3))
     data[place] = value
     if place == 11:

@@ -1,4 +1,4 @@
-"""Chunks, frames and how their bytes are counted."""
+"""Chunks, frames, and the accounting of their memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def buffers(limit: int = 1_000) -> Buffers:
 
 
 def test_the_extent_is_where_to_go_on_fetching() -> None:
-    """Told by the last whole batch's header."""
+    """The end is taken from the header of the last whole batch."""
     data = batch(5, 3) + batch(8, 2, epoch=6)
     assert extent(memoryview(data)) == (10, 6)
     assert extent(memoryview(data + batch(10, 5)[:-1])) == (10, 6), "the rest is cut off"
@@ -28,13 +28,13 @@ def test_the_extent_is_where_to_go_on_fetching() -> None:
 
 
 def test_the_extent_of_old_formats_is_that_of_their_last_entry() -> None:
-    """Topics that nobody wrote to since 0.10."""
+    """Such topics were not written to since 0.10."""
     records = [RawRecord(7, 1, None, b"a"), RawRecord(8, 1, None, b"b")]
     assert extent(memoryview(bytes(encode_message_set(records, 1)))) == (9, -1)
 
 
 def test_hostile_lengths_end_the_walk() -> None:
-    """No offset is made up from garbage, and nothing loops."""
+    """Invalid lengths give no offset and no endless loop."""
     for length in (b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff"):
         data = bytearray(batch(0, 1))
         data[8:12] = length
@@ -55,14 +55,14 @@ def test_a_frame_counts_until_its_last_chunk_is_gone() -> None:
 
 
 def test_a_frame_that_gave_no_chunk_is_not_counted() -> None:
-    """All of its partitions were sought meanwhile."""
+    """All partitions of the response had a seek() meanwhile."""
     b = buffers()
     b.discard(b.frame(5_000))
     assert (b.used, b.full) == (0, False)
 
 
 def test_the_gate_opens_well_below_where_it_closes() -> None:
-    """Else each chunk that is read would open and close it once."""
+    """Without a distance each chunk that is read would start and stop fetching."""
     b = buffers(1_000)
     data = memoryview(batch(0, 1))
     first, second, third = (b.chunk(b.frame(400), "t", 0, data, 0, 1, None) for _ in range(3))

@@ -1,4 +1,4 @@
-"""CommitQueue: a line in which nobody overtakes, whatever happens to those who wait."""
+"""CommitQueue keeps the order of commits, even if some of them time out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def overdue(waited: float) -> RequestTimeout:
 
 
 async def test_who_gives_up_lets_nobody_past_those_before() -> None:
-    """A commit that was overdue let the next one go before an older one had ended."""
+    """A commit that timed out let the next one start before an older one had ended."""
     queue = CommitQueue()
     first, second, third = queue.join(), queue.join(), queue.join()
     with pytest.raises(RequestTimeout):

@@ -40,7 +40,7 @@ def read(data: memoryview) -> list:
     ],
 )
 def test_what_takes_long_leaves_the_loop(codec: int, size: int, wanted: bool) -> None:
-    """A hop to the executor costs more than a small batch."""
+    """A small batch costs less than a call of the executor."""
     data = memoryview(batch(codec, size))
     assert needs_decompression(data) is wanted
     assert not needs_decompression(data[:-1]), "the last one is cut off, and not read"
@@ -48,7 +48,7 @@ def test_what_takes_long_leaves_the_loop(codec: int, size: int, wanted: bool) ->
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_the_records_are_the_same(codec: int) -> None:
-    """Headers, epochs and what is cut off at the end as well."""
+    """Headers, epochs and a truncated last batch are the same, too."""
     data = memoryview(batch(codec, 300_000) + batch(NONE, 100, 2) + batch(codec, 400_000, 4)[:-5])
     decompressed = decompress_batches(data, MOST_BYTES, check_crcs=True)
     assert read(decompressed) == read(data)
@@ -66,7 +66,7 @@ def test_a_wrong_checksum_is_left_for_the_reader_to_find() -> None:
 
 
 def test_what_does_not_decompress_is_left_for_the_reader_to_find() -> None:
-    """With its place."""
+    """The reader's error has the offset."""
     bad = bytearray(batch(ZSTD, 300_000))
     bad[70:90] = bytes(20)
     decompressed = decompress_batches(memoryview(bytes(bad)), MOST_BYTES, check_crcs=False)
@@ -75,7 +75,7 @@ def test_what_does_not_decompress_is_left_for_the_reader_to_find() -> None:
 
 
 def test_a_row_of_bombs_is_not_opened_all_at_once() -> None:
-    """Each is within the limit, all together are not."""
+    """Each batch is within the limit, all of them together are not."""
     data = memoryview(b"".join(batch(LZ4, 300_000, 2 * n) for n in range(5)))
     decompressed = decompress_batches(data, 500_000, check_crcs=True)
     assert [header.codec for header in iter_headers(decompressed)] == [NONE, NONE, LZ4, LZ4, LZ4]
@@ -83,6 +83,6 @@ def test_a_row_of_bombs_is_not_opened_all_at_once() -> None:
 
 
 def test_garbage_is_passed_on() -> None:
-    """It is the reader who names the partition."""
+    """The reader's error names the partition."""
     data = memoryview(b"\0" * 16 + b"\7" + b"\0" * 100)
     assert decompress_batches(data, MOST_BYTES, check_crcs=True) == data

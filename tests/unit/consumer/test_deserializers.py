@@ -1,4 +1,4 @@
-"""What a deserializer raises, and what holds on to it."""
+"""Exceptions of deserializers, and references to them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from aiokq.records.record import RawRecord, encode_batch
 
 
 class PoisonError(Exception):
-    """What the deserializers here raise."""
+    """Raised by the deserializers of these tests."""
 
 
 def nothing(record: Record) -> None:
-    """Is told of each error."""
+    """Called for each error; does nothing."""
 
 
 def made(deserializer: Any) -> MakeDeserializer:
@@ -64,7 +64,7 @@ def no_collector() -> Iterator[None]:
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("kind", [PoisonError, StopIteration])
 def test_what_a_deserializer_raised_is_in_no_cycle(kind: type[Exception]) -> None:
-    """Each failing record would wait for the garbage collector, with all that its frames hold."""
+    """A cycle would keep each failing record and its frames until garbage collection."""
 
     held: list[weakref.ref[Any]] = []
 
@@ -83,7 +83,7 @@ def test_what_a_deserializer_raised_is_in_no_cycle(kind: type[Exception]) -> Non
 
 @pytest.mark.usefixtures("no_collector")
 def test_a_batch_whose_records_stopped_at_an_error_is_in_no_cycle() -> None:
-    """It holds the fetched bytes."""
+    """A batch refers to the fetched bytes."""
 
     def bad(data: bytes) -> None:
         raise PoisonError
@@ -98,7 +98,7 @@ def test_a_batch_whose_records_stopped_at_an_error_is_in_no_cycle() -> None:
 
 
 def test_one_exception_raised_again_and_again_has_the_note_of_the_last_record() -> None:
-    """A module's constant, say: each record added a note."""
+    """Each record added a note to an exception object that is raised repeatedly."""
     error = PoisonError()
     error.add_note("its own")
 

@@ -1,4 +1,4 @@
-"""The table of what each error of a fetch leads to."""
+"""The table of actions for fetch errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FETCH_CODES = (-1, 1, 2, 3, 5, 6, 8, 9, 10, 29, 35, 43, 56, 72, 74, 75, 76, 78, 
 
 
 def test_every_code_a_fetch_may_answer_has_a_row() -> None:
-    """A code without a row is only waited out."""
+    """A code that is not in the table only leads to a pause."""
     assert set(FETCH_CODES) <= set(FETCH_ACTIONS)
 
 
 def test_other_codes_are_raised_unless_time_may_mend_them() -> None:
-    """Neither a hot loop, nor a partition that stands still for good or in silence."""
+    """No hot loop, and no partition that stops for good or without an error."""
     assert fetch_action(9999) is FetchAction.REFRESH
     assert fetch_action(InvalidRequest.code) is FetchAction.RAISE
     for row in ERROR_CODES:

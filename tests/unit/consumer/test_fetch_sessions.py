@@ -1,4 +1,4 @@
-"""The client's end of fetch sessions, without a network."""
+"""The client's side of fetch sessions, without a network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def opened(*partitions: TopicPartition) -> FetchSession:
 
 
 def test_the_first_request_is_full_and_opens_a_session() -> None:
-    """Epoch 0 with id 0 asks for one."""
+    """Id 0 and epoch 0 request a new session."""
     session = FetchSession()
     session.want(A, ask(5))
     plan = session.next(by_ids=True, sessions=True)
@@ -39,7 +39,7 @@ def test_the_first_request_is_full_and_opens_a_session() -> None:
 
 
 def test_later_requests_tell_what_changed() -> None:
-    """New, moved and dropped partitions, and nothing of the others."""
+    """Only new, changed and dropped partitions are sent."""
     session = opened(A, B)
     assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
     session.accept(77)
@@ -54,7 +54,7 @@ def test_later_requests_tell_what_changed() -> None:
 
 
 def test_what_is_dropped_and_wanted_again_in_between_is_not_told() -> None:
-    """The broker keeps the partition as it is."""
+    """Nothing has changed for the broker."""
     session = opened(A, B)
     session.drop(A)
     session.want(A, ask())
@@ -62,7 +62,7 @@ def test_what_is_dropped_and_wanted_again_in_between_is_not_told() -> None:
 
 
 def test_what_was_never_told_need_not_be_forgotten() -> None:
-    """Assigned and left between two requests."""
+    """The partition was assigned and revoked between two requests."""
     session = opened(A)
     session.want(B, ask())
     session.drop(B)
@@ -70,7 +70,7 @@ def test_what_was_never_told_need_not_be_forgotten() -> None:
 
 
 def test_what_moved_last_has_its_turn_last() -> None:
-    """A partition that just gave records must not be first again."""
+    """A partition whose records were just received must not be first again."""
     session = FetchSession()
     session.want(A, ask())
     session.want(B, ask())
@@ -80,7 +80,7 @@ def test_what_moved_last_has_its_turn_last() -> None:
 
 
 def test_a_newer_generation_is_known_for_the_answer_though_nothing_is_sent() -> None:
-    """seek() to the same offset makes what is in flight void, and changes nothing at the broker."""
+    """seek() to the same offset invalidates the response in flight; the broker needs no change."""
     session = opened(A)
     session.want(A, ask(generation=1))
     plan = session.next(by_ids=True, sessions=True)
@@ -99,7 +99,7 @@ def test_another_topic_of_the_name_replaces_the_old_id() -> None:
 
 
 def test_an_unknown_session_is_begun_anew_and_a_bad_epoch_takes_its_place_over() -> None:
-    """70: the id is of no use. 71, 106: with it the broker frees the old session."""
+    """With 70 the id is useless; with 71 and 106 the broker uses it to free the old session."""
     session = opened(A)
     session.next(by_ids=True, sessions=True)
     session.reject(70)
@@ -115,7 +115,7 @@ def test_an_unknown_session_is_begun_anew_and_a_bad_epoch_takes_its_place_over()
 
 
 def test_without_an_answer_the_session_is_not_gone_on_with() -> None:
-    """Whether the broker took the request cannot be told."""
+    """It is unknown whether the broker received the request."""
     session = opened(A)
     session.want(A, ask(9))
     session.next(by_ids=True, sessions=True)
@@ -125,7 +125,7 @@ def test_without_an_answer_the_session_is_not_gone_on_with() -> None:
 
 
 def test_a_broker_that_gives_the_session_up_is_asked_in_full_again() -> None:
-    """Its answer says session 0."""
+    """The response has session id 0."""
     session = opened(A)
     session.next(by_ids=True, sessions=True)
     session.accept(0)
@@ -134,14 +134,14 @@ def test_a_broker_that_gives_the_session_up_is_asked_in_full_again() -> None:
 
 
 def test_names_and_ids_do_not_mix_in_a_session() -> None:
-    """Error 106: the session is opened anew when the way of naming topics changes."""
+    """Error 106: switching between names and ids needs a new session."""
     session = opened(A)
     plan = session.next(by_ids=False, sessions=True)
     assert (plan.session_id, plan.epoch, plan.full) == (77, 0, True)
 
 
 def test_old_brokers_have_no_sessions() -> None:
-    """Below version 7 every request is full, and says so."""
+    """Below version 7 every request is a full one."""
     session = FetchSession()
     session.want(A, ask())
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_old_brokers_have_no_sessions() -> None:
 
 
 def test_epochs_wrap_to_one() -> None:
-    """0 would open another session."""
+    """Epoch 0 would open another session."""
     session = opened(A)
     session._epoch = 2**31 - 1
     session.next(by_ids=True, sessions=True)
@@ -159,7 +159,7 @@ def test_epochs_wrap_to_one() -> None:
 
 
 def test_closing_names_the_session_once() -> None:
-    """And there is nothing to close where there is none."""
+    """Without a session there is nothing to close."""
     session = opened(A)
     plan = session.close()
     assert plan is not None
@@ -170,7 +170,7 @@ def test_closing_names_the_session_once() -> None:
 
 @pytest.mark.parametrize("epochs", [True, False])
 def test_partitions_are_grouped_by_topic(epochs: bool) -> None:
-    """As a request has them."""
+    """Topics are grouped as in a request."""
     c = TopicPartition("a", 4)
     topics = fetch_topics([(A, ask(1)), (B, ask(2)), (c, ask(3))], epochs=epochs)
     assert [(t.topic, [p.partition for p in t.partitions]) for t in topics] == [

@@ -1,4 +1,4 @@
-"""aiokq.consumer.fetcher: what is left of a partition that is not assigned any more."""
+"""Fetcher: the outage of a partition ends with its assignment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiokq.core.types import TopicPartition
 
 
 def test_the_outage_of_a_partition_ends_when_it_is_not_assigned_any_more() -> None:
-    """The other members of the outage recovered, and it was never reported as over."""
+    """The other partitions recovered, and the end of the outage was never logged."""
 
     async def main() -> None:
         binding = LoopBinding("the test")

@@ -1,4 +1,4 @@
-"""What records that do not deserialize cost: as much as others, however many there are."""
+"""The cost of records that do not deserialize is linear in their number."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ RECORDS = BATCHES * EACH
 
 
 class PoisonError(Exception):
-    """What the deserializers here raise."""
+    """Raised by the deserializers of these tests."""
 
 
 class CountingCodecs(RecordCodecs):
-    """Counts the batches that are decompressed."""
+    """Counts decompressed batches."""
 
     def __init__(self) -> None:
         super().__init__(crc32c)
@@ -45,7 +45,7 @@ class CountingCodecs(RecordCodecs):
 
 
 class CountingBuffers(Buffers):
-    """Counts what is asked of the bytes as a whole, and the copies."""
+    """Counts checks of whole chunks, and copies."""
 
     verified = 0
     frames = 0
@@ -114,7 +114,7 @@ def batch(first: int) -> bytes:
 
 @pytest.mark.parametrize("odd", [True, False])
 async def test_batches_that_stop_at_each_error_are_decompressed_and_copied_once(odd: bool) -> None:
-    """Each error copied, verified, decompressed and counted all that was left."""
+    """Each error copied, verified, decompressed and counted the whole rest."""
     world = World(odd=odd)
     good: list[int] = []
     errors: list[int] = []
@@ -138,7 +138,7 @@ async def test_batches_that_stop_at_each_error_are_decompressed_and_copied_once(
 
 
 async def test_records_that_raises_again_and_again_is_decompressed_once() -> None:
-    """The batch that comes next goes on from there."""
+    """The next batch continues at the decompressed position."""
     world = World(odd=False)
     for offset in range(RECORDS):
         batch = await world.reader.next_batch()
@@ -148,7 +148,7 @@ async def test_records_that_raises_again_and_again_is_decompressed_once() -> Non
 
 
 async def test_a_batch_goes_on_behind_an_error_without_decompressing_again() -> None:
-    """The next loop over it."""
+    """The next iteration continues with the decompressed data."""
     world = World(odd=False)
     batch = await world.reader.next_batch()
     for _ in range(RECORDS):
@@ -160,7 +160,7 @@ async def test_a_batch_goes_on_behind_an_error_without_decompressing_again() -> 
 
 
 async def test_the_length_of_what_was_taken_back_is_counted_when_it_is_asked_for() -> None:
-    """By decoding it: headers do not tell."""
+    """The rest of a batch can only be counted by decoding."""
     world = World(odd=False)
     for left in range(RECORDS, RECORDS - 3, -1):
         batch = await world.reader.next_batch()
@@ -190,7 +190,7 @@ async def test_getmany_deserializes_and_decompresses_each_once(limit: int, odd: 
 
 
 async def test_an_error_that_waits_to_be_raised_is_in_no_cycle() -> None:
-    """Nobody may ask for it any more."""
+    """The error may never be raised, and must be freed with its chunk."""
     world = World(odd=True)
     gc.disable()
     try:
@@ -206,7 +206,7 @@ async def test_an_error_that_waits_to_be_raised_is_in_no_cycle() -> None:
 
 
 async def test_an_error_that_waits_is_not_raised_by_a_batch_nor_after_a_seek() -> None:
-    """The record is still there."""
+    """The record is deserialized again."""
     world = World(odd=True)
     assert len((await world.reader.many((), 0.0, 10))[world.state.tp]) == 1
     with pytest.raises(PoisonError, match=r"^1\n"):
@@ -218,7 +218,7 @@ async def test_an_error_that_waits_is_not_raised_by_a_batch_nor_after_a_seek() -
 
 
 def test_iterations_that_are_over_do_not_pile_up() -> None:
-    """But the one that got furthest, those that met what cannot be decoded, and those in use."""
+    """Kept are the furthest one, those that met undecodable data, and those in use."""
     data = batch(0) + b"".join([batch(EACH)[:-1], b"\xff"])
     codecs = RecordCodecs(crc32c)
 
@@ -244,7 +244,7 @@ def test_iterations_that_are_over_do_not_pile_up() -> None:
 
 
 def test_whole_batches_before_an_offset_are_sliced_off() -> None:
-    """Batches that make no sense are left."""
+    """Invalid batches are kept."""
     parts = [batch(0), batch(EACH), batch(2 * EACH)]
     data = memoryview(b"".join(parts))
     for offset in range(3 * EACH):

@@ -26,7 +26,7 @@ def handlers(failures: list[BaseException]) -> RebalanceHandlers:
 
 
 async def test_sync_and_async_ones_are_called(handlers: RebalanceHandlers) -> None:
-    """Both are what people write."""
+    """Handlers may be functions or coroutine functions."""
     calls: list[Any] = []
 
     async def later(partitions: Any) -> None:
@@ -54,7 +54,7 @@ async def test_one_that_is_left_out_stays(handlers: RebalanceHandlers) -> None:
 async def test_what_user_code_raises_is_told(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """And goes no further."""
+    """The error is reported and not raised."""
 
     def broken(partitions: Any) -> None:
         raise LookupError("x")
@@ -71,7 +71,7 @@ async def test_what_user_code_raises_is_told(
 async def test_one_that_does_not_end_is_cancelled(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """The rest of the group waits."""
+    """The rest of the group waits for the handler."""
 
     async def stuck(partitions: Any) -> None:
         await asyncio.get_running_loop().create_future()
@@ -97,7 +97,7 @@ async def test_a_cancellation_from_inside_is_an_error_like_others(
 
 
 async def test_a_cancellation_from_outside_is_raised_again(handlers: RebalanceHandlers) -> None:
-    """Closing must be able to end it."""
+    """Closing cancels the handler."""
 
     async def stuck(partitions: Any) -> None:
         await asyncio.get_running_loop().create_future()
@@ -111,7 +111,7 @@ async def test_a_cancellation_from_outside_is_raised_again(handlers: RebalanceHa
 
 
 class PanicError(BaseException):
-    """As the panics of Rust extensions are."""
+    """Panics of Rust extensions derive from BaseException."""
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ async def test_a_handler_that_ends_the_program_ends_it(handlers: RebalanceHandle
 async def test_a_generator_exit_of_an_async_handler_is_told(
     handlers: RebalanceHandlers, failures: list[BaseException], step: str
 ) -> None:
-    """It was taken for the closing of the member's coroutine: the member stopped in silence."""
+    """GeneratorExit was taken for the closing of the member's coroutine, which stopped silently."""
     raised = GeneratorExit()
 
     async def broken(partitions: Any) -> None:
@@ -174,7 +174,7 @@ async def test_a_generator_exit_of_an_async_handler_is_told(
 async def test_a_generator_exit_of_a_future_is_told(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """A future has no frame that would tell whose exception it is."""
+    """A future has no frame that shows whose exception it is."""
 
     def broken(partitions: Any) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -189,7 +189,7 @@ async def test_a_generator_exit_of_a_future_is_told(
 async def test_closing_is_no_failure_of_the_handler(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """What is collected behind a closed loop goes on to nothing."""
+    """A coroutine that is collected after its loop was closed must not continue."""
 
     async def stuck(partitions: Any) -> None:
         await asyncio.get_running_loop().create_future()
@@ -204,7 +204,7 @@ async def test_closing_is_no_failure_of_the_handler(
 async def test_a_reader_is_told_of_what_cannot_be_logged(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """A handler of the log raised, the reader was told nothing, and the membership ended."""
+    """A logging handler raised, the reader got no error, and the membership ended."""
 
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

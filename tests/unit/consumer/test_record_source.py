@@ -1,4 +1,4 @@
-"""How records leave: turns of partitions, interruptions, and what counts as finished."""
+"""RecordSource: rotation of partitions, interruptions, and which records are finished."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiokq.records.record import RawRecord, encode_batch
 
 
 class World:
-    """One source and what it tells its owner."""
+    """A record source that records its callbacks."""
 
     def __init__(self) -> None:
         self.buffers = Buffers(10**9, codecs=RecordCodecs(crc32c), check_crcs=True)
@@ -53,7 +53,7 @@ class World:
         return state
 
     def fetched(self, state: PartitionState, count: int, *, size: int = 3) -> None:
-        """A chunk comes in, of records at the next offsets."""
+        """Add a chunk of `count` records at the next offsets."""
         first = state.fetch_offset
         records = [RawRecord(first + n, 1, None, b"x" * size) for n in range(count)]
         data = memoryview(encode_batch(records, crc32c=crc32c))
@@ -72,7 +72,7 @@ class World:
 
 
 async def test_partitions_take_turns_chunk_by_chunk() -> None:
-    """One that always has something must not keep the others waiting."""
+    """A partition that always has records must not delay the others."""
     world = World()
     a, b = world.partition(0), world.partition(1)
     for _ in range(2):
@@ -86,7 +86,7 @@ async def test_partitions_take_turns_chunk_by_chunk() -> None:
 
 
 async def test_a_record_is_finished_when_the_next_one_is_asked_for() -> None:
-    """What automatic commit may cover, once there are groups."""
+    """Automatic commits use the offset of finished records."""
     world = World()
     a, b = world.partition(0), world.partition(1)
     world.fetched(a, 2)
@@ -103,7 +103,7 @@ async def test_a_record_is_finished_when_the_next_one_is_asked_for() -> None:
 
 
 async def test_many_are_finished_together() -> None:
-    """For getmany and batches the unit is what was handed over at once."""
+    """For getmany and batches all records of a call are finished together."""
     world = World()
     a = world.partition(0)
     world.fetched(a, 5)
@@ -135,7 +135,7 @@ async def test_an_interrupted_record_stays_unfinished_and_is_not_handed_over_aga
 
 
 async def test_dropping_keeps_the_position() -> None:
-    """What was read ahead is fetched again from where the reader is."""
+    """Discarded records are fetched again from the position."""
     world = World()
     a = world.partition(0)
     world.fetched(a, 3)
@@ -148,7 +148,7 @@ async def test_dropping_keeps_the_position() -> None:
 
 
 async def test_a_partition_that_moves_takes_its_buffer_along() -> None:
-    """To another stream, in order."""
+    """A partition moves to another stream with its chunks, in order."""
     world, other = World(), World()
     a = world.partition(0)
     world.fetched(a, 3)
@@ -161,7 +161,7 @@ async def test_a_partition_that_moves_takes_its_buffer_along() -> None:
 
 
 async def test_an_error_is_raised_once_and_then_the_others_go_on() -> None:
-    """And an error that the user settled meanwhile is not raised at all."""
+    """An error about a partition that had a seek() meanwhile is not raised."""
     world = World()
     a = world.partition(0)
     world.source.report(OffsetOutOfRange(topic_partition=a.tp))
@@ -175,7 +175,7 @@ async def test_an_error_is_raised_once_and_then_the_others_go_on() -> None:
 
 
 async def test_an_error_that_nobody_reads_is_kept_once() -> None:
-    """Missing rights are found again every second while user code works for an hour."""
+    """An authorization error is found every second while user code works for an hour."""
     world = World()
     a, b = world.partition(0), world.partition(1)
     for attempt in range(3):
@@ -193,7 +193,7 @@ async def test_an_error_that_nobody_reads_is_kept_once() -> None:
 
 
 async def test_the_loop_gets_a_turn_after_so_many_bytes() -> None:
-    """Else reading from the buffers would starve what fills them."""
+    """Otherwise reading from the buffers would starve fetching."""
     world = World()
     a = world.partition(0)
     world.fetched(a, 1, size=TURN_BYTES)
@@ -208,7 +208,7 @@ async def test_the_loop_gets_a_turn_after_so_many_bytes() -> None:
 
 
 async def test_waiting_is_told_once_and_ends_with_what_arrives() -> None:
-    """A reader that waits is fetched for even where the buffers are full."""
+    """Partitions of a waiting reader are fetched even if the buffers are full."""
     world = World()
     a = world.partition(0)
     first, second = world.source.wait(), world.source.wait()
@@ -221,7 +221,7 @@ async def test_waiting_is_told_once_and_ends_with_what_arrives() -> None:
 
 
 async def test_polling_without_a_timeout_lets_the_loop_run() -> None:
-    """`while True: await consumer.getmany()` would keep what it waits for from coming."""
+    """`while True: await consumer.getmany()` would prevent fetching."""
     world = World()
     state = world.partition(0)
     reader = Reader(world.source, world.buffers, None)
@@ -233,7 +233,7 @@ async def test_polling_without_a_timeout_lets_the_loop_run() -> None:
 
 
 async def test_a_cancelled_wait_is_not_hungry() -> None:
-    """Nobody reads: the bound holds again."""
+    """Without a waiting reader the memory limit applies again."""
     world = World()
     world.partition(0)
     waiting = world.source.wait()
@@ -243,7 +243,7 @@ async def test_a_cancelled_wait_is_not_hungry() -> None:
 
 
 async def test_the_end_ends_loops_and_fails_calls() -> None:
-    """With the reason, if there is one."""
+    """With the failure, if there is one."""
     world = World()
     waiting = world.source.wait()
     world.source.close()

@@ -27,7 +27,7 @@ def test_durations_are_read_as_java_does(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1D", "P1M", "PT-1S", "P1DT"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    """A policy that means something else than was meant skips records."""
+    """A misunderstood policy would skip records."""
     with pytest.raises(ValueError):
         duration_ms(text)
     with pytest.raises(ConfigError, match="auto_offset_reset"):
@@ -58,7 +58,7 @@ def test_policies_are_kafkas() -> None:
     ],
 )
 def test_what_only_a_group_needs_is_refused_without_one(name: str, value: object) -> None:
-    """Ignored, it would look as if offsets were committed."""
+    """If it were ignored, offsets would seem to be committed."""
     with pytest.raises(ConfigError, match="set group_id"):
         ConsumerSettings(**{name: value})
 
@@ -145,7 +145,7 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 
 
 def test_java_names_come_from_a_file(tmp_path) -> None:
-    """An existing consumer.properties goes on being of use."""
+    """An existing consumer.properties can be used."""
     path = tmp_path / "consumer.properties"
     path.write_text(
         "bootstrap.servers=a:1\nauto.offset.reset=earliest\nfetch.min.bytes=5\n"

@@ -1,4 +1,4 @@
-"""What a consumer wants to read, without a cluster."""
+"""Subscriptions of a consumer, without a cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_filter_excludes() -> None:
 
 
 def test_mixed_and_empty_subscriptions_are_refused() -> None:
-    """Nothing that could be meant in two ways."""
+    """Ambiguous subscriptions are refused."""
     for topics, pattern in (
         ((), None),
         (("a", TopicFilter("b")), None),
