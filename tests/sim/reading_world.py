@@ -469,7 +469,7 @@ class Pair:
             return ("corrupt", self._at(error))
         record = error.record
         note = f"deserializing the record at offset {record.offset} of t-0; "
-        assert error.__notes__ == [note + "reading goes on without it"]
+        assert error.__notes__ == [note + "reading continues without it"]
         if given:
             self.given.append((record, record.offset))
         return ("poison", record.offset)
