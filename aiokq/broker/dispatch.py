@@ -64,9 +64,8 @@ class Dispatcher:
             ProtocolError: the frame is not a valid request.
         """
         turn = self._turn
-        if turn.is_over:
+        if turn.spend(1):
             await turn.next()
-        turn.spend(1)
         nbytes = len(frame)
         if nbytes < API_AND_VERSION_BYTES:
             decode_request_header(frame)  # raises ProtocolError

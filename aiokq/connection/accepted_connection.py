@@ -251,7 +251,8 @@ class AcceptedConnection:
         counters, queue = server.counters, self._frames
         self.busy = True
         share = self._share
-        share.renew()
+        if len(queue) > 1:
+            share.renew()
         while queue:
             frame, nbytes, given_back, arrived = queue.popleft()
             self._waiting -= nbytes
@@ -288,7 +289,7 @@ class AcceptedConnection:
             budget.answered(self, given_back)
             if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
-            if share.spend(0, nbytes) and queue:
+            if queue and share.spend(0, nbytes):
                 await share.next()
                 if self._stopping:
                     break

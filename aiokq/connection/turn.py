@@ -44,13 +44,8 @@ class Turn:
     def __init__(self) -> None:
         self._left = REQUESTS_PER_TURN
 
-    @property
-    def is_over(self) -> bool:
-        """Whether a task has to await ``next`` before it begins another request."""
-        return self._left <= 0
-
     def spend(self, requests: int, nbytes: int = 0) -> bool:
-        """Count requests that are begun; return whether the turn is over.
+        """Count requests; return whether to await ``next`` before they are begun.
 
         Args:
             nbytes: not limited for the node as a whole; a ``Share`` limits it for one activity.
@@ -58,8 +53,8 @@ class Turn:
         # hot: benchmarks/micro/produce.py
         if self._left == REQUESTS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._begin)
-        self._left -= requests
-        return self._left <= 0
+        left = self._left = self._left - requests
+        return left < 0
 
     async def next(self) -> None:
         """Let other tasks run."""

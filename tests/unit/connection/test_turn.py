@@ -7,24 +7,22 @@ import asyncio
 from aiokq.connection.turn import REQUESTS_PER_TURN, Turn
 
 
-async def test_a_turn_is_over_after_its_requests_and_begins_again_with_the_next_iteration():
+async def test_requests_beyond_the_limit_wait_for_the_next_iteration():
     """However the requests were counted."""
     turn = Turn()
     assert not turn.spend(1)
-    assert not turn.spend(REQUESTS_PER_TURN - 2)
-    assert not turn.is_over
+    assert not turn.spend(REQUESTS_PER_TURN - 1)
     assert turn.spend(1)
-    assert turn.is_over
     await turn.next()
-    assert not turn.is_over
-    assert turn.spend(REQUESTS_PER_TURN)
+    assert not turn.spend(REQUESTS_PER_TURN)
+    assert turn.spend(1)
 
 
 async def test_a_turn_of_few_requests_begins_again_too():
     """Requests of an earlier iteration do not count."""
     turn = Turn()
     for _ in range(10):
-        assert not turn.spend(REQUESTS_PER_TURN - 1)
+        assert not turn.spend(REQUESTS_PER_TURN)
         await asyncio.sleep(0)
 
 
@@ -53,7 +51,7 @@ async def test_requests_of_a_share_are_the_nodes():
     """All shares of a node ask the same turn."""
     turn = Turn()
     assert not turn.share(100).spend(REQUESTS_PER_TURN, 1)
-    assert turn.is_over
+    assert turn.spend(1)
 
 
 async def test_next_lets_other_tasks_run():
