@@ -428,6 +428,7 @@ class Cluster:
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
         Raises:
+            UnknownTopicId: the topic was deleted and created again after the first fetch.
             KafkaError: as `fetch`.
         """
         for spec in (start, stop):

@@ -31,7 +31,7 @@ from aiokq.core.errors import (
     OffsetOutOfRange,
     ProtocolError,
     RequestTimeout,
-    error_for,
+    UnknownTopicId,
     raise_for,
 )
 from aiokq.core.types import OffsetAndTimestamp, TopicPartition
@@ -97,66 +97,84 @@ class PartitionReader:
             UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
             RequestTimeout: no leader answered in time; the cause says why.
         """
+        self._engine.bind()
+        level = isolation_level_code(isolation_level)
+        fetch = _Fetch(tp, offset, max_bytes, level, min_bytes, max_wait_ms, stop)
+        return await self._fetch(fetch, timeout)
+
+    async def _fetch(self, fetch: _Fetch, timeout: float | None) -> PartitionRecords:
+        """Repeat the fetch until it succeeds, fails for good, or `timeout` seconds have passed."""
         engine = self._engine
-        engine.bind()
         if timeout is None:
             timeout = engine.settings.default_api_timeout
-        level = isolation_level_code(isolation_level)
-        request = _Fetch(tp, offset, max_bytes, level, min_bytes, max_wait_ms)
         last_error: KafkaError | None = None
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
                 backoff = engine.new_backoff()
                 while True:
-                    response: FetchResponse | None = None
-                    data: FetchPartitionData | None = None
-                    epoch = None
-                    failure: KafkaError | None
                     try:
-                        node, topic_id = await self._leader(tp)
-                        epoch = engine.metadata.leader_epoch(tp)
-                        response = await self._ask(node, request, epoch, topic_id)
-                        data = _only_partition(response, tp)
-                        failure = _failure(data, request)
+                        records = await self._fetch_once(fetch)
                     except KafkaError as error:
-                        failure = error
-                    if data is not None and failure is None:
-                        engine.partition_ok(tp)
-                        records = PartitionRecords(
-                            tp,
-                            offset,
-                            data,
-                            codecs=self._codecs,
-                            committed_only=level == READ_COMMITTED,
-                            stop=stop,
-                        )
-                        needed = records.cursor().partial_batch_bytes
-                        if records.next_offset > offset or needed <= request.max_bytes:
+                        if not error.retriable:
+                            raise
+                        last_error = error
+                    else:
+                        if records is not None:
                             return records
-                        # Brokers before KIP-74 cut a batch that is larger than what was asked for.
-                        request.max_bytes = needed
                         continue
-                    assert failure is not None
-                    if not failure.retriable:
-                        raise failure
-                    last_error = failure
-                    if failure.refresh_metadata:
-                        hint = leader_hint(response, data)
-                        engine.partition_failed(tp, failure, leader_epoch=epoch, hint=hint)
                     engine.counters.retries["Fetch"] += 1
                     await asyncio.sleep(backoff.next())
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            if tp.topic not in engine.metadata.topics:
-                raise engine.topics.error(tp.topic, timeout) from error
+            if fetch.tp.topic not in engine.metadata.topics:
+                raise engine.topics.error(fetch.tp.topic, timeout) from error
             raise RequestTimeout(
                 f"nothing could be fetched within {timeout:.3g} s"
                 + (f": {last_error}" if last_error is not None else ""),
                 api="Fetch",
-                topic_partition=tp,
+                topic_partition=fetch.tp,
             ) from (last_error or error)
+
+    async def _fetch_once(self, fetch: _Fetch) -> PartitionRecords | None:
+        """Ask the partition's leader once, and report to the engine how the partition fared.
+
+        Returns:
+            The records; None if the broker cut the first batch short. `fetch` then asks for all
+            of that batch.
+        """
+        engine = self._engine
+        response: FetchResponse | None = None
+        data: FetchPartitionData | None = None
+        epoch = None
+        try:
+            node, topic_id = await self._leader(fetch)
+            epoch = engine.metadata.leader_epoch(fetch.tp)
+            response = await self._ask(node, fetch, epoch, topic_id)
+            data = _only_partition(response, fetch.tp)
+            _raise_for_partition(data, fetch)
+        except KafkaError as error:
+            if error.retriable and error.refresh_metadata:
+                hint = leader_hint(response, data)
+                engine.partition_failed(fetch.tp, error, leader_epoch=epoch, hint=hint)
+            raise
+        engine.partition_ok(fetch.tp)
+        fetch.topic_id = topic_id
+        records = PartitionRecords(
+            fetch.tp,
+            fetch.offset,
+            data,
+            codecs=self._codecs,
+            committed_only=fetch.isolation_level == READ_COMMITTED,
+            stop=fetch.stop,
+        )
+        needed = records.cursor().partial_batch_bytes
+        if records.next_offset > fetch.offset or needed <= fetch.max_bytes:
+            return records
+        # Brokers before KIP-74 cut off a batch that is larger than `max_bytes`.
+        fetch.max_bytes = needed
+        return None
 
     def read(
         self,
@@ -182,6 +200,7 @@ class PartitionReader:
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
         Raises:
+            UnknownTopicId: the topic was deleted and created again after the first fetch.
             KafkaError: as `fetch`.
         """
         self._engine.bind()
@@ -199,19 +218,18 @@ class PartitionReader:
         position = await self._resolve(tp, start, isolation_level, timeout)
         end = await self._resolve(tp, "latest" if stop is None else stop, isolation_level, timeout)
 
+        level = isolation_level_code(isolation_level)
+        topic_id = ZERO_ID
+
         async def outcome(offset: int) -> PartitionRecords | KafkaError:
+            nonlocal topic_id
+            fetch = _Fetch(tp, offset, max_bytes, level, 1, READ_WAIT_MS, end, topic_id)
             try:
-                return await self.fetch(
-                    tp,
-                    offset,
-                    max_bytes,
-                    isolation_level=isolation_level,
-                    max_wait_ms=READ_WAIT_MS,
-                    stop=end,
-                    timeout=timeout,
-                )
+                records = await self._fetch(fetch, timeout)
             except KafkaError as error:
                 return error
+            topic_id = fetch.topic_id
+            return records
 
         ahead: asyncio.Task[PartitionRecords | KafkaError] | None = None
         try:
@@ -287,14 +305,16 @@ class PartitionReader:
             raise NoOffsetForPartition(f"{tp} has no {spec} offset", topic_partition=tp)
         return offset.offset
 
-    async def _leader(self, tp: TopicPartition) -> tuple[Node, UUID]:
-        engine = self._engine
+    async def _leader(self, fetch: _Fetch) -> tuple[Node, UUID]:
+        engine, tp = self._engine, fetch.tp
         topic = await engine.topic(tp.topic, create=False)
         if tp.partition not in topic.partitions:
             await engine.refresh([tp.topic])
             topic = await engine.topic(tp.topic, create=False)
             if tp.partition not in topic.partitions:
                 raise no_such_partition(tp, len(topic.partitions))
+        if ZERO_ID not in (fetch.topic_id, topic.topic_id) and fetch.topic_id != topic.topic_id:
+            raise _topic_recreated(tp)
         node = engine.leader_node(tp)
         if node is None:
             engine.refresher.soon([tp.topic])
@@ -317,9 +337,23 @@ class PartitionReader:
 
 
 class _Fetch:
-    """What one call of `fetch` asks for, at whichever leader and version."""
+    """The parameters of one fetch, independent of leader and version.
 
-    __slots__ = ("isolation_level", "max_bytes", "max_wait_ms", "min_bytes", "offset", "tp")
+    Attributes:
+        topic_id: the topic to read from, whatever its name refers to later; zeros for any. Set to
+            the topic that was read from.
+    """
+
+    __slots__ = (
+        "isolation_level",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "offset",
+        "stop",
+        "topic_id",
+        "tp",
+    )
 
     def __init__(
         self,
@@ -329,6 +363,8 @@ class _Fetch:
         isolation_level: int,
         min_bytes: int,
         max_wait_ms: int,
+        stop: int | None,
+        topic_id: UUID = ZERO_ID,
     ) -> None:
         self.tp = tp
         self.offset = offset
@@ -336,6 +372,8 @@ class _Fetch:
         self.isolation_level = isolation_level
         self.min_bytes = min_bytes
         self.max_wait_ms = max_wait_ms
+        self.stop = stop
+        self.topic_id = topic_id
 
     def message(self, leader_epoch: int, topic_id: UUID) -> FetchRequest:
         return FetchRequest(
@@ -367,16 +405,25 @@ def _only_partition(response: FetchResponse, tp: TopicPartition) -> FetchPartiti
     return response.responses[0].partitions[0]
 
 
-def _failure(data: FetchPartitionData, fetch: _Fetch) -> KafkaError | None:
-    if not data.error_code:
-        return None
+def _raise_for_partition(data: FetchPartitionData, fetch: _Fetch) -> None:
     message = None
     if data.error_code == OffsetOutOfRange.code:
         message = (
             f"offset {fetch.offset} is not in the log; offsets() tells its ends: 'earliest' and "
             "'latest'"
         )
-    return error_for(data.error_code, message, api="Fetch", topic_partition=fetch.tp)
+    raise_for(data.error_code, message, api="Fetch", topic_partition=fetch.tp)
+
+
+def _topic_recreated(tp: TopicPartition) -> UnknownTopicId:
+    error = UnknownTopicId(
+        f"{tp.topic} was deleted and created again while it was read: the offsets belong to the "
+        "old topic",
+        api="Fetch",
+        topic_partition=tp,
+    )
+    error.retriable = False
+    return error
 
 
 def leader_hint(

@@ -85,15 +85,20 @@ class ScriptedLogs:
     async def fetch(self, broker: ScriptedBroker, request: Any, version: int) -> Any:
         (asked,) = request.topics
         topic = asked.topic or next(
-            name for name, t in self.cluster.topics.items() if t.topic_id == asked.topic_id
+            (name for name, t in self.cluster.topics.items() if t.topic_id == asked.topic_id), None
         )
         (p,) = asked.partitions
         data = wire.FetchPartitionData(partition_index=p.partition, high_watermark=-1)
         response = wire.FetchResponse(
             responses=[
-                wire.FetchableTopicResponse(topic=topic, topic_id=asked.topic_id, partitions=[data])
+                wire.FetchableTopicResponse(
+                    topic=topic or "", topic_id=asked.topic_id, partitions=[data]
+                )
             ]
         )
+        if topic is None:
+            data.error_code = 100  # UNKNOWN_TOPIC_ID
+            return response
         data.error_code = self._error(broker, topic, p.partition)
         if data.error_code:
             if self.hints and version >= 16:

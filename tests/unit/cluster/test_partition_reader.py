@@ -12,6 +12,7 @@ from aiokq.core.errors import (
     CorruptRecord,
     OffsetOutOfRange,
     RequestTimeout,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from aiokq.core.types import TopicPartition
@@ -337,6 +338,54 @@ def test_what_is_not_there_is_said_so():
         assert engine.now() - before < 1
         with pytest.raises(UnknownTopicOrPartition, match="nope"):
             await engine.reader.fetch(TopicPartition("nope", 0), 0, timeout=1)
+        await engine.close()
+
+    simulate(main)
+
+
+def recreate(cluster: ScriptedCluster, logs: ScriptedLogs) -> None:
+    cluster.add_topic("t", [1])
+    logs.logs.clear()
+    logs.log("t", 0).append(*[b"new"] * 40)
+
+
+def test_a_read_ends_with_an_error_when_its_topic_is_recreated():
+    """The new topic has records at the same offsets, which belong to another log."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        values = []
+
+        async def read() -> None:
+            async for batch in engine.reader.read(TP, 0, 20, max_bytes=1):
+                if batch.offset == 0:
+                    recreate(cluster, logs)
+                values.extend(record.value for record in batch)
+
+        with pytest.raises(UnknownTopicId, match="t was deleted and created again") as caught:
+            await read()
+        assert values
+        assert b"new" not in values
+        assert not caught.value.retriable
+        assert engine.now() < 5
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_read_that_begins_after_the_recreation_reads_the_new_topic():
+    """The metadata known by then may still be that of the old topic."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        await engine.reader.fetch(TP, 0)
+        recreate(cluster, logs)
+        batches = [batch async for batch in engine.reader.read(TP, 0, 20)]
+        assert [record.value for batch in batches for record in batch] == [b"new"] * 20
         await engine.close()
 
     simulate(main)
