@@ -4,9 +4,9 @@
         async with cluster.producer() as producer:
             metadata = await producer.send("orders", b"value", key=b"key")
 
-Names are imported when they are first used, so that `import aiokq` costs next to nothing and the
-broker does not load the client. What is listed in `__all__` is public, and nothing else; likewise
-in the public modules `aiokq.errors`, `aiokq.wire` and `aiokq.metrics`.
+Names are imported when they are first used: `import aiokq` is fast, and the broker does not load
+the client. The public API is `__all__` of this module and of the public modules `aiokq.errors`,
+`aiokq.wire` and `aiokq.metrics`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ __all__ = [
     "Record",
     "RecordColumns",
     "RecordMetadata",
-    # what a producer is given and gives
+    # arguments and results of the producer
     "BatchBuilder",
     "BatchInfo",
     "CloseReport",
@@ -162,7 +162,7 @@ __all__ = [
     "ProducerHealth",
     "ProducerRecord",
     "Serializer",
-    # what a consumer is given and gives
+    # arguments and results of the consumer
     "BrokerHealth",
     "ConsumerHealth",
     "DeserializedRecord",
@@ -172,9 +172,9 @@ __all__ = [
     "RebalanceHandler",
     "RecordBatch",
     "Stream",
-    # handlers that block
+    # blocking handlers
     "run_blocking",
-    # assignors of your own
+    # custom assignors
     "Assignment",
     "Assignor",
     "RebalanceProtocol",
@@ -191,7 +191,7 @@ __all__ = [
     "TopicFilter",
     "TopicInfo",
     "TopicPartition",
-    # what the admin client is given and gives
+    # arguments and results of the admin client
     "AlterOperation",
     "BrokerDescription",
     "BrokerLogDirs",
@@ -261,7 +261,7 @@ __all__ = [
     "TopicAdded",
     "TopicRecreated",
     "TopicRemoved",
-    # errors; all of them are in aiokq.errors
+    # errors; aiokq.errors has all of them
     "BootstrapFailed",
     "BrokerError",
     "BufferFull",
@@ -279,7 +279,7 @@ __all__ = [
     "wire",
 ]
 
-# Where each name lives. The imports above say the same to type checkers; a test compares them.
+# The module of each name. The imports above are for type checkers; a test compares the two.
 _HOMES = {
     "aiokq.admin.client": ["Admin"],
     "aiokq.admin.clusters": ["BrokerDescription", "ClusterDescription"],

@@ -1,4 +1,4 @@
-"""The dispatcher of `aiokq` and `python -m aiokq`: `broker` is parsed without Typer."""
+"""Entry point of `aiokq` and `python -m aiokq`; starts `aiokq broker` without loading Typer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; ends the process with its exit code."""
+    """Run the command line and end the process with its exit code."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["broker"]:
-        # Typer and Rich cost more than the broker's whole start may take. So do collections,
-        # which find nothing while modules are imported; the broker turns them on when it accepts.
+        # Importing Typer and Rich takes longer than the broker's whole start may. Garbage
+        # collection during imports finds nothing; the broker enables it when it accepts.
         gc.disable()
         from aiokq.broker.process import main as broker
 

@@ -1,7 +1,7 @@
-"""Exports the counters of clients and brokers to Prometheus; counting is core.counters' part.
+"""Exports the counters of clients and brokers to Prometheus.
 
-The only module that imports prometheus_client. Values are pulled when a scrape asks for
-them, so exporting costs nothing in between. Tests: tests/unit/test_metrics.py.
+The only module that imports prometheus_client. Values are read when Prometheus scrapes them, so
+exporting costs nothing between scrapes. Tests: tests/unit/test_metrics.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class HasClientCounters(Protocol):
-    """A Cluster, or anything made from one."""
+    """A Cluster, or a client made from one."""
 
     @property
     def counters(self) -> ClientCounters: ...
@@ -55,32 +55,32 @@ class HasBrokerCounters(Protocol):
 
 
 class Collector(PrometheusCollector):
-    """Gives the counters' values when scraped.
+    """A prometheus_client collector of aiokq's counters.
 
-    Every sample has the label `client` (the client id) or `broker` (the node id); components
-    of the same name are added up.
+    Every sample has the label `client` (the client id) or `broker` (the node id); counters with
+    the same label value are added up.
 
     Args:
-        counters: what to export; None for all there are in this process when scraped.
+        counters: the counters to export; None for all that this process has when scraped.
     """
 
     def __init__(self, counters: Iterable[Counters] | None = None) -> None:
         self._counters = None if counters is None else tuple(counters)
 
     def widen(self, counters: Iterable[Counters] | None) -> None:
-        """Exports these as well; None: all there are in this process."""
+        """Export these counters too; None for all of this process."""
         if counters is None or self._counters is None:
             self._counters = None
         else:
             self._counters = tuple(dict.fromkeys((*self._counters, *counters)))
 
     def describe(self) -> Iterator[Family]:
-        """The metrics without values, so that registering does not collect."""
+        """Yield the metrics without values, so that registering does not collect."""
         for metric in METRICS:
             yield _family(metric)
 
     def collect(self) -> Iterator[Family]:
-        """Context: any thread."""
+        """Yield the metrics with their current values. Context: any thread."""
         sources = list(LIVE) if self._counters is None else self._counters
         totals: dict[Metric, dict[Labels, int | float | Histogram]] = {
             metric: {}
@@ -102,7 +102,7 @@ class Collector(PrometheusCollector):
 
 
 class MetricsServer:
-    """A running HTTP endpoint; made by serve()."""
+    """A running HTTP endpoint, returned by `serve`."""
 
     def __init__(self, port: int, registry: CollectorRegistry, host: str) -> None:
         self._server, self._thread = start_http_server(port, host, registry)
@@ -111,7 +111,7 @@ class MetricsServer:
         self.port: int = self._server.server_port
 
     def close(self) -> None:
-        """Stops it and waits for its thread. Harmless twice, and nothing in a forked child."""
+        """Stop the endpoint and its thread. May be repeated; does nothing in a forked child."""
         if os.getpid() != self._pid:
             return
         self._server.shutdown()
@@ -136,20 +136,21 @@ def register(
     cluster: HasClientCounters | None = None,
     broker: HasBrokerCounters | None = None,
 ) -> Collector:
-    """Adds aiokq's metrics to a registry, prometheus_client's default one if none is given.
+    """Add aiokq's metrics to a registry.
 
-    Harmless twice, as where an application's setup runs again: a registry has one collector of
-    aiokq's, and a further call gives it back, widened by what that call asks for.
+    May be called more than once: a registry has one aiokq collector, and a further call adds its
+    counters to that collector and returns it.
 
     Args:
-        cluster: export this one only; with `broker`, both.
-        broker: export this one only. With neither, all of this process.
+        registry: the registry; default prometheus_client's own.
+        cluster: export only this client; if `broker` is given, both.
+        broker: export only this broker. With neither, export all of this process.
 
     Returns:
         The collector, for `registry.unregister()`.
 
     Raises:
-        ConfigError: metrics of the same names are in the registry, and not by this function.
+        ConfigError: the registry already has metrics of these names from another collector.
     """
     chosen: list[Counters] = []
     if cluster is not None:
@@ -175,21 +176,22 @@ def register(
 
 
 _registered: weakref.WeakKeyDictionary[CollectorRegistry, Collector] = weakref.WeakKeyDictionary()
-"""The collector that each registry was given last; it may have been unregistered since."""
+"""The last collector registered in each registry; may have been unregistered since."""
 _registering = threading.Lock()
 
 
 def serve(
     port: int, *, host: str = "127.0.0.1", registry: CollectorRegistry | None = None
 ) -> MetricsServer:
-    """Serves metrics over HTTP on a thread of its own.
+    """Serve metrics over HTTP from a thread.
 
     Args:
-        port: 0 for a free one; the result has it as `.port`.
-        registry: what to serve; a new one with all of this process's aiokq metrics if not given.
+        port: TCP port; 0 for a free one, which is `MetricsServer.port` of the result.
+        host: address to listen on.
+        registry: the registry to serve; default a new one with all aiokq metrics of this process.
 
     Raises:
-        OSError: the port cannot be had.
+        OSError: the port cannot be opened.
     """
     if registry is None:
         registry = CollectorRegistry()

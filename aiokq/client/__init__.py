@@ -1,1 +1,1 @@
-"""What makes the clients of one cluster belong together; public as `aiokq.Cluster`."""
+"""`Cluster`, which the clients of one Kafka cluster share, and its health and registry views."""

@@ -1,7 +1,7 @@
-"""run_blocking: user code that blocks, in threads, in order per partition; reading is the caller's.
+"""`run_blocking`: runs blocking user code in threads, in order per partition.
 
-As `asyncio.to_thread`, with two rules of its own: so many threads and no more, and what concerns
-one partition runs one after another. Tests: tests/unit/client/test_blocking.py.
+Differs from `asyncio.to_thread` in two points: the number of threads per event loop is limited, and
+calls about the same partition run one after another. Tests: tests/unit/client/test_blocking.py.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BLOCKING_THREADS: Final = 16
-"""Calls that run at a time, of one event loop; others wait for a thread."""
+"""Most calls of one event loop that run at a time; further calls wait for a thread."""
 
 
 async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function that blocks in a thread, and wait for what it returns.
+    """Call a blocking function in a thread and return its result.
 
-    The event loop runs on meanwhile, and heartbeats with it. Where the first argument is of a
+    The event loop, and with it heartbeats, keeps running. If the first argument belongs to a
     partition (a record, a batch, a TopicPartition), calls about the same partition run one after
-    another, in the order they were asked for; others side by side, 16 at most for each event loop.
+    another, in the order of the calls; other calls run concurrently, 16 at most per event loop.
     The threads are not those of `asyncio.to_thread`, which name resolution needs too.
 
-    Cancelled before it runs, it never does; cancelled later, the wait ends and the function runs
-    on, before the next one of its partition. A record is then not finished, and will come again.
+    If the call is cancelled before the function runs, the function never runs. If it is cancelled
+    later, the wait ends and the function runs to its end, before the next call of its partition.
+    The record then counts as not processed and will be delivered again.
 
     Args:
-        function: called with the other arguments, in a copy of the present context.
+        function: called with the other arguments, in a copy of the current context.
 
     Raises:
-        TypeError: it is a coroutine function.
-        whatever the function raises.
+        TypeError: the function is a coroutine function.
+        Exception: whatever the function raises.
     """
     if inspect.iscoroutinefunction(function):
         raise TypeError(f"{function!r} is a coroutine function, which does not block: await it")
@@ -58,10 +59,10 @@ async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.k
 
 
 class BlockingCalls:
-    """The threads of one event loop, and the line of calls before each partition.
+    """The threads of one event loop, and the last call of each partition.
 
     Args:
-        threads: that run at a time; made when needed, and gone with this object.
+        threads: most threads; each is started when needed and ends with this object.
     """
 
     def __init__(self, threads: int) -> None:
@@ -69,7 +70,7 @@ class BlockingCalls:
         self._last: dict[TopicPartition, asyncio.Future[None]] = {}
 
     async def run(self, tp: TopicPartition | None, call: Callable[[], R]) -> R:
-        """Call it when those before it, about the same partition, have ended."""
+        """Run `call` after the earlier calls of the same partition have ended."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         before = None
@@ -81,17 +82,17 @@ class BlockingCalls:
             try:
                 await asyncio.shield(before)
             except asyncio.CancelledError:
-                # Whoever comes next waits for those before, as this one would have.
+                # The next call of the partition must still wait for the one before this.
                 before.add_done_callback(lambda _: ended.set_result(None))
                 raise
-        # Not run_in_executor: a wait that is cancelled there looks as if the function had ended.
+        # Not run_in_executor: after a cancelled wait its future is done while the function runs.
         running = self._executor.submit(call)
         running.add_done_callback(partial(_tell, loop, ended))
         waiting = asyncio.wrap_future(running)
         try:
             return await waiting
         except asyncio.CancelledError:
-            # On the loop, so that it is logged before whoever comes next has an answer.
+            # On the loop, so that the failure is logged before the next call of the partition ends.
             ended.add_done_callback(lambda _: _log_failure(running))
             raise
 
@@ -111,7 +112,7 @@ def _partition_of(item: object) -> TopicPartition | None:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], running: Future[R]) -> None:
-    """In the thread: the function has ended, or will never run."""
+    """Notify the loop, from the thread, that the function has ended or will never run."""
     try:
         loop.call_soon_threadsafe(_set, ended)
     except RuntimeError:
@@ -124,6 +125,6 @@ def _set(ended: asyncio.Future[None]) -> None:
 
 
 def _log_failure(running: Future[R]) -> None:
-    """Nobody waits for it any more, so nobody else would hear of it."""
+    """Log the exception of a call whose wait was cancelled; nothing else reports it."""
     if not running.cancelled() and (error := running.exception()) is not None:
         logger.error("blocking call failed after its wait was cancelled", exc_info=error)

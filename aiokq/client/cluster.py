@@ -1,7 +1,7 @@
-"""Cluster: the public face of one cluster; makes the clients that share it.
+"""`Cluster`, the entry point for one Kafka cluster: makes producers, consumers and admin clients.
 
-What it knows of the cluster, and how, is the engine's matter. Each kind of client is imported when
-the first one is made: few programs use all of them.
+Metadata and connections are kept by `ClusterEngine`. Each kind of client is imported when the first
+one is made, because few programs use all of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = ["Cluster", "PartitionLike"]
 R = TypeVar("R", bound=Response)
 
 PartitionLike: TypeAlias = TopicPartition | tuple[str, int]
-"""A partition of a topic; a plain ``(topic, partition)`` tuple does."""
+"""A partition of a topic, or a plain ``(topic, partition)`` tuple."""
 
 NodeLike: TypeAlias = int | Literal["any", "controller"] | PartitionLike | Target
 """Where a request goes: a node id, "any", "controller", or a partition for its leader."""
@@ -71,18 +71,18 @@ class _Child(Protocol):
 
 
 class Cluster:
-    """One cluster: one view of its metadata and one set of connections, shared by its clients.
+    """A Kafka cluster: one copy of its metadata and one set of connections for all its clients.
 
     ``async with Cluster("host:9092") as cluster:`` waits for the first metadata, at most
-    ``bootstrap_timeout_ms``. Producers, consumers and admin clients made from it are entered and
-    left on their own; those still open when the cluster is closed are closed first, in the order
-    consumers, producers (which deliver what they accepted), admin clients.
+    ``bootstrap_timeout_ms``. Producers, consumers and admin clients made from it have ``async
+    with`` blocks of their own. `close` first closes the clients that are still open: consumers,
+    then producers (which deliver the records they accepted), then admin clients.
 
-    The constructor touches no event loop; entering binds to the running one.
+    The constructor uses no event loop; `start` and ``async with`` bind to the running one.
 
     Args:
         bootstrap_servers: "host:port", several comma separated or in a list.
-        settings: to start from; defaults if not given.
+        settings: settings to start from; defaults if not given.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Raises:
@@ -109,26 +109,27 @@ class Cluster:
     # -- lifecycle
 
     async def start(self) -> None:
-        """Bind to the running loop and wait for the first metadata. Harmless if started.
+        """Bind to the running loop and wait for the first metadata. Does nothing if started.
 
         Raises:
-            BootstrapFailed: no address gave metadata within ``bootstrap_timeout_ms``; each is named
-                with its reason. At once if one refused our credentials.
+            BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``; the
+                error names each address with its reason. At once if a broker refused the
+                credentials.
             ConfigError: ``bootstrap_servers`` is not set.
-            Closed: it was closed.
-            WrongLoop: it was started on another loop.
+            Closed: the cluster was closed.
+            WrongLoop: the cluster was started on another loop.
         """
         await self._engine.start()
 
     async def close(self) -> None:
-        """Close the clients made here that are still open, then all connections.
+        """Close the clients of this cluster that are still open, then all connections.
 
-        Harmless twice and concurrently. Waits are ended with `Closed`. Cancelling it makes its
-        clients give up what they still have to deliver, and still closes all of them. In a forked
-        child it does nothing: the sockets are the parent's.
+        May be called more than once and concurrently. Pending calls fail with `Closed`. If `close`
+        is cancelled, it still closes all clients, but producers discard the records they have not
+        delivered. In a forked child `close` does nothing, because the sockets are the parent's.
 
         Raises:
-            WrongLoop: it was started on another loop.
+            WrongLoop: the cluster was started on another loop.
         """
         if self._engine.forked:
             return
@@ -140,7 +141,7 @@ class Cluster:
             for children in (self._consumers, self._producers, self._admins):
                 for child in list(children):
                     try:
-                        # Once cancelled, every close is: each ends at once, and in order.
+                        # After a cancellation each close is cancelled too, still in this order.
                         async with asyncio.timeout(None if cancelled is None else 0):
                             await child.close()
                     except asyncio.CancelledError as error:
@@ -189,47 +190,47 @@ class Cluster:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed: then nothing can be asked any more. Context: any thread."""
+        """Whether `close` was called. Context: any thread."""
         return self._engine.closed
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """The snapshot: brokers, and the topics that somebody asked for. Immutable."""
+        """The latest metadata snapshot: brokers, and the topics in use. Immutable."""
         return self._engine.metadata
 
     @property
     def counters(self) -> ClientCounters:
-        """Counters of this cluster and of all clients made from it; see `aiokq.metrics`."""
+        """The counters of this cluster and of all clients made from it; see `aiokq.metrics`."""
         return self._engine.counters
 
     def events(self, *, limit: int = 10_000) -> EventStream:
-        """Typed events from now on, the latest state of everything first.
+        """Return a stream of typed events: first the latest state of each key, then new events.
 
         Args:
-            limit: how many may wait to be taken; then the oldest is dropped and counted.
+            limit: most events to queue; beyond that the oldest is dropped and counted.
         """
         return self._engine.events(limit=limit)
 
     def health(self) -> ClusterHealth:
-        """What is believed of brokers and partitions right now. Context: any thread."""
+        """Return the current state of brokers, partitions and metadata. Context: any thread."""
         return cluster_health(self._engine)
 
     @property
     def registry(self) -> Registry:
-        """The cluster as the tree that Kafka kept in ZooKeeper: read-only, with watches."""
+        """A read-only view of the cluster as the tree Kafka kept in ZooKeeper, with watches."""
         from aiokq.client.registry import Registry
 
         return Registry(self._engine)
 
     async def refresh(self, *topics: str, timeout: float | None = None) -> ClusterMetadata:
-        """Metadata newer than this call.
+        """Request new metadata and return it.
 
         Args:
-            topics: to ask for besides those in use.
+            topics: topics to request besides those in use.
             timeout: seconds to wait for each topic to exist; default ``default_api_timeout_ms``.
 
         Raises:
-            UnknownTopicOrPartition: a topic that does not exist.
+            UnknownTopicOrPartition: a topic does not exist.
         """
         limits.optional_seconds(timeout)
         self._engine.bind()
@@ -243,10 +244,11 @@ class Cluster:
     def producer(
         self, *, settings: ProducerSettings | None = None, **overrides: Unpack[ProducerOverrides]
     ) -> Producer:
-        """A producer on this cluster's metadata and connections.
+        """Return a producer that shares this cluster's metadata and connections.
 
         Raises:
-            ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+            ConfigError: a setting is unknown, out of range, contradicts another, or is a setting of
+                the Cluster.
             Closed, WrongLoop: the Cluster is closed, or was started on another loop.
         """
         from aiokq.producer.producer import Producer
@@ -267,14 +269,15 @@ class Cluster:
         on_lost: RebalanceHandler | None = None,
         **overrides: Unpack[ConsumerOverrides],
     ) -> Consumer:
-        """A consumer on this cluster's metadata, with fetch connections of its own.
+        """Return a consumer that shares this cluster's metadata; its fetches have own connections.
 
         Args:
-            topics: to subscribe to.
+            topics: topics and filters to subscribe to.
             on_assigned, on_revoked, on_lost: called in rebalances of its group, see `Consumer`.
 
         Raises:
-            ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+            ConfigError: a setting is unknown, out of range, contradicts another, or is a setting of
+                the Cluster.
             Closed, WrongLoop: the Cluster is closed, or was started on another loop.
         """
         from aiokq.consumer.consumer import Consumer
@@ -296,10 +299,11 @@ class Cluster:
     def admin(
         self, *, settings: AdminSettings | None = None, **overrides: Unpack[AdminOverrides]
     ) -> Admin:
-        """An admin client on this cluster's metadata and connections.
+        """Return an admin client that shares this cluster's metadata and connections.
 
         Raises:
-            ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+            ConfigError: a setting is unknown, out of range, contradicts another, or is a setting of
+                the Cluster.
             Closed, WrongLoop: the Cluster is closed, or was started on another loop.
         """
         from aiokq.admin.client import Admin
@@ -322,19 +326,19 @@ class Cluster:
     ) -> R:
         """Send any request of `aiokq.wire` and wait for its response.
 
-        Error codes inside the response are the caller's to look at. It goes out on the shared
-        connection for short requests: one that waits long at the broker holds up the others.
+        Error codes inside the response are not checked. The request is sent on the connection that
+        all clients share for short requests: one that waits long at the broker delays the others.
 
         Args:
-            message: the request. It is sent in the newest version that both sides have and that
-                has every field it sets.
+            message: the request. The version is the newest that client and broker support and that
+                has every field set in the request.
             node: a node id, "any", "controller", or a partition for its leader.
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Raises:
-            RequestTimeout: not in time; the cause says what was tried.
-            ConnectionLost: the connection ended before the response, or there is no such node.
-            FieldNotSupported: no version that both sides have carries all that the message sets.
+            RequestTimeout: no response within the timeout; the cause is the last error.
+            ConnectionLost: the connection was lost before the response, or there is no such node.
+            FieldNotSupported: no version that both sides support has all fields set in the request.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
         limits.optional_seconds(timeout)
@@ -366,25 +370,25 @@ class Cluster:
         stop: int | None = None,
         timeout: float | None = None,
     ) -> PartitionRecords:
-        """Read once from one offset of a partition, without a consumer.
+        """Fetch once from an offset of a partition, without a consumer.
 
         Args:
             partition: topic and partition.
-            offset: of the first record wanted.
-            max_bytes: most to fetch; one batch is given however large it is.
-            isolation_level: "read_committed" leaves out records of aborted transactions, and those
-                of open ones.
-            max_wait_ms: how long the broker may wait for records at the end of the log.
-            stop: hand over no record at or after this offset.
+            offset: offset of the first record to return.
+            max_bytes: most bytes to fetch; the first batch is returned whatever its size.
+            isolation_level: "read_committed" leaves out records of aborted and open transactions.
+            max_wait_ms: milliseconds the broker may wait for records at the end of the log.
+            stop: return no record at or after this offset.
             timeout: seconds, retries included; default ``default_api_timeout_ms``.
 
         Returns:
-            The records, and ``next_offset``, where to go on; no records at the end of the log.
+            The records, none at the end of the log, and ``next_offset``, the offset to fetch next.
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
-            UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
-            RequestTimeout: no leader answered in time; the cause says why.
+            UnknownTopicOrPartition: the topic did not exist within the timeout; or, at once, the
+                topic has no such partition.
+            RequestTimeout: no leader answered within the timeout; the cause is the last error.
         """
         limits.offset(offset)
         limits.count(max_bytes, "max_bytes", 0)
@@ -414,17 +418,17 @@ class Cluster:
     ) -> AsyncGenerator[PartitionRecords, None]:
         """Read a range of offsets of a partition in batches, without a consumer.
 
-        ``async for batch in cluster.read(("orders", 0), 0, 100):`` gives exactly the records with
-        offsets from 0 to 99. Each batch has ``next_offset``, from where reading could go on; a
-        batch may be empty where offsets hold nothing to hand over.
+        ``async for batch in cluster.read(("orders", 0), 0, 100):`` yields exactly the records with
+        offsets from 0 to 99. ``next_offset`` of a batch is the offset after it. A batch may be
+        empty, because control batches, aborted transactions and compaction leave gaps.
 
         Args:
             partition: topic and partition.
             start: first offset, "earliest" or "latest" (or Kafka's -2 and -1).
-            stop: offset to end before; None for the end as it is now. One beyond the end is waited
-                for.
+            stop: offset to end before; None for the current end of the log. If it is beyond the
+                end, the read waits for records.
             isolation_level: as for `fetch`.
-            max_bytes: most to fetch at once.
+            max_bytes: most bytes of one fetch.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
         Raises:
@@ -453,19 +457,19 @@ class Cluster:
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout: float | None = None,
     ) -> OffsetAndTimestamp | None:
-        """The offset of a partition at a time; `Admin.list_offsets` does it for many.
+        """Look up an offset of a partition by timestamp; `Admin.list_offsets` looks up many.
 
         Args:
             partition: topic and partition.
-            timestamp: milliseconds since the epoch, for the first record at or after it; "earliest"
-                and "latest" for the ends of the log (``timestamp_ms`` is -1 then); "max_timestamp"
-                for the record with the greatest one. Kafka's numbers for them (-2, -1, -3, and -4
-                to -6 for the parts of a tiered log) do as well.
+            timestamp: milliseconds since the epoch, for the first record at or after that time;
+                "earliest" or "latest" for an end of the log (``timestamp_ms`` of the result is -1);
+                "max_timestamp" for the record with the greatest timestamp. Kafka's numbers for
+                these (-2, -1, -3), and -4 to -6 for tiered logs, are accepted too.
             isolation_level: with "read_committed", "latest" is the last stable offset.
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Returns:
-            Offset and timestamp, or None if no record is that young.
+            Offset and timestamp; None if all records have earlier timestamps.
 
         Raises:
             KafkaError: as `fetch`.

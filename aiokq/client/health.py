@@ -1,4 +1,4 @@
-"""ClusterHealth: what a Cluster believes of its brokers and partitions, at one moment."""
+"""`ClusterHealth`, a snapshot of the state of brokers, partitions and metadata."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["ClusterHealth", "cluster_health"]
 
 @frozen
 class ClusterHealth:
-    """Brokers, partitions and metadata.
+    """The state of a cluster's brokers, partitions and metadata at one moment.
 
     Attributes:
-        brokers_up: node ids that are listed and believed to answer.
-        brokers_down: node ids that are listed and do not answer, with the reason.
-        partitions_failed: partitions in recovery, with Kafka's name of the error.
-        metadata_age_ms: how old the newest metadata is; None before the first.
+        brokers_up: ids of brokers in the metadata that are not known to be down.
+        brokers_down: ids of brokers in the metadata that do not answer, with the reason.
+        partitions_failed: partitions whose requests fail, with Kafka's name of the error.
+        metadata_age_ms: milliseconds since the last metadata response; None before the first.
         metadata_error: why the latest metadata request failed; None if it succeeded.
     """
 
@@ -31,7 +31,7 @@ class ClusterHealth:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is known to be wrong."""
+        """Whether a broker is up, no broker or partition fails, and metadata is current."""
         return (
             bool(self.brokers_up)
             and not self.brokers_down
@@ -41,7 +41,7 @@ class ClusterHealth:
 
 
 def cluster_health(engine: ClusterEngine) -> ClusterHealth:
-    """The health of a started engine. Context: loop, sync."""
+    """Return the health of a started engine."""
     state = engine.state
     down = {}
     for node_id in sorted(state.down & state.metadata.brokers.keys()):

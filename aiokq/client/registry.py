@@ -1,6 +1,6 @@
-"""Registry: a cluster as the tree that Kafka kept in ZooKeeper, to look at and to watch.
+"""`Registry`, a read-only view of a cluster as the tree that Kafka kept in ZooKeeper, with watches.
 
-Owns asking and noticing; the nodes themselves are registry_tree.py's.
+This module sends the requests and detects changes; registry_tree.py builds the nodes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from aiokq.core.types import OffsetAndMetadata, TopicPartition
 __all__ = ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"]
 
 GROUP_INTERVAL: Final = 5.0
-"""Seconds between two looks at a group that is watched."""
+"""Seconds between two requests about a group that is watched."""
 
 TOPICS: Final = ("brokers", "topics")
 
 
 class RegistryChangeKind(Enum):
-    """What happened to a node; the names are ZooKeeper's, in short."""
+    """What happened to a node; short forms of ZooKeeper's event types."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -49,7 +49,7 @@ class RegistryChangeKind(Enum):
 
 @frozen
 class RegistryChange:
-    """A change of a node that is watched; ``node`` is what it is now, None if it is gone."""
+    """A change of a watched node; ``node`` is its new state, None if it was deleted."""
 
     path: str
     kind: RegistryChangeKind
@@ -57,24 +57,24 @@ class RegistryChange:
 
 
 class Registry:
-    """A read-only tree over a cluster's metadata and groups, whatever cluster it is.
+    """A read-only tree over a cluster's metadata and groups; the cluster needs no ZooKeeper.
 
     ========================================  ===================================================
-    ``/brokers/ids``                          brokers that are in service
-    ``/brokers/ids/N``                        where broker N is
+    ``/brokers/ids``                          brokers in the metadata
+    ``/brokers/ids/N``                        endpoint of broker N
     ``/brokers/topics``                       topics
     ``/brokers/topics/T``                     replicas of each partition
     ``/brokers/topics/T/partitions/P/state``  leader, epoch and in-sync replicas
     ``/consumers``                            consumer groups
-    ``/consumers/G/ids/M``                    what member M wants to read
+    ``/consumers/G/ids/M``                    the subscription of member M
     ``/consumers/G/offsets/T/P``              the committed offset
     ``/consumers/G/owners/T/P``               the member that owns the partition, and "-0"
     ========================================  ===================================================
 
-    Contents are JSON as Kafka 0.8 to 3.x wrote it; what a client cannot know (``timestamp``,
-    ``jmx_port``, ``controller_epoch``) is -1. A ``/`` in the id of a group or member is ``%2F``.
-    Every call asks the cluster anew, and fails within ``timeout`` seconds, by default
-    ``default_api_timeout_ms``.
+    Contents are JSON as Kafka 0.8 to 3.x wrote it; fields that a client cannot know
+    (``timestamp``, ``jmx_port``, ``controller_epoch``) are -1. A ``/`` in the id of a group or
+    member is written ``%2F``. Each call sends new requests, and fails after ``timeout`` seconds,
+    by default ``default_api_timeout_ms``.
 
     Source: the ZooKeeper directories of Kafka's documentation, section 5.6.
     """
@@ -83,17 +83,17 @@ class Registry:
         self._engine = engine
 
     async def get(self, path: str, *, timeout: float | None = None) -> str | None:
-        """The contents of a node; None if it only has children.
+        """Return the contents of a node; None if it only has children.
 
         Raises:
-            NoNode: there is none at this path.
-            ValueError: it is no path.
-            RequestTimeout: the cluster did not answer in time.
+            NoNode: there is no node at this path.
+            ValueError: the path is not absolute.
+            RequestTimeout: the cluster did not answer within the timeout.
         """
         return (await self._required(path, timeout)).data
 
     async def children(self, path: str, *, timeout: float | None = None) -> list[str]:
-        """The names of a node's children.
+        """Return the names of a node's children.
 
         Raises:
             KafkaError, ValueError: as `get`.
@@ -101,31 +101,31 @@ class Registry:
         return list((await self._required(path, timeout)).children)
 
     async def exists(self, path: str, *, timeout: float | None = None) -> bool:
-        """Whether there is a node at this path.
+        """Return whether there is a node at this path.
 
         Raises:
-            KafkaError, ValueError: as `get`, but for NoNode.
+            KafkaError, ValueError: as `get`, except NoNode.
         """
         return await self.read(parse_path(path), timeout) is not None
 
     async def watch(
         self, path: str, *, interval: float | None = None, timeout: float | None = None
     ) -> RegistryWatch:
-        """Watch a node, whether it exists or not: its creation, contents, children and end.
+        """Watch the creation, contents, children and deletion of a node, which need not exist yet.
 
         ``async with await registry.watch("/brokers/ids") as watch: async for change in watch: ...``
 
-        Brokers and topics are told of as soon as the client knows; below ``/consumers`` the
-        coordinators are asked again and again. Of several changes between two looks the last state
-        is told.
+        Changes of brokers and topics are reported with each metadata response; below
+        ``/consumers`` the coordinators are polled. If a node changes several times between two
+        polls, only its last state is reported.
 
         Args:
-            interval: seconds between two looks; default 5 below ``/consumers``. Elsewhere None
-                means that only what the client learns by itself is told (at the latest after
-                ``metadata_max_age_ms``).
+            interval: seconds between two polls; default 5 below ``/consumers``. Elsewhere None
+                means no polling: changes come with the client's own metadata requests, at the
+                latest after ``metadata_max_age_ms``.
 
         Raises:
-            KafkaError, ValueError: as `get`, but for NoNode.
+            KafkaError, ValueError: as `get`, except NoNode.
             ValueError: also for an interval that is not above 0.
         """
         limits.optional_seconds(interval, "interval", positive=True)
@@ -147,7 +147,7 @@ class Registry:
     # -- asking
 
     async def read(self, names: tuple[str, ...], timeout: float | None) -> RegistryNode | None:
-        """The node as the cluster says now; None if there is none."""
+        """Request and return the node; None if it does not exist."""
         limits.optional_seconds(timeout)
         engine = self._engine
         engine.bind()
@@ -169,7 +169,7 @@ class Registry:
             ) from (cause or error)
 
     def look(self, names: tuple[str, ...], metadata: ClusterMetadata) -> RegistryNode | None:
-        """A node outside ``/consumers``, in this snapshot."""
+        """Return a node outside ``/consumers`` from a metadata snapshot; None if there is none."""
         protocol = self._engine.settings.security_protocol
         return metadata_node(metadata, names, security_protocol=protocol)
 
@@ -209,12 +209,12 @@ class Registry:
 
 
 class RegistryWatch:
-    """The changes of one node, as an async iterator; ends when it or its cluster is closed.
+    """An async iterator over the changes of one node; ends when it or its cluster is closed.
 
-    An error of a look is raised by the iteration, which may be begun again: the watch goes on.
+    The iterator raises the error of a failed poll. The watch stays active: iterate again.
 
     Attributes:
-        node: as it was when last looked at; None if there was none.
+        node: the last known state of the node; None if it did not exist.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class RegistryWatch:
         self._closed = False
 
     async def start(self) -> None:
-        """Take the first look, which later ones are compared with."""
+        """Read the node's first state, with which later states are compared."""
         engine = self._engine
         if not self._of_group:
             if self._names == TOPICS:
@@ -256,12 +256,12 @@ class RegistryWatch:
 
     @property
     def path(self) -> str:
-        """Of the node."""
+        """The path of the node."""
         return "/" + "/".join(self._names)
 
     @property
     def closed(self) -> bool:
-        """Whether no more changes will come in."""
+        """Whether the watch was closed; queued changes can still be read."""
         return self._closed
 
     def __aiter__(self) -> Self:
@@ -277,10 +277,10 @@ class RegistryWatch:
         return self._changes.popleft()
 
     async def aclose(self) -> None:
-        """End it. Harmless twice; in a forked child it does nothing.
+        """End the watch. May be called more than once; does nothing in a forked child.
 
         Raises:
-            WrongLoop: used elsewhere than its cluster.
+            WrongLoop: called on another loop than that of the cluster.
         """
         self.close()
 
@@ -298,7 +298,7 @@ class RegistryWatch:
     # -- noticing
 
     async def _woken(self) -> bool:
-        """Wait for a change or the end; False if it is time to look again."""
+        """Wait for a change or the end of the watch; return False when the next poll is due."""
         self._wake.clear()
         try:
             async with asyncio.timeout(self._interval):
@@ -315,7 +315,7 @@ class RegistryWatch:
                 raise
 
     def metadata_changed(self, metadata: ClusterMetadata) -> None:
-        """There is a newer snapshot. Context: loop, sync."""
+        """Compare the node with a newer metadata snapshot. Context: loop, sync."""
         if not self._of_group:
             self._compare(self._registry.look(self._names, metadata))
 
@@ -338,7 +338,7 @@ class RegistryWatch:
         self._wake.set()
 
     def close(self) -> None:
-        """`aclose`, for those who cannot await."""
+        """End the watch, as `aclose`, without awaiting."""
         if self._engine.forked:
             return
         self._engine.check_loop()

@@ -1,6 +1,6 @@
-"""The nodes of the registry view: paths, and the contents that ZooKeeper had for them.
+"""Nodes of the registry view: paths, and the contents that Kafka wrote to ZooKeeper for them.
 
-Pure: what is known of a cluster or of a group goes in, nodes come out. Asking is registry.py's.
+Pure functions from metadata and group descriptions to nodes; registry.py sends the requests.
 
 Source: section 5.6 of Kafka's documentation (ZooKeeper directories); `ZkData.scala` of 0.8 to 3.x.
 """
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 UNKNOWN: Final = -1
-"""What cannot be known from outside: JMX ports, controller epochs, times of registration."""
+"""Value of fields that a client cannot know: JMX ports, controller epochs, registration times."""
 
 GROUP_PARTS: Final = ("ids", "offsets", "owners")
 
@@ -37,8 +37,8 @@ class RegistryNode:
     """One node of the tree.
 
     Attributes:
-        data: text, JSON for most; None for a node that only has children.
-        children: their names, in order.
+        data: the contents, mostly JSON; None for a node that only has children.
+        children: the names of its children, sorted.
     """
 
     path: str
@@ -47,10 +47,10 @@ class RegistryNode:
 
 
 def parse_path(path: str) -> tuple[str, ...]:
-    """The names on the way to a node.
+    """Split a path into names.
 
     Raises:
-        ValueError: it is no absolute path.
+        ValueError: the path is not absolute.
     """
     if not path.startswith("/") or "//" in path:
         raise ValueError(f"{path!r} is no path: they begin with /, as in /brokers/ids")
@@ -58,19 +58,19 @@ def parse_path(path: str) -> tuple[str, ...]:
 
 
 def node_name(text: str) -> str:
-    """A group id or member id as the name of a node: ``/`` and ``%`` are escaped as in URLs."""
+    """Return the node name of a group id or member id: ``/`` and ``%`` are escaped as in URLs."""
     return text.replace("%", "%25").replace("/", "%2F")
 
 
 def group_name(name: str) -> str:
-    """The id that `node_name` made a name of."""
+    """Return the id of a node name; the inverse of `node_name`."""
     return name.replace("%2F", "/").replace("%2f", "/").replace("%25", "%")
 
 
 def metadata_node(
     metadata: ClusterMetadata, names: tuple[str, ...], *, security_protocol: str
 ) -> RegistryNode | None:
-    """A node outside ``/consumers``; None if there is none."""
+    """Return a node outside ``/consumers``; None if there is none."""
     path = "/" + "/".join(names)
     match names:
         case ():
@@ -113,7 +113,7 @@ def _numbers(numbers: Iterable[int]) -> tuple[str, ...]:
 
 
 def _number(name: str) -> int:
-    """-1 for what is no number as ZooKeeper had them."""
+    """Return the number in a node name; -1 if the name is not a plain decimal number."""
     return int(name) if name.isdecimal() and str(int(name)) == name else UNKNOWN
 
 
@@ -122,7 +122,7 @@ def _json(value: Mapping[str, object]) -> str:
 
 
 def _broker(broker: BrokerInfo, security_protocol: str) -> str:
-    # Readers from before 0.9 know host and port only, and no other protocol.
+    # Readers older than 0.9 know only host and port, and only PLAINTEXT.
     plain = security_protocol == "PLAINTEXT"
     document: dict[str, object] = {
         "listener_security_protocol_map": {security_protocol: security_protocol},
@@ -171,11 +171,11 @@ def group_node(
     group: GroupDescription,
     offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
 ) -> RegistryNode | None:
-    """A node below ``/consumers/GROUP``, itself included; None if there is none.
+    """Return the node of a group or a node below it; None if there is none.
 
     Args:
-        names: those after the group's.
-        offsets: looked at below ``offsets`` only.
+        names: the names in the path after the group's.
+        offsets: the committed offsets; used below ``offsets`` only.
     """
     path = "/".join(("/consumers", node_name(group.group_id), *names))
     match names:
@@ -192,7 +192,7 @@ def group_node(
             values = {tp: str(at.offset) for tp, at in offsets.items() if at is not None}
             return _by_partition(path, values, rest)
         case ("owners", *rest):
-            # The old consumers ended their ids with the number of a stream; each member is one.
+            # Old consumers appended the number of the stream; a member has one stream here.
             owners = {tp: f"{member.member_id}-0" for tp, member in group.owners.items()}
             return _by_partition(path, owners, rest)
     return None
