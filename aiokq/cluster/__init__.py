@@ -1,4 +1,4 @@
-"""The cluster engine: metadata, events, routing and recovery; nothing of records to be produced.
+"""The cluster engine: metadata, events, request routing and recovery of failed partitions.
 
 Private to aiokq. The public face is :class:`aiokq.Cluster` (package ``client``).
 """

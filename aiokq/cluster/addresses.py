@@ -1,4 +1,4 @@
-"""Bootstrap addresses as people write them: parsing, and errors that say the fix. No resolving."""
+"""Parsing of bootstrap addresses as users write them, with errors that say how to fix them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several requests at once, each with its own outcome; tasks are the supervisor's."""
+"""`concurrently`: runs several coroutines as supervised tasks and collects results and errors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 async def concurrently(
     supervisor: Supervisor, coros: Iterable[Coroutine[Any, Any, T]], *, name: str
 ) -> list[T | KafkaError]:
-    """Run all, wait for all. In place of a result stands the KafkaError that was raised.
+    """Run all coroutines and return their results; a `KafkaError` takes the place of a result.
 
-    Cancelling it cancels them.
+    Cancelling this call cancels the coroutines.
 
     Raises:
         Closed: the supervisor was closed before they were done.
@@ -36,14 +36,14 @@ async def concurrently(
         if tasks:
             await asyncio.wait(tasks)
         if any(task.cancelled() for task in tasks):
-            # By the supervisor: to the caller, whom nobody cancelled, that is no cancellation.
+            # The supervisor cancelled the task. The caller was not cancelled, so raise Closed.
             raise Closed(f"{supervisor.name} was closed while this waited for it")
         return [task.result() for task in tasks]
     except BaseException:
         for task in tasks:
             task.cancel()
-        # One that was not started is closed here, or Python warns that it was never awaited;
-        # one that runs ends by its task's cancellation.
+        # Close coroutines that never started, or Python warns that they were never awaited.
+        # Running ones end with the cancellation of their tasks.
         for call in calls:
             if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
                 call.close()

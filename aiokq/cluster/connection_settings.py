@@ -1,4 +1,4 @@
-"""From ClusterValues to what connections are told: options, TLS context, SASL mechanism."""
+"""Builds connection options, TLS context and SASL mechanism from the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def _security(settings: ClusterValues) -> Security:
 
 
 def tls_context(settings: ClusterValues) -> ssl.SSLContext:
-    """The context given, or one made from the ``ssl_*`` files.
+    """Return the setting ``ssl_context``, or a context made from the ``ssl_*`` files.
 
     Raises:
-        ConfigError: a file is missing, or is not what it should be; the file is named.
+        ConfigError: a file is missing or invalid; the error names the file.
     """
     if settings.ssl_context is not None:
         return settings.ssl_context

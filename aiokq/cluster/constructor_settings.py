@@ -1,4 +1,4 @@
-"""Owns what a client's constructor was given: `settings=`, keywords and addresses, as one."""
+"""Merges the arguments of a client's constructor (settings, keywords, addresses) into one value."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ def standalone_settings(
     bootstrap_servers: str | Sequence[str] | None = None,
     beside: Sequence[object] = (),
 ) -> V:
-    """The settings of a client that has a cluster of its own.
+    """Return the settings of a client that has a cluster of its own.
 
     Args:
-        settings: to start from; the defaults if not given.
+        settings: settings to start from; the defaults if not given.
         overrides: single settings, by name.
         bootstrap_servers: the constructor's positional argument.
-        beside: further positional arguments; there are to be none.
+        beside: further positional arguments, which are refused.
 
     Raises:
-        ConfigError: a setting is unknown, out of range, contradicts another, or
-            ``bootstrap_servers`` is given twice; the settings are another client's, or no keywords.
+        ConfigError: a setting is unknown, out of range or contradicts another;
+            ``bootstrap_servers`` is given twice; `settings` is of another client's class; or a
+            setting is given as a positional argument.
     """
     if beside:
         raise ConfigError(
@@ -58,10 +59,10 @@ def child_settings(
     settings: ClusterSettings | None,
     overrides: Mapping[str, object],
 ) -> V:
-    """The settings of a client that shares a cluster: the cluster's, and its own.
+    """Return the settings of a client that shares a cluster: the cluster's and its own.
 
     Args:
-        settings: to start from; the defaults if not given.
+        settings: settings to start from; the defaults if not given.
         overrides: single settings, by name.
 
     Raises:

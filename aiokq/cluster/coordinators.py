@@ -1,7 +1,7 @@
-"""Which node coordinates which group or transactional id: looked up, remembered, forgotten.
+"""Cache of the coordinators of groups and transactional ids.
 
-Keyed by (kind, key): the group "a" and the transactional id "a" have coordinators of their own, as
-have two groups. Lookups asked for while one is under way go out together (KIP-699).
+Keyed by (kind, key): the group "a" and the transactional id "a" have different coordinators.
+Lookups requested while a FindCoordinator request is in flight are sent together (KIP-699).
 """
 
 from __future__ import annotations

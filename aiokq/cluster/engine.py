@@ -1,8 +1,8 @@
-"""ClusterEngine: owns what is known of one cluster and the connections to it, for its clients.
+"""`ClusterEngine`: metadata of one cluster and connections to it, shared by its clients.
 
-It wires the parts together, each of which has one job: view (state and events), refresher (when to
-ask), source (whom), learning (what the answer changes), recovery, coordinators, topics (waiting),
-router, reading, nodes and peers.
+The engine connects its parts: the store (state and events), the refresher (when to request
+metadata), the source (which node to ask), the applier (applies responses), recovery, coordinators,
+topics (waiting for topics), router, reader, nodes and their factory.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ CLOSE_TIMEOUT = 5.0
 
 
 class ClusterEngine:
-    """One cluster as its clients see it.
+    """The metadata, events and connections of one cluster.
 
-    The constructor touches no loop; `start` binds to the running one.
+    The constructor uses no event loop; `start` binds to the running one.
 
     Args:
-        settings: how to reach it.
-        environment: clock, chance, network, files, offload; the machine's own if not given.
+        settings: the settings of the cluster.
+        environment: clock, random numbers, network, files and offload; default the system's.
 
     Attributes:
         settings: as given.
         environment: as given.
-        counters: of this cluster and of all clients made from it.
-        supervisor: of the engine's own tasks.
-        outages: logs the troubles of this cluster and of all clients made from it.
-        changes: the events, for clients that must act on them at once; the key says what an event
-            is about, the latest one of each key is kept.
+        counters: counters of this cluster and of all clients made from it.
+        supervisor: supervisor of the engine's tasks.
+        outages: log of outages of this cluster and of all clients made from it.
+        changes: the events, for clients that must react within the same turn of the loop. The key
+            of an event names its subject; the latest event of each key is kept.
     """
 
     def __init__(self, settings: ClusterValues, environment: Environment | None = None) -> None:
@@ -157,7 +157,7 @@ class ClusterEngine:
 
     @cached_property
     def reader(self) -> PartitionReader:
-        """Reads without a consumer. Most producers never load it."""
+        """The reader of partitions without a consumer; imported on first use."""
         from aiokq.cluster.partition_reader import PartitionReader
 
         return PartitionReader(self)
@@ -165,14 +165,15 @@ class ClusterEngine:
     # -- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind to the running loop and wait for the first metadata. Harmless if started.
+        """Bind to the running loop and wait for the first metadata. Does nothing if started.
 
         Raises:
-            BootstrapFailed: no address gave metadata within ``bootstrap_timeout_ms``, or none can.
-                At once if one refused our credentials; the cause is `AuthenticationFailed` then.
+            BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``, or
+                none can. At once, with the cause `AuthenticationFailed`, if a broker refused the
+                credentials.
             ConfigError: ``bootstrap_servers`` is not set.
-            Closed: it was closed.
-            WrongLoop: it was started on another loop.
+            Closed: the engine was closed.
+            WrongLoop: the engine was started on another loop.
         """
         self._binding.bind()
         self._raise_if_closed()
@@ -195,10 +196,10 @@ class ClusterEngine:
             raise
 
     async def close(self) -> None:
-        """End all tasks, fail all who wait with `Closed`, close all sockets.
+        """End all tasks, fail all waiters with `Closed`, close all sockets.
 
-        Harmless twice, concurrently, and if never started. Cancelling it does not stop it. In a
-        forked child it does nothing: the sockets are the parent's.
+        May be called more than once, concurrently, and if never started. Cancellation does not
+        interrupt it. In a forked child it does nothing, because the sockets are the parent's.
         """
         if self._binding.forked:
             return
@@ -217,7 +218,7 @@ class ClusterEngine:
         try:
             self._stalls.stop()
             self._fail_waiters(Closed("the cluster was closed while this was waiting for it"))
-            # Tasks first: one that goes on would open connections that nobody closes.
+            # Tasks first: a running task could open a connection that nobody closes.
             await self.supervisor.close(CLOSE_TIMEOUT)
             await self.nodes.close()
             if self._owns_environment:
@@ -226,16 +227,16 @@ class ClusterEngine:
             self._closed.set_result(None)
 
     def watch_stalls(self) -> None:
-        """Report from now on when the loop stands still. Harmless twice, and if closed.
+        """Start reporting stalls of the event loop. Does nothing if already started or closed.
 
-        A group's member asks for it: whoever blocks the loop for long is expelled.
+        Called by group members: a member whose loop is blocked for long is removed from its group.
         """
         if not self.closed:
             self._stalls.start()
 
     @property
     def forked(self) -> bool:
-        """Whether it was started in another process, which this one was forked from."""
+        """Whether the engine was started in a parent process of this one."""
         return self._binding.forked
 
     @property
@@ -245,11 +246,11 @@ class ClusterEngine:
 
     @property
     def started(self) -> bool:
-        """Whether it was started and not closed since."""
+        """Whether the engine is started and not closed."""
         return self._started and not self.closed
 
     def bind(self) -> None:
-        """Check that this may be used here and now.
+        """Check that the engine is open and that this is its loop and process.
 
         Raises:
             Closed: not started, closed, or ended by a bug (the cause).
@@ -259,7 +260,7 @@ class ClusterEngine:
         self._raise_if_closed()
 
     def check_loop(self) -> None:
-        """Check that this is the loop and process it was started on, if it was started.
+        """Check that this is the engine's loop and process, if it was started.
 
         Raises:
             WrongLoop: another event loop, or a forked process.
@@ -267,7 +268,7 @@ class ClusterEngine:
         self._binding.check_bound()
 
     def check_declaring(self) -> None:
-        """As `bind`, but harmless before `start`.
+        """As `bind`, but also allowed before `start`.
 
         Raises:
             Closed: closed, or ended by a bug (the cause).
@@ -296,12 +297,12 @@ class ClusterEngine:
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """The snapshot; immutable, replaced by newer ones."""
+        """The latest metadata snapshot; immutable."""
         return self.store.state.metadata
 
     @property
     def state(self) -> ClusterState:
-        """The snapshot, and which brokers and partitions are failing."""
+        """The latest metadata snapshot, and the brokers and partitions that fail."""
         return self.store.state
 
     @property
@@ -310,10 +311,10 @@ class ClusterEngine:
         return self.refresher.last_error
 
     def events(self, *, limit: int = 10_000) -> EventStream:
-        """Typed events from now on, the latest state first.
+        """Return a stream of typed events: first the latest of each key, then new ones.
 
         Args:
-            limit: how many may wait to be taken; then the oldest is dropped and counted.
+            limit: most events to queue; beyond that the oldest is dropped and counted.
         """
         self.check_declaring()
         return self.store.events(limit)
@@ -323,7 +324,7 @@ class ClusterEngine:
         return self._binding.time()
 
     def new_backoff(self) -> Backoff:
-        """Pauses between tries of a request: ``retry_backoff_ms`` and its maximum."""
+        """Return a backoff from ``retry_backoff_ms`` to ``retry_backoff_max_ms``."""
         settings = self.settings
         return Backoff(
             settings.retry_backoff_ms / 1000,
@@ -340,15 +341,15 @@ class ClusterEngine:
     async def topic(
         self, name: str, *, timeout: float | None = None, create: bool | None = None
     ) -> TopicInfo:
-        """The topic, from the snapshot, or as soon as metadata has it.
+        """Return the topic from the snapshot, or wait until metadata has it.
 
         Args:
             timeout: seconds; default ``default_api_timeout_ms``.
-            create: whether asking may create it; default ``allow_auto_create_topics``.
+            create: whether the request may create it; default ``allow_auto_create_topics``.
 
         Raises:
-            UnknownTopicOrPartition: it did not come to exist in time.
-            RequestTimeout: no broker gave an answer about it in time; the cause says why.
+            UnknownTopicOrPartition: the topic did not exist within the timeout.
+            RequestTimeout: no broker answered within the timeout; the cause is the last error.
             TopicAuthorization, InvalidTopic: at once.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
@@ -364,34 +365,34 @@ class ClusterEngine:
         )
 
     def watch(self, topics: Iterable[str]) -> None:
-        """Keep these topics current until `unwatch`; counted per call."""
+        """Keep these topics in the metadata until as many calls of `unwatch`."""
         added = self.watched_topics.watch(topics)
         new = [name for name in added if name not in self.metadata.topics]
         if new and self.started:
             self.refresher.soon(new)
 
     def unwatch(self, topics: Iterable[str]) -> None:
-        """The opposite of one `watch`."""
+        """Undo one `watch`."""
         self.watched_topics.unwatch(topics)
 
     def watch_all(self) -> None:
-        """Keep all topics of the cluster current until `unwatch_all`; counted."""
+        """Keep all topics of the cluster in the metadata until as many calls of `unwatch_all`."""
         if self.watched_topics.watch_all() and self.started:
-            # Nobody waits for it: the loop repeats it until it succeeds.
+            # The result is not awaited: the refresher retries until it succeeds.
             self.refresher.refresh()
 
     def unwatch_all(self) -> None:
-        """The opposite of one `watch_all`."""
+        """Undo one `watch_all`."""
         self.watched_topics.unwatch_all()
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
         """Wait for metadata newer than this call; requests are coalesced and repeated.
 
         Args:
-            topics: those it must be about; None for all that are watched.
+            topics: topics that the metadata must cover; None for all watched topics.
 
         Raises:
-            AuthenticationFailed, BootstrapFailed, Closed: it will not come.
+            AuthenticationFailed, BootstrapFailed, Closed: no metadata can be had.
         """
         self.bind()
         await self.refresher.refresh(topics, create=False)
@@ -406,14 +407,13 @@ class ClusterEngine:
         leader_epoch: int | None = None,
         hint: LeaderHint | None = None,
     ) -> None:
-        """A request about the partition failed: publish it, and look after its recovery.
+        """Report a failed request about a partition: emits an event and starts recovery.
 
         Args:
-            error: what it failed with; whether to call this at all is the caller's decision
-                (``error.refresh_metadata`` is a good one).
-            leader_epoch: of the leader it was sent to; an error from a leader that is known to be
-                replaced already changes nothing.
-            hint: the new leader, if the response told.
+            error: the error. Callers report errors with ``refresh_metadata``.
+            leader_epoch: epoch of the leader that was asked; an error from a leader that is already
+                replaced changes nothing.
+            hint: the new leader, if the response named it.
         """
         name = error.name if isinstance(error, BrokerError) else type(error).__name__
         if isinstance(error, ConnectionLost):
@@ -424,7 +424,7 @@ class ClusterEngine:
             self.refresher.soon([tp.topic])
 
     def partition_ok(self, tp: TopicPartition) -> None:
-        """A request about the partition succeeded. Cheap if it had not failed."""
+        """Report a successful request about a partition. Cheap if the partition had not failed."""
         if tp in self.store.state.failed:
             self.store.apply(PartitionServed(tp))
 
@@ -435,10 +435,10 @@ class ClusterEngine:
     # -- nodes and requests -----------------------------------------------------------------
 
     def node(self, node_id: int) -> Node:
-        """The node with that id.
+        """Return the node with this id.
 
         Raises:
-            ConnectionLost: the cluster does not list it.
+            ConnectionLost: the metadata has no such broker.
         """
         broker = self.metadata.brokers.get(node_id)
         if broker is not None:
@@ -450,7 +450,7 @@ class ClusterEngine:
         )
 
     def any_node(self) -> Node:
-        """Of the brokers believed to answer the one with the fewest requests in flight.
+        """Return the node to ask first: not known to be down, with the fewest requests in flight.
 
         Raises:
             ConnectionLost: no broker is known yet.
@@ -461,7 +461,7 @@ class ClusterEngine:
         return nodes[0]
 
     def leader_node(self, tp: TopicPartition) -> Node | None:
-        """The leader of the partition; None if it has none, or is not known."""
+        """Return the leader of the partition; None if it has none or is unknown."""
         broker = self.metadata.brokers.get(self.metadata.leader(tp))
         return None if broker is None else self.nodes.get(broker)
 
@@ -470,21 +470,21 @@ class ClusterEngine:
     ) -> R:
         """Send a request on a shared connection and wait for the response.
 
-        Connecting is repeated, to another broker where the target allows it; a request that was
-        sent is not, as only the caller knows whether that is safe. Error codes inside the response
-        are the caller's as well.
+        Failed connection attempts are retried, on another broker if the target allows it. A request
+        that was sent is not repeated, because only the caller knows whether that is safe. Error
+        codes inside the response are not checked.
 
         Args:
-            message: any request that does not wait long at the broker. It is sent in the newest
-                version that both sides have and that has every field it sets; who sends an
-                ApiVersions request is filled in.
+            message: any request that does not wait long at the broker. The version is the newest
+                that client and broker support and that has every field set in the request; the
+                client's name and version are added to an ApiVersions request.
             node: a node id, `ANY`, `CONTROLLER`, ``Leader(tp)`` or ``Coordinator(kind, key)``.
-            timeout: seconds, all included; default ``default_api_timeout_ms``.
+            timeout: seconds, retries included; default ``default_api_timeout_ms``.
 
         Raises:
-            RequestTimeout: not in time; the cause says what was tried.
-            ConnectionLost: the connection ended before the response, or there is no such node.
-            FieldNotSupported: no version that both sides have carries all that the message sets.
+            RequestTimeout: no response within the timeout; the cause is the last error.
+            ConnectionLost: the connection was lost before the response, or there is no such node.
+            FieldNotSupported: no version that both sides support has all fields set in the request.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
         self.bind()
@@ -495,13 +495,13 @@ class ClusterEngine:
     async def coordinator(
         self, kind: CoordinatorKind, key: str, *, timeout: float | None = None
     ) -> int:
-        """Node id of the coordinator of a group or transactional id; remembered.
+        """Return the node id of the coordinator of a group or transactional id; cached.
 
         Args:
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Raises:
-            RequestTimeout: not found in time (loading, moving, unreachable); the cause says why.
+            RequestTimeout: not found within the timeout; the cause is the last error.
             GroupAuthorization, TransactionalIdAuthorization, InvalidRequest: refused.
         """
         self.bind()
@@ -512,10 +512,10 @@ class ClusterEngine:
     def coordinator_failed(
         self, kind: CoordinatorKind, key: str, node_id: int | None = None
     ) -> None:
-        """It did not answer, or said that it is not the coordinator: look it up again.
+        """Forget a coordinator that did not answer or answered NOT_COORDINATOR.
 
         Args:
-            node_id: of the node that failed, so that one found by another member is kept.
+            node_id: id of the node that failed; a coordinator found since on another node is kept.
         """
         self.coordinators.forget(kind, key, node_id)
 
@@ -526,7 +526,7 @@ class ClusterEngine:
             self.nodes.update(after.metadata.brokers.values())
             for broker in before.metadata.brokers.values():
                 if broker.node_id not in after.metadata.brokers:
-                    self.outages.reached(broker.address)  # it belongs to no one any more
+                    self.outages.reached(broker.address)  # the broker left the cluster
         if after.failed is not before.failed or after.down is not before.down:
             self.recovery.wake()
 

@@ -1,4 +1,4 @@
-"""EventStream: events for user code, as an async iterator; bounded, fed by the engine's signal."""
+"""`EventStream`, an async iterator over a cluster's events with a bounded queue."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The typed events of a cluster, and the key under which the latest of each is kept.
+"""The typed events of a cluster, and the key under which the latest event is kept.
 
-Each event type has one source: those about brokers, topics and partitions come from the reducer
-only, Throttled from the router, LoopStalled from the watchdog, the group's from the group.
+Each event type has one source: events about brokers, topics and partitions come from the reducer,
+Throttled from the nodes, LoopStalled from the watchdog, group events from the consumer's group.
 """
 
 from __future__ import annotations

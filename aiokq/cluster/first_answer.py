@@ -1,4 +1,4 @@
-"""Asking several nodes for the same thing, so that a silent one costs a moment only."""
+"""`first_answer`: asks several nodes, staggered, and returns the first successful answer."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Attempt(Generic[T]):
     """One node that can be asked."""
 
     name: str
-    """What failures are reported under, as "host:port"."""
+    """The name in error reports, such as "host:port"."""
     ask: Callable[[], Awaitable[T]]
 
 
 class NoAnswer(KafkaError):
-    """None of the attempts succeeded; never leaves this package.
+    """Every attempt failed; not raised to users.
 
     Attributes:
-        failures: what each attempt failed with, by its name, in the order of failing.
+        failures: the error of each attempt by name, in the order of the failures.
     """
 
     retriable = True
@@ -45,16 +45,18 @@ async def first_answer(
     stagger: float,
     on_failure: Callable[[str, KafkaError], None] | None = None,
 ) -> T:
-    """The first success. The next attempt starts when one failed, or after ``stagger`` seconds.
+    """Return the first successful answer.
+
+    The next attempt starts when an attempt fails, or ``stagger`` seconds after the last start.
 
     Args:
-        attempts: in the order of preference; those still under way at the first success, or when
-            this is cancelled, are cancelled.
-        on_failure: told of each failure when it happens: the others may take long.
+        attempts: in the order of preference; attempts still running at the first success, or when
+            this call is cancelled, are cancelled.
+        on_failure: called with each failure as it happens.
 
     Raises:
-        NoAnswer: all failed. At once if one refused our credentials: asking the others as well
-            may lock the account.
+        NoAnswer: all attempts failed, or one node refused the credentials: trying the other nodes
+            with them may lock the account.
     """
     waiting = list(reversed(attempts))
     failures: dict[str, KafkaError] = {}
@@ -96,7 +98,7 @@ class _Failed:
 
 
 async def _outcome(attempt: Attempt[T]) -> _Answer[T] | _Failed:
-    # As a value: an exception that leaves a child would be a bug to its supervisor.
+    # Returned, not raised: a supervisor treats an exception that leaves a task as a bug.
     try:
         return _Answer(await attempt.ask())
     except KafkaError as error:

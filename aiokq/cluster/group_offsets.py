@@ -1,7 +1,6 @@
-"""OffsetCommit and OffsetFetch in the protocol's words: requests made, answers read.
+"""Building of OffsetCommit and OffsetFetch requests and parsing of their responses.
 
-Members of groups and the admin client share it. Whom to ask, how often, and what an error means to
-whoever asks is theirs.
+Shared by group members and the admin client, which route the requests and retry them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which event loop and which process an object belongs to."""
+"""`LoopBinding`, which binds an object to its event loop and process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LoopStallWatch: how a stalled event loop is told; the watching itself is core's."""
+"""`LoopStallWatch`, which reports stalls of the event loop as events and counts them."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class LoopStallWatch:
             self._watchdog.start()
 
     def stop(self) -> None:
-        """Watch no more. Harmless if it never began."""
+        """Stop watching. Does nothing if not started."""
         if self._watchdog is not None:
             self._watchdog.stop()
 
     def stalled(self, seconds: float, stack: str) -> None:
-        """The loop ran nothing for so long; `stack` is what it was doing."""
+        """Report that the loop was blocked for `seconds`; `stack` shows where."""
         self._counters.loop_stalls += 1
         self._store.announce(LoopStalled(round(seconds * 1000), stack, self._clock.timestamp_ms()))

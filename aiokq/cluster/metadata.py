@@ -1,4 +1,4 @@
-"""The immutable snapshot of a cluster: brokers, topics, partitions; reducer.py changes it."""
+"""Immutable metadata snapshots: brokers, topics and partitions; reducer.py makes new ones."""
 
 from __future__ import annotations
 

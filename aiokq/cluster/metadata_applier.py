@@ -1,6 +1,6 @@
-"""MetadataApplier: what an answer about metadata changes beside the state; asks for nothing itself.
+"""`MetadataApplier`, which applies metadata responses to the state of the cluster.
 
-Counts it, warns where another cluster answers, and lets topics go that nobody uses any more.
+It also counts them, logs an error if another cluster answers, and forgets topics no longer in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("aiokq.cluster")
 
 
 class MetadataApplier:
-    """Takes metadata into the view.
+    """Applies metadata responses to the store.
 
     Args:
         watched_topics: who wants which topics.
@@ -43,7 +43,7 @@ class MetadataApplier:
         self._now = now
 
     def take(self, received: MetadataReceived) -> None:
-        """Take an answer in."""
+        """Apply a metadata response."""
         store = self._store
         self._counters.metadata_refreshes += 1
         known = store.state.metadata.cluster_id

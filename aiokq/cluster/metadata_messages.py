@@ -1,4 +1,4 @@
-"""From Metadata responses to the reducer's input; the only place that knows both."""
+"""Builds Metadata requests, and converts Metadata responses to inputs of the reducer."""
 
 from __future__ import annotations
 

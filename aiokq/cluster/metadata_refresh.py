@@ -1,7 +1,7 @@
-"""When to ask for metadata, and who waits for the answer; not whom to ask, nor what it changes.
+"""`MetadataRefresher`, which decides when to request metadata and notifies waiters.
 
-One request is in flight at most; topics asked for meanwhile go into the next. Each troubled topic
-(missing, without a leader) is asked for again at its own pace, so none of them holds up another.
+At most one request is in flight; topics requested meanwhile go into the next one. Each topic that
+is missing or has no leader is retried with a backoff of its own, so none of them delays another.
 """
 
 from __future__ import annotations

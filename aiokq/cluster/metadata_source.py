@@ -1,4 +1,4 @@
-"""Whom to ask for metadata: known brokers, and the bootstrap addresses if none answers."""
+"""`MetadataSource`, which requests metadata from known brokers, else from bootstrap addresses."""
 
 from __future__ import annotations
 

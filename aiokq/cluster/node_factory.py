@@ -1,6 +1,6 @@
-"""NodeFactory: makes the nodes of a cluster, and tells the view what becomes of them.
+"""`NodeFactory`, which makes the nodes of a cluster and reports their state changes to the store.
 
-Which nodes there are is nodes.py's matter; what their ups and downs mean, the reducer's.
+nodes.py keeps the nodes; the reducer decides what a state change means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Node objects of a cluster: one per broker id, and those of the bootstrap addresses."""
+"""`Nodes`, the `Node` objects of a cluster: one per broker id and per bootstrap address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Nodes"]
 
 
 class Nodes:
-    """Makes nodes when first asked for, and keeps their addresses current.
+    """The nodes of a cluster; makes a node on first use and keeps its address current.
 
     A node that the cluster no longer lists is kept: its requests in flight may still be answered,
     and it closes its idle connections by itself.
@@ -29,7 +29,7 @@ class Nodes:
         self._seeds: dict[BootstrapAddress, Node] = {}
 
     def get(self, broker: BrokerInfo) -> Node:
-        """The node of a broker, at the address it has now."""
+        """Return the node of a broker; made on first use."""
         node = self._nodes.get(broker.node_id)
         if node is None:
             node = self._make(broker.node_id, broker.host, broker.port)
@@ -37,23 +37,23 @@ class Nodes:
         return node
 
     def known(self, node_id: int) -> Node | None:
-        """The node with that id, if it was ever used."""
+        """Return the node with this id; None if it was never used."""
         return self._nodes.get(node_id)
 
     def update(self, brokers: Iterable[BrokerInfo]) -> None:
-        """Brokers may have moved."""
+        """Update the addresses of known nodes."""
         for broker in brokers:
             node = self._nodes.get(broker.node_id)
             if node is not None:
                 node.update(broker.host, broker.port)
 
     def by_preference(self, brokers: Iterable[BrokerInfo], down: frozenset[int]) -> list[Node]:
-        """Nodes in the order to ask them: believed up, free to connect, least loaded, any."""
+        """Return nodes, best first: not down, not backing off, least loaded, connected."""
         shuffled = sorted(brokers, key=lambda broker: broker.node_id)
         self._random.shuffle(shuffled)
         nodes = [self.get(broker) for broker in shuffled]
-        # Among equals one that is connected already: least loaded alone would open a connection
-        # to every broker in turn.
+        # Among equals a connected node comes first: by load alone, each request would open a
+        # connection to another broker.
         return sorted(
             nodes,
             key=lambda node: (
@@ -65,7 +65,7 @@ class Nodes:
         )
 
     def seeds(self, addresses: Iterable[BootstrapAddress]) -> list[Node]:
-        """Nodes for bootstrap addresses, in random order; negative ids, as they are not known."""
+        """Return nodes for bootstrap addresses, in random order; their ids are negative."""
         seeds = []
         for number, address in enumerate(addresses, start=1):
             if address not in self._seeds:
@@ -75,19 +75,19 @@ class Nodes:
         return seeds
 
     async def close_seeds(self) -> None:
-        """The brokers are known now: their advertised addresses are used from here on."""
+        """Close the nodes of bootstrap addresses, because the brokers' own addresses are known."""
         seeds, self._seeds = self._seeds, {}
         await _close(seeds.values())
 
     async def close(self) -> None:
-        """Close all connections to all of them."""
+        """Close the connections of all nodes."""
         nodes = [*self._seeds.values(), *self._nodes.values()]
         self._seeds, self._nodes = {}, {}
         await _close(nodes)
 
 
 async def _close(nodes: Collection[Node]) -> None:
-    """All at once: cancelled, it has begun with each; and many silent ones take no longer."""
+    """Close nodes concurrently; if cancelled, each close has at least begun."""
     for node in nodes:
         node.shut()
     for node in nodes:

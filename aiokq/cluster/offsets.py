@@ -1,4 +1,4 @@
-"""Offsets of partitions by time (ListOffsets): each leader asked at once, retried by partition."""
+"""Lookup of offsets by timestamp (ListOffsets): all leaders at once, retries by partition."""
 
 from __future__ import annotations
 

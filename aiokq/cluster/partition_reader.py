@@ -1,6 +1,6 @@
-"""Reading one partition without a consumer: fetch once, or read a range of offsets.
+"""`PartitionReader`, which fetches once or reads a range of offsets without a consumer.
 
-Keeps no position, no sessions and no buffers; the consumer has those.
+It has no position, fetch sessions or buffers.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ DEFAULT_FETCH_BYTES: Final = 1024 * 1024
 """Kafka's ``max.partition.fetch.bytes``."""
 READ_COMMITTED: Final = 1
 READ_WAIT_MS: Final = 500
-"""How long the broker may hold a fetch at the end of the log, while `read` waits for more."""
+"""Milliseconds the broker may hold a fetch at the end of the log while `read` waits for records."""
 
 
 class PartitionReader:
-    """Fetches of one cluster's partitions, on connections of their own.
+    """Reads partitions of one cluster over dedicated connections.
 
-    A broker answers a connection in order: a fetch that waits for records must not hold up the
-    short requests of the cluster.
+    A broker answers the requests of a connection in order: a fetch that waits for records must not
+    delay the short requests of other clients.
     """
 
     def __init__(self, engine: ClusterEngine) -> None:
@@ -82,20 +82,21 @@ class PartitionReader:
         stop: int | None = None,
         timeout: float | None = None,
     ) -> PartitionRecords:
-        """Read once from one offset.
+        """Fetch once from an offset.
 
         Args:
-            offset: of the first record wanted.
-            max_bytes: most to fetch; one batch is given however large it is (KIP-74).
-            min_bytes: what the broker waits for, up to ``max_wait_ms``.
-            max_wait_ms: how long the broker may wait for records at the end of the log.
-            stop: hand over no record at or after this offset.
+            offset: offset of the first record to return.
+            max_bytes: most bytes to fetch; the first batch is returned whatever its size (KIP-74).
+            min_bytes: bytes that the broker waits for, up to ``max_wait_ms``.
+            max_wait_ms: milliseconds the broker may wait for records at the end of the log.
+            stop: return no record at or after this offset.
             timeout: seconds, retries included; default ``default_api_timeout_ms``.
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
-            UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
-            RequestTimeout: no leader answered in time; the cause says why.
+            UnknownTopicOrPartition: the topic did not exist within the timeout; or, at once, the
+                topic has no such partition.
+            RequestTimeout: no leader answered within the timeout; the cause is the last error.
         """
         self._engine.bind()
         level = isolation_level_code(isolation_level)
@@ -186,17 +187,16 @@ class PartitionReader:
         max_bytes: int = DEFAULT_FETCH_BYTES,
         timeout: float | None = None,
     ) -> AsyncGenerator[PartitionRecords, None]:
-        """Read a range of offsets, one fetch ahead of the caller.
+        """Yield the records of a range of offsets, one fetch ahead of the caller.
 
-        Gives batches of records; each has ``next_offset``, from where reading could go on; the
-        last one's is ``stop``. Where offsets are taken by control batches, aborted transactions or
-        compaction, a batch may be empty.
+        ``next_offset`` of a batch is the offset after it, and ``stop`` for the last batch. A batch
+        may be empty, because control batches, aborted transactions and compaction leave gaps.
 
         Args:
             start: first offset, or "earliest", "latest".
-            stop: offset to end before; None for the end as it is now. One beyond the end is waited
-                for.
-            max_bytes: most to fetch at once.
+            stop: offset to end before; None for the current end of the log. If it is beyond the
+                end, the read waits for records.
+            max_bytes: most bytes of one fetch.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
         Raises:
@@ -236,7 +236,7 @@ class PartitionReader:
             while position < end:
                 if ahead is None:
                     ahead = self._engine.spawn(outcome(position), f"read {tp}")
-                # Not awaited itself: if the cluster is closed it is cancelled, the caller is not.
+                # Not awaited directly: closing the cluster cancels the task, but not the caller.
                 await asyncio.wait([ahead])
                 if ahead.cancelled():
                     raise Closed("the cluster was closed while records were read from it")
@@ -261,19 +261,19 @@ class PartitionReader:
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Offsets by time, all leaders asked at once.
+        """Look up offsets by timestamp; all leaders are asked concurrently.
 
         Args:
-            timestamp: milliseconds since the epoch: the first record at or after it; or "earliest",
-                "latest", "max_timestamp" (the record with the greatest one).
+            timestamp: milliseconds since the epoch, for the first record at or after that time; or
+                "earliest", "latest", "max_timestamp" (the record with the greatest timestamp).
             isolation_level: with "read_committed", "latest" is the last stable offset.
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Returns:
-            For each partition the offset, or None where no record is that young.
+            The offset of each partition; None if all its records have earlier timestamps.
 
         Raises:
-            KafkaError: the error of the first partition that has one.
+            KafkaError: the error of the first partition that failed.
         """
         engine = self._engine
         engine.bind()
@@ -429,7 +429,7 @@ def _topic_recreated(tp: TopicPartition) -> UnknownTopicId:
 def leader_hint(
     response: FetchResponse | None, data: FetchPartitionData | None
 ) -> LeaderHint | None:
-    """Where the leader went, if a Fetch response tells it (KIP-951)."""
+    """Return the new leader, if the Fetch response names it (KIP-951)."""
     if response is None or data is None or data.current_leader is None:
         return None
     leader = data.current_leader

@@ -1,4 +1,4 @@
-"""PartitionRecords: what one fetch of one partition gave, decoded when it is looked at."""
+"""`PartitionRecords`, the records of one fetch of one partition, decoded on first access."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["PartitionRecords", "arrow_batch"]
 
 
 def arrow_batch(cursor: Cursor, columns: Iterable[str] | None) -> pyarrow.RecordBatch:
-    """All records that are left in a cursor, as one Arrow batch.
+    """Return the remaining records of a cursor as one Arrow batch.
 
     Raises:
-        CorruptRecord: as the cursor does.
-        ValueError: no such column.
+        CorruptRecord: a batch is corrupt.
+        ValueError: there is no such column.
     """
     names = None if columns is None else tuple(columns)
     parts = [cursor.columns(names)]
@@ -37,21 +37,21 @@ def arrow_batch(cursor: Cursor, columns: Iterable[str] | None) -> pyarrow.Record
 
 
 class PartitionRecords:
-    """Records of one partition in offset order; iterable any number of times.
+    """The records of one fetch of a partition, in offset order; can be iterated repeatedly.
 
-    It may hold no records and still move on: control batches, aborted transactions and what
-    compaction removed have offsets but nothing to hand over.
+    ``next_offset`` may advance without records: control batches, aborted transactions and
+    compacted records take up offsets.
 
     Attributes:
-        topic: the topic.
-        partition: the partition.
-        offset: what was asked for; no record is older.
-        next_offset: where to go on reading; equal to ``offset`` at the end of the log.
-        high_watermark: end of what is replicated, and so readable.
-        last_stable_offset: end of what is decided, for read_committed; -1 if the broker is too old
-            to tell.
-        log_start_offset: first offset of the log; -1 likewise.
-        size: bytes as they were fetched.
+        topic: name of the topic.
+        partition: partition number.
+        offset: the offset that was requested; no record has a smaller one.
+        next_offset: the offset to fetch next; equal to ``offset`` at the end of the log.
+        high_watermark: end of the replicated records, which consumers can read.
+        last_stable_offset: offset of the first open transaction, or the high watermark; -1 if the
+            broker is too old to report it.
+        log_start_offset: first offset of the log; -1 if the broker is too old to report it.
+        size: size of the fetched data in bytes.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class PartitionRecords:
         if committed_only:
             aborted = data.aborted_transactions or []
             self._aborted = [(a.producer_id, a.first_offset) for a in aborted]
-        # What was received is always one piece of the frame.
+        # Received records are always one slice of the frame.
         self._data = data.records if isinstance(data.records, memoryview) else memoryview(b"")
         self.size = len(self._data)
         self._records: tuple[Record, ...] | None = None
@@ -101,17 +101,17 @@ class PartitionRecords:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """All records; decoded once.
+        """The records, decoded on first access.
 
         Raises:
-            CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+            CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
         """
         if self._records is None:
             self._records = tuple(self.cursor())
         return self._records
 
     def cursor(self) -> Cursor:
-        """A cursor of its own over the records, for whoever wants them one by one."""
+        """Return a new cursor, which decodes the records one by one."""
         return Cursor(
             self.topic,
             self.partition,
@@ -123,20 +123,20 @@ class PartitionRecords:
         )
 
     def producer_ids(self) -> list[tuple[int, int]]:
-        """Who wrote it: by batch, in order, the offset behind it and the id of its producer.
+        """Return the offset after each batch and the producer id of the batch, in order.
 
-        The id is -1 where the producer was not idempotent. Batches count that have no records to
-        hand over, too.
+        The id is -1 if the producer was not idempotent. Batches without records to return are
+        included.
 
         Source: KIP-98.
         """
         return [(header.next_offset, header.producer_id) for header in iter_headers(self._data)]
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
-        """The records as an Arrow record batch, with the columns of Spark's Kafka source.
+        """Return the records as an Arrow record batch, with the columns of Spark's Kafka source.
 
         Args:
-            columns: the names of those wanted; None for all.
+            columns: names of the columns to include; None for all.
 
         Raises:
             ImportError: pyarrow is not installed (``pip install aiokq[arrow]``).

@@ -1,7 +1,7 @@
-"""The recovery monitor: looks after failed partitions and silent brokers until they are back.
+"""`RecoveryMonitor`, a task that watches failed partitions and brokers until they recover.
 
-One task per cluster. While something has failed it asks for metadata, then asks each claimed leader
-itself whether it leads: only its own word ends the failure. Idle, it does nothing at all.
+While a partition or broker has failed, the task requests metadata and then asks each leader named
+there whether it leads: only the leader's own answer ends the failure. Otherwise the task sleeps.
 
 Source: kafka4net's PartitionRecoveryMonitor.
 """

@@ -1,11 +1,11 @@
-"""How the snapshot changes: `(state, input) -> (state, events)`; pure, no wire, no I/O.
+"""The reducer of cluster state: a pure function `(state, input) -> (state, events)`.
 
-Three rules stand against answers that are older than what is known, because metadata comes from
-whichever broker was asked, and brokers learn at different times:
+Brokers learn of changes at different times, so a metadata response may be older than the state.
+Three rules guard against such responses:
 
-- a partition's leader epoch never goes back while the topic id stays (KIP-320);
-- a topic id that was replaced never comes back;
-- a topic is given up only when two answers in a row say that it does not exist.
+- a partition's leader epoch never decreases while the topic id stays the same (KIP-320);
+- a topic id that was replaced is never accepted again;
+- a topic is removed only when two responses in a row say that it does not exist.
 
 Source: KIP-320, KIP-516, KIP-951; kafka4net's PartitionStateChanges.
 """

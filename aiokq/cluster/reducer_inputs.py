@@ -1,4 +1,4 @@
-"""What the reducer is told: values only, free of wire classes and of connections."""
+"""The inputs of the reducer: plain values, without wire classes or connections."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
 
 @frozen
 class LeaderHint:
-    """Who leads now, as told by the former leader in a Produce or Fetch response (KIP-951).
+    """The new leader, as named by the former leader in a Produce or Fetch response (KIP-951).
 
-    ``broker`` is the entry of ``node_endpoints`` for that leader, where there was one.
+    ``broker`` is the leader's entry in ``node_endpoints``, if there was one.
     """
 
     leader: int
@@ -44,12 +44,12 @@ class MetadataReceived:
     cluster_id: str | None = None
     controller_id: int = -1
     complete: bool = False
-    """Whether all topics of the cluster were asked for, so that one left out does not exist."""
+    """Whether all topics were requested, so that a topic not in the response does not exist."""
 
 
 @frozen
 class EndpointsLearned:
-    """Addresses of brokers told by another response than Metadata (KIP-951, FindCoordinator)."""
+    """Addresses of brokers from a response other than Metadata (KIP-951, FindCoordinator)."""
 
     brokers: tuple[BrokerInfo, ...]
 
@@ -88,7 +88,7 @@ class PartitionServed:
 
 @frozen
 class LeaderVerified:
-    """The claimed leader of partitions answered and says itself that it leads, in these epochs."""
+    """The leader of partitions has confirmed that it leads them, in these epochs."""
 
     leader: int
     leader_epochs: Mapping[TopicPartition, int]
@@ -96,7 +96,7 @@ class LeaderVerified:
 
 @frozen
 class TopicsForgotten:
-    """Nobody is interested in these topics any more. No event: the cluster did not change."""
+    """Topics that are no longer in use. Emits no event, because the cluster did not change."""
 
     topics: frozenset[str]
 

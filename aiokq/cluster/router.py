@@ -1,4 +1,4 @@
-"""From a target to a node, and a request to its response; what a response says is the caller's."""
+"""`Router`, which sends a request to the node of its target and returns the response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what holds between the settings of every client, and what follows from them."""
+"""`ClusterRules`: checks across the settings that all clients share, and derived values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ClusterSettings: connections, metadata, backoff and security; what all clients share."""
+"""`ClusterSettings`: the settings of connections, metadata, backoff and security."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ClusterStateStore: the one place where the state changes, and where what changed is told."""
+"""`ClusterStateStore`, which holds the state of a cluster and emits an event for each change."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ logger = logging.getLogger("aiokq.cluster")
 
 
 class MetadataObserver(Protocol):
-    """Who compares snapshots, for what no event tells (in-sync replicas, for one)."""
+    """An observer of metadata snapshots, for changes without events (such as in-sync replicas)."""
 
     def metadata_changed(self, metadata: ClusterMetadata) -> None:
-        """There is a newer snapshot. Context: loop, sync; must not raise."""
+        """Receive a newer snapshot. Context: loop, sync; must not raise."""
         ...
 
     def close(self) -> None:
-        """There will be no newer one."""
+        """Learn that no newer snapshot will come."""
         ...
 
 
 class ClusterStateStore:
-    """The state of a cluster, and its events in the order they happened.
+    """The state of a cluster, and its events in the order of the changes.
 
     Args:
-        changed: called with the state before and after, once it is in force and before any event
-            of it is told: who acts on an event finds everything else up to date.
-        dropped: called when a slow reader of `events` loses one.
-        binding: of the cluster, to its loop.
+        changed: called with the old and the new state before any event is emitted, so that
+            subscribers to events find the rest of the engine up to date.
+        dropped: called when the queue of an `EventStream` is full and drops an event.
+        binding: binding of the cluster to its loop.
 
     Attributes:
-        state: as of now.
+        state: the current state.
         changes: the events; the latest one of each key is kept.
-        observers: told of each newer snapshot, after its events.
+        observers: notified of each newer snapshot, after its events.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ClusterStateStore:
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
     def apply(self, change: Input) -> None:
-        """Take an input in. Context: loop, sync; subscribers run before it returns."""
+        """Apply an input and call subscribers. Context: loop, sync."""
         before = self.state
         self.state, events = reduce(before, change)
         if self.state is before:
@@ -91,18 +91,18 @@ class ClusterStateStore:
                 observer.metadata_changed(self.state.metadata)
 
     def announce(self, event: Event) -> None:
-        """Tell an event that does not come from the state."""
+        """Emit an event that does not come from a change of the state."""
         self.changes.emit(event.key, event)
 
     def forget(self, topics: set[str] | frozenset[str]) -> None:
-        """Late subscribers hear nothing of what these topics' partitions were in."""
+        """Drop the latest events of these topics' partitions, so that new subscribers miss them."""
         for key in self.changes.snapshot():
             subject = key.subject
             if isinstance(subject, TopicPartition) and subject.topic in topics:
                 self.changes.forget(key)
 
     def events(self, limit: int) -> EventStream:
-        """A stream for user code, subscribed now."""
+        """Return a new stream of events for user code."""
         stream = EventStream(
             self.changes, limit=limit, on_drop=self._dropped, binding=self._binding
         )
@@ -110,7 +110,7 @@ class ClusterStateStore:
         return stream
 
     def end(self, error: BaseException) -> None:
-        """Nothing will change any more: waits end with ``error``, streams after what they hold."""
+        """End all waits with ``error``, and streams after their queued events."""
         self.changes.close(error)
         for stream in list(self._streams):
             stream.close()
@@ -119,9 +119,9 @@ class ClusterStateStore:
 
 
 def _belongs_to_outage(event: Event, change: Input) -> bool:
-    """Whether it belongs to an outage, of which `Outages` writes one line and not one a partition.
+    """Whether `Outages` logs the event, in one line per outage rather than one per partition.
 
-    Brokers that the metadata lists anew, or no longer, are news.
+    Not so for brokers that a metadata response adds or removes.
     """
     outage = isinstance(event, BrokerDown | BrokerUp | PartitionFailed | PartitionRecovered)
     return outage and not isinstance(change, MetadataReceived)

@@ -1,4 +1,4 @@
-"""Where a request shall go, before it is known which node that is."""
+"""The targets of a request: any node, the controller, a partition's leader, a coordinator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["ANY", "CONTROLLER", "Coordinator", "CoordinatorKind", "Leader", "Tar
 
 
 class Role(Enum):
-    """A target that needs no name."""
+    """A target without a key."""
 
     ANY = "any"
     CONTROLLER = "controller"
 
 
 class CoordinatorKind(IntEnum):
-    """What is coordinated; the values are FindCoordinator's key types."""
+    """The kind of a coordinator; the values are FindCoordinator's key types."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -27,7 +27,7 @@ class CoordinatorKind(IntEnum):
 
 
 ANY: Final = Role.ANY
-"""The broker with the fewest requests in flight of those believed to answer."""
+"""The broker with the fewest requests in flight that is not known to be down."""
 
 CONTROLLER: Final = Role.CONTROLLER
 """The controller; with KRaft a broker that forwards to it."""

@@ -1,4 +1,4 @@
-"""Waiting for a topic to be known; each waits on its own, so that none holds up another."""
+"""`TopicLookup`, which waits until metadata has a topic; each wait is independent of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics somebody wants to be kept informed of, counted. Asks for nothing itself."""
+"""`WatchedTopics`, reference counts of the topics that clients watch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["WatchedTopics"]
 
 
 class WatchedTopics:
-    """Reference counts per topic, and for all topics; when each topic was last used.
+    """Reference counts per topic and for all topics, and the time of each topic's last use.
 
-    A topic that is not watched may stay in the snapshot for a while after its last use.
+    A topic that is not watched stays in the snapshot for some time after its last use.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class WatchedTopics:
         self._used: dict[str, float] = {}
 
     def watch(self, topics: Iterable[str]) -> set[str]:
-        """Count one more for each; returns those that were not watched before."""
+        """Add a reference to each topic; return the topics that were not watched before."""
         added = set()
         for topic in topics:
             if not self._watched[topic]:
@@ -29,7 +29,7 @@ class WatchedTopics:
         return added
 
     def unwatch(self, topics: Iterable[str]) -> None:
-        """Count one less for each; one that is not watched is left alone."""
+        """Remove a reference from each topic; topics that are not watched are ignored."""
         for topic in topics:
             if self._watched[topic] > 1:
                 self._watched[topic] -= 1
@@ -37,12 +37,12 @@ class WatchedTopics:
                 del self._watched[topic]
 
     def watch_all(self) -> bool:
-        """Count one more for all topics of the cluster; returns whether that is new."""
+        """Add a reference to all topics of the cluster; return whether it is the first."""
         self._everything += 1
         return self._everything == 1
 
     def unwatch_all(self) -> None:
-        """Count one less."""
+        """Remove a reference to all topics of the cluster."""
         self._everything = max(0, self._everything - 1)
 
     @property
@@ -56,11 +56,11 @@ class WatchedTopics:
         return frozenset(self._watched)
 
     def used(self, topic: str, now: float) -> None:
-        """Somebody just asked about the topic."""
+        """Note the time of a topic's last use."""
         self._used[topic] = now
 
     def idle(self, known: Iterable[str], now: float, limit: float) -> frozenset[str]:
-        """Those of ``known`` that nobody watches and nobody used for ``limit`` seconds."""
+        """Return topics of ``known`` that are not watched and unused for ``limit`` seconds."""
         if self.everything:
             return frozenset()
         idle = frozenset(
