@@ -1,4 +1,4 @@
-"""Which partition records without a key go to next."""
+"""The choice of the partition for records without a key."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_the_longer_a_queue_the_less_it_is_given() -> None:
 
 
 def test_partitions_without_a_leader_get_nothing() -> None:
-    """Records would wait for an election, while others could be sent."""
+    """Their records would wait for an election, while other partitions accept records."""
     found = drawn(Owner(Queue(-1, 0), Queue(1, 2), Queue(1, 1)))
     assert set(found) == {1, 2}
     assert drawn(Owner(Queue(-1, 0), Queue(-1, 2))) == {UNIFORM: 4_000}
 
 
 def test_a_broker_that_takes_nothing_is_left_out_after_the_timeout() -> None:
-    """Only if that was asked for."""
+    """Only if partitioner_availability_timeout_ms is set."""
     owner = Owner(Queue(1, 1), Queue(2, 1), Queue(3, 1))
     owner.stalls[2] = 0.5
     assert drawn(owner) == {UNIFORM: 4_000}

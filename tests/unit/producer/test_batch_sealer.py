@@ -1,4 +1,4 @@
-"""aiokq.producer.batch_sealer: what becomes of a batch that is compressed outside of the loop."""
+"""BatchSealer: batches that are compressed outside of the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiokq.producer.values import ProducerValues
 
 
 class GoneBatch:
-    """A batch that failed: its records are no more."""
+    """A failed batch, whose records are freed."""
 
     topic = "orders"
     size = 1_000_000
@@ -23,7 +23,7 @@ class GoneBatch:
 
 
 def test_a_batch_that_fails_before_its_compression_begins_is_no_bug() -> None:
-    """A task begins a turn after it was made; what failed meanwhile was logged as a bug."""
+    """The task starts one turn later; a batch that failed in between was logged as a bug."""
     tasks: list[Coroutine[Any, Any, None]] = []
     settings = ProducerValues.given({"bootstrap_servers": "h:1", "compression_type": "gzip"})
     sealer = BatchSealer(settings, InlineOffload(), lambda work, name: tasks.append(work))

@@ -1,4 +1,4 @@
-"""Who waits for room, and in which order."""
+"""BufferMemoryWaiters: the order in which waiters get memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim.harness.simulation import Simulation, run
 
 
 class Memory:
-    """What the native accumulator is to BufferMemoryWaiters."""
+    """The accumulator's memory, as BufferMemoryWaiters sees it."""
 
     def __init__(self, free: int, timeout: float = 10.0) -> None:
         self.free = free
@@ -59,7 +59,7 @@ def test_the_first_in_line_is_served_first_even_if_a_later_one_would_fit() -> No
 
 
 def test_granted_room_is_reserved_until_the_waiter_runs() -> None:
-    """Two grants in one go must not promise the same bytes twice."""
+    """Two grants in one call must not reserve the same bytes."""
 
     async def body(world: Simulation) -> None:
         memory = Memory(0)
@@ -75,7 +75,7 @@ def test_granted_room_is_reserved_until_the_waiter_runs() -> None:
 
 
 def test_a_waiter_cancelled_between_grant_and_run_gives_the_room_to_the_next() -> None:
-    """Otherwise the room is lost, and the line stands still."""
+    """Otherwise the memory stays reserved, and all later waiters hang."""
 
     async def body(world: Simulation) -> None:
         memory = Memory(0)
@@ -94,7 +94,7 @@ def test_a_waiter_cancelled_between_grant_and_run_gives_the_room_to_the_next() -
 
 
 def test_a_waiter_cancelled_in_line_lets_the_next_one_forward() -> None:
-    """It stood in front, and wanted more than there was."""
+    """The cancelled waiter was first and needed more memory than was free."""
 
     async def body(world: Simulation) -> None:
         memory = Memory(5)
@@ -150,7 +150,7 @@ def test_nobody_waits_longer_than_max_block_ms() -> None:
 
 
 def test_the_end_sends_everybody_away() -> None:
-    """close() must not leave anybody waiting for room that will not come."""
+    """After close() no memory is granted, so waiters must fail."""
 
     async def body(world: Simulation) -> None:
         memory = Memory(0)
@@ -165,7 +165,7 @@ def test_the_end_sends_everybody_away() -> None:
 
 
 def test_an_error_of_the_append_frees_the_place() -> None:
-    """A record that is refused for another reason must not hold up the line."""
+    """A record that is refused for another reason must not block later waiters."""
 
     async def body(world: Simulation) -> None:
         memory = Memory(0)
@@ -185,7 +185,7 @@ def test_an_error_of_the_append_frees_the_place() -> None:
 
 
 def test_nobody_overtakes_one_whose_room_turned_out_too_small() -> None:
-    """Three were granted at once, the first took more than it said: the third passed the second."""
+    """Three were granted, the first took more than its size, and the third passed the second."""
 
     async def body(world: Simulation) -> None:
         memory = Memory(0)

@@ -22,7 +22,7 @@ def rows(values: list[bytes], partitions: list[int | None]) -> aiokq.RecordColum
 
 @pytest.mark.parametrize("hooks", [{}, {"interceptors": (Interceptor(),)}], ids=["plain", "hooks"])
 def test_rows_are_in_the_log_in_order(hooks: dict[str, Any]) -> None:
-    """Those before the topic's metadata, and those of a batch beyond buffer_memory, too."""
+    """Also rows before the topic's metadata is known, and rows beyond buffer_memory."""
     values = [b"%05d" % n * 40 for n in range(400)]
 
     async def body(world: Any, kafka: Any) -> None:
@@ -38,7 +38,7 @@ def test_rows_are_in_the_log_in_order(hooks: dict[str, Any]) -> None:
 
 
 def test_a_partition_that_is_missing_is_looked_for_once_more() -> None:
-    """It may have been added since the metadata were asked for."""
+    """It may have been added after the last metadata response."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -51,7 +51,7 @@ def test_a_partition_that_is_missing_is_looked_for_once_more() -> None:
 
 
 def test_rows_that_are_not_delivered_are_counted() -> None:
-    """By whoever awaits them, with the partition; by flush() if nobody does."""
+    """An awaiting caller gets the count with the partition; otherwise flush() reports it."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])

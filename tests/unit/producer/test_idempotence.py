@@ -25,7 +25,7 @@ def identity(epoch: int = 0) -> ProducerIdentity:
 
 
 def test_an_id_is_requested_before_it_is_issued() -> None:
-    """The table of legal moves holds."""
+    """The table of allowed transitions is enforced."""
     unknown = ProducerIdentity()
     assert unknown.current is None
     with pytest.raises(IllegalMove):
@@ -38,7 +38,7 @@ def test_an_id_is_requested_before_it_is_issued() -> None:
 
 
 def test_a_bump_is_ours_to_make_until_epochs_are_used_up() -> None:
-    """KIP-360: locally; after 32767 a new producer id is needed."""
+    """KIP-360: the client bumps the epoch; after 32767 it needs a new producer id."""
     known = identity(MAX_EPOCH - 1)
     assert known.bump()
     assert known.current == ProducerId(1000, MAX_EPOCH)
@@ -48,7 +48,7 @@ def test_a_bump_is_ours_to_make_until_epochs_are_used_up() -> None:
 
 
 def test_discarding_an_id_that_was_replaced_already_changes_nothing() -> None:
-    """Two partitions find out one after the other that the id is fenced."""
+    """Two partitions learn one after the other that the id is fenced."""
     known = identity()
     known.discard(999)
     assert known.current == ProducerId(1000, 0)
@@ -68,7 +68,7 @@ def test_sequences_follow_one_another_and_wrap() -> None:
 
 
 def test_nothing_is_numbered_without_an_id() -> None:
-    """It is asked for first."""
+    """The id has to be requested first."""
     sequences = Sequences(ProducerIdentity())
     assert not sequences.identified
     with pytest.raises(IllegalMove):
@@ -76,7 +76,7 @@ def test_nothing_is_numbered_without_an_id() -> None:
 
 
 def test_one_batch_at_a_time_until_the_broker_knows_the_epoch() -> None:
-    """A broker without state takes any first sequence."""
+    """A broker without state for the producer accepts any first sequence."""
     sequences = Sequences(identity())
     stamp = sequences.stamp(3)
     assert sequences.fresh
@@ -87,7 +87,7 @@ def test_one_batch_at_a_time_until_the_broker_knows_the_epoch() -> None:
 
 
 def test_a_gap_ends_in_a_new_epoch_from_zero() -> None:
-    """What follows a missing sequence can never be accepted under the old numbers."""
+    """A broker never accepts the sequences behind a missing one."""
     known = identity()
     sequences = Sequences(known)
     sequences.acknowledged(sequences.stamp(3), 3)
@@ -103,7 +103,7 @@ def test_a_gap_ends_in_a_new_epoch_from_zero() -> None:
 
 
 def test_a_gap_that_turns_out_to_be_none_costs_no_epoch() -> None:
-    """The batch that was given up was written after all."""
+    """The batch that had failed was written nevertheless."""
     known = identity()
     sequences = Sequences(known)
     stamp = sequences.stamp(3)
@@ -115,7 +115,7 @@ def test_a_gap_that_turns_out_to_be_none_costs_no_epoch() -> None:
 
 
 def test_a_fenced_id_is_given_up_whatever_the_numbers() -> None:
-    """INVALID_PRODUCER_EPOCH: somebody else uses it."""
+    """INVALID_PRODUCER_EPOCH: another producer uses the id."""
     known = identity()
     sequences = Sequences(known)
     sequences.acknowledged(sequences.stamp(1), 1)
@@ -126,7 +126,7 @@ def test_a_fenced_id_is_given_up_whatever_the_numbers() -> None:
 
 
 def test_a_partition_in_order_stays_in_its_epoch_while_another_is_bumped() -> None:
-    """Brokers keep epochs per partition: nobody else has to wait for a gap."""
+    """Brokers keep an epoch per partition, so the other partitions need not be bumped."""
     known = identity()
     one, other = Sequences(known), Sequences(known)
     one.acknowledged(one.stamp(1), 1)
@@ -141,7 +141,7 @@ def test_a_partition_in_order_stays_in_its_epoch_while_another_is_bumped() -> No
 
 
 def test_an_answer_of_an_old_epoch_moves_nothing() -> None:
-    """It comes late, after the numbers began anew."""
+    """It arrives after the sequences restarted."""
     sequences = Sequences(identity())
     old = sequences.stamp(4)
     sequences.break_off()

@@ -1,4 +1,4 @@
-"""PartitionQueue alone, with an owner that only takes notes: what may be sent, and what next."""
+"""PartitionQueue without a producer: which batch is sent, and what follows from each answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 @dataclass
 class Notes:
-    """What the queue reports to: its owner, the senders, and who takes the outcomes."""
+    """Records the calls of the queue, as its owner, its senders and the receiver of outcomes."""
 
     accumulator: Accumulator
     hurried: bool = False
@@ -107,7 +107,7 @@ class World:
         return self.queue
 
     def fill(self, batches: int) -> None:
-        """So many more batches of four records, as if that made them full."""
+        """Append that many closed batches of four records each."""
         for _ in range(batches):
             for _ in range(4):
                 self.accumulator.append("orders", b"v")
@@ -137,7 +137,7 @@ class World:
         self.queue.refused(queued, queued.attempts, error, self.clock.now)
 
     def run_in(self) -> None:
-        """The broker confirms the epoch, so that several may be in flight."""
+        """Let the broker confirm the epoch, so that several batches may be in flight."""
         self.fill(1)
         (first,) = self.send_all()
         self.answer(first)
@@ -151,7 +151,7 @@ def base_sequences(batches: list[QueuedBatch]) -> list[int]:
 
 
 def test_a_fresh_epoch_has_one_batch_in_flight_then_five() -> None:
-    """Until the broker knows the producer it would take the second batch without the first."""
+    """A broker that does not know the producer would accept the second batch without the first."""
     world = World()
     world.fill(8)
     (first,) = world.send_all()
@@ -160,7 +160,7 @@ def test_a_fresh_epoch_has_one_batch_in_flight_then_five() -> None:
 
 
 def test_an_open_batch_goes_only_when_it_is_ripe() -> None:
-    """It lingers, unless there is a hurry."""
+    """It lingers, unless the producer sends without lingering."""
     world = World(linger=5.0)
     world.accumulator.append("orders", b"v")
     assert world.send() is None
@@ -174,7 +174,7 @@ def test_an_open_batch_goes_only_when_it_is_ripe() -> None:
 
 
 def test_a_refused_batch_ends_the_round_until_all_of_it_is_answered() -> None:
-    """Sent again too early, it could be written behind its successors."""
+    """If it were sent again earlier, it could be written behind its successors."""
     world = World()
     world.run_in()
     world.fill(4)
@@ -195,7 +195,7 @@ def test_a_refused_batch_ends_the_round_until_all_of_it_is_answered() -> None:
 
 
 def test_the_same_numbers_are_sent_again() -> None:
-    """Only so does a broker recognize a repetition."""
+    """A broker recognizes a duplicate only by its sequence numbers."""
     world = World()
     world.run_in()
     world.fill(2)
@@ -223,7 +223,7 @@ def test_a_retry_waits_for_its_pause_and_somebody_is_told_when_it_is_over() -> N
 
 
 def test_an_open_batch_is_not_forgotten_in_the_pause_of_one_that_expired() -> None:
-    """Nothing else waits in the queue; its linger ends within the pause."""
+    """Nothing else waits in the queue, and its linger ends within the pause."""
     world = World(delivery_timeout=10.0, linger=0.01)
     world.run_in()
     world.fill(1)
@@ -242,7 +242,7 @@ def test_an_open_batch_is_not_forgotten_in_the_pause_of_one_that_expired() -> No
 
 
 def test_a_change_of_leader_moves_the_cursor_and_nothing_else() -> None:
-    """With numbers nobody waits for the old leader's answers; late ones still count."""
+    """With sequence numbers the old leader's answers are not awaited; late ones still count."""
     world = World()
     world.run_in()
     world.fill(3)
@@ -258,7 +258,7 @@ def test_a_change_of_leader_moves_the_cursor_and_nothing_else() -> None:
 
 
 def test_without_numbers_the_old_leader_s_answer_is_awaited() -> None:
-    """Sent to both, it could be written twice."""
+    """A batch sent to both leaders could be written twice."""
     world = World(idempotent=False)
     world.fill(3)
     (first,) = world.send_all()  # one at a time: no numbers to keep the order
@@ -271,14 +271,14 @@ def test_without_numbers_the_old_leader_s_answer_is_awaited() -> None:
 
 @pytest.mark.parametrize("limits", [{"required_acks": 0}, {"retries": 0}])
 def test_several_may_be_in_flight_where_nothing_is_sent_again(limits: dict[str, float]) -> None:
-    """Then there is no order to lose."""
+    """Without retries the order cannot change."""
     world = World(idempotent=False, **limits)
     world.fill(7)
     assert len(world.send_all()) == 5
 
 
 def test_a_failed_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
-    """What is behind it is renumbered once all of it is answered."""
+    """The batches behind it are renumbered when all of them are answered."""
     world = World()
     world.run_in()
     world.fill(3)
@@ -298,7 +298,7 @@ def test_a_failed_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
 
 
 def test_a_batch_that_may_have_been_written_is_asked_about_before_anything_is_renumbered() -> None:
-    """It keeps its numbers until the broker says that it is not there."""
+    """It keeps its numbers until the broker says that it was not written."""
     world = World()
     world.run_in()
     world.fill(3)
@@ -319,7 +319,7 @@ def test_a_batch_that_may_have_been_written_is_asked_about_before_anything_is_re
 
 
 def test_halves_of_a_large_batch_use_its_numbers() -> None:
-    """Nothing behind them has to change."""
+    """The batches behind them keep their numbers."""
     world = World()
     world.run_in()
     world.fill(2)
@@ -334,7 +334,7 @@ def test_halves_of_a_large_batch_use_its_numbers() -> None:
 
 
 def test_halves_of_a_batch_that_may_have_been_written_whole_are_never_renumbered() -> None:
-    """A broker would not know them as repetitions: refused as out of order they may be there."""
+    """A broker would refuse them as out of order although they may be written."""
     world = World()
     world.run_in()
     world.fill(1)
@@ -376,7 +376,7 @@ def test_a_deadline_fails_what_waits_and_what_is_in_flight() -> None:
 
 
 def test_a_batch_that_expired_in_flight_does_not_follow_the_leader() -> None:
-    """Its records have failed: it is gone, and a new epoch begins behind it."""
+    """Its records have failed, so it is removed, and a new epoch begins behind it."""
     world = World(delivery_timeout=10.0)
     world.run_in()
     world.fill(1)
@@ -394,7 +394,7 @@ def test_a_batch_that_expired_in_flight_does_not_follow_the_leader() -> None:
 
 
 def test_an_open_batch_expires_too() -> None:
-    """The partition has no leader: nobody else would take it."""
+    """The partition has no leader, so the batch is never sent."""
     world = World(delivery_timeout=10.0)
     world.queue.leader_moved(-1, -1, world.clock.now)
     delivery = world.accumulator.append("orders", b"v")
@@ -416,7 +416,7 @@ def test_retries_are_counted() -> None:
 
 
 def test_nothing_is_sent_without_a_producer_id() -> None:
-    """It is asked for, and the batch waits unnumbered."""
+    """The id is requested, and the batch waits without numbers."""
     world = World()
     world.identity.discard(1000)
     world.fill(1)
@@ -426,7 +426,7 @@ def test_nothing_is_sent_without_a_producer_id() -> None:
 
 
 def test_everything_can_be_taken_out_at_the_end() -> None:
-    """Open, waiting and in flight: late answers find nothing."""
+    """Open, waiting and in flight; later answers are ignored."""
     world = World()
     world.run_in()
     world.fill(2)

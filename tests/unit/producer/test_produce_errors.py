@@ -19,7 +19,7 @@ from aiokq.producer.produce_errors import Outcome, outcome_of, outcome_of_code, 
 
 @pytest.mark.parametrize("row", ERROR_CODES, ids=lambda row: row.name)
 def test_every_code_has_an_outcome_that_agrees_with_kafka(row: object) -> None:
-    """What Kafka calls retriable is tried again; the special codes have their own meaning."""
+    """Codes that Kafka calls retriable are retried; the special codes have their own meaning."""
     from aiokq.core.codes import ErrorCode
 
     assert isinstance(row, ErrorCode)
@@ -34,13 +34,13 @@ def test_every_code_has_an_outcome_that_agrees_with_kafka(row: object) -> None:
 
 
 def test_an_unknown_code_fails_the_batch() -> None:
-    """Complaint: a code that nobody expected ended the sender."""
+    """A code that no version defines ended the sender."""
     assert outcome_of_code(30_000) is Outcome.FAILED
     assert outcome_of(error_for(30_000)) is Outcome.FAILED
 
 
 def test_a_lost_connection_and_a_timeout_are_tried_again() -> None:
-    """The batch may have been written: only its repetition tells."""
+    """The batch may have been written: only a retry tells."""
     assert outcome_of(ConnectionLost("gone")) is Outcome.MOVED
     assert outcome_of(RequestTimeout("late")) is Outcome.RETRY
     assert not wrote_nothing(ConnectionLost("gone"))
@@ -49,7 +49,7 @@ def test_a_lost_connection_and_a_timeout_are_tried_again() -> None:
 
 
 def test_only_what_is_certain_counts_as_not_written() -> None:
-    """A leader that loses its office after the append says NOT_LEADER_OR_FOLLOWER."""
+    """A leader that resigns after the append answers NOT_LEADER_OR_FOLLOWER."""
     assert not wrote_nothing(NotLeaderOrFollower())
     assert not wrote_nothing(UnknownServer())
     assert not wrote_nothing(error_for(20))
@@ -58,6 +58,6 @@ def test_only_what_is_certain_counts_as_not_written() -> None:
 
 
 def test_errors_that_are_no_broker_s_are_judged_by_what_they_say() -> None:
-    """A request that cannot be encoded fails; what is retriable is retried."""
+    """A request that cannot be encoded fails; retriable errors are retried."""
     assert outcome_of(ProtocolError("cannot be encoded")) is Outcome.FAILED
     assert outcome_of(BufferFull()) is Outcome.RETRY

@@ -19,7 +19,7 @@ class Clock:
 
 
 class Queue:
-    """What a timer sees of a PartitionQueue."""
+    """A PartitionQueue, as the timers see it."""
 
     def __init__(self) -> None:
         self.scheduled_at = NEVER
@@ -30,7 +30,7 @@ class Queue:
 
 
 def broke(queue: object, where: str, error: Exception) -> None:
-    """Told of a queue that raised."""
+    """Take note of a queue that raised."""
     raise error
 
 
@@ -51,7 +51,7 @@ def test_queues_are_called_when_they_are_due_and_once() -> None:
 
 
 def test_a_queue_that_raises_keeps_none_from_its_turn() -> None:
-    """It ended the task of all timers, and with it the producer."""
+    """The exception ended the task of all timers, and with it the producer."""
     clock = Clock()
     told: list[tuple[object, str, str]] = []
     timers = QueueTimers(clock, lambda queue, where, error: told.append((queue, where, str(error))))
@@ -70,7 +70,7 @@ def test_a_queue_that_raises_keeps_none_from_its_turn() -> None:
 
 
 def test_replaced_entries_do_not_pile_up() -> None:
-    """Where answers take longer than linger_ms each batch left its deadline, two minutes away."""
+    """With answers slower than linger_ms, each batch left a deadline entry two minutes ahead."""
     timers = QueueTimers(Clock(), broke)
     queues = [Queue() for _ in range(10)]
     schedule: Any = timers.schedule

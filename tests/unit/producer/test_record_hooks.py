@@ -1,4 +1,4 @@
-"""What users hang into a producer: interceptors, serializers, partitioners, batches by hand."""
+"""User hooks of a producer: interceptors, serializers, partitioners, and batches built by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.sim.producer_world import producer, simulate, times
 
 
 class Recorder(Interceptor):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
@@ -92,7 +92,7 @@ def test_interceptors_see_every_stage() -> None:
 
 
 def test_a_broken_interceptor_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged; records and the other interceptors go on."""
+    """Its errors are logged; records and other interceptors are not affected."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -119,8 +119,9 @@ class PanicError(BaseException):
 def test_an_interceptor_may_raise_anything_and_records_go_on(
     caplog: pytest.LogCaptureFixture, stage: str, kind: type[BaseException]
 ) -> None:
-    """A CancelledError of `on_ack` stopped the sending of its partition without a word, and what
-    is no Exception closed the producer."""
+    """A CancelledError of `on_ack` silently stopped its partition's sending, and an exception that
+    is not an Exception closed the producer.
+    """
 
     def broken(self: Any, *args: Any) -> Any:
         raise kind
@@ -146,7 +147,7 @@ def test_an_interceptor_may_raise_anything_and_records_go_on(
 def test_an_interceptor_that_ends_the_program_ends_it(
     caplog: pytest.LogCaptureFixture, kind: type[BaseException]
 ) -> None:
-    """`sys.exit()` in a hook is no error of the hook's."""
+    """`sys.exit()` in a hook ends the program."""
 
     def broken(self: Any, *args: Any) -> Any:
         raise kind
@@ -170,8 +171,9 @@ def test_an_interceptor_that_ends_the_program_ends_it(
 def test_what_a_serializer_or_partitioner_raises_fails_the_call_and_not_the_task(
     hook: str, kind: type[BaseException]
 ) -> None:
-    """A CancelledError of a serializer ended the task that had called `send`, as if somebody had
-    cancelled it."""
+    """A CancelledError of a serializer ended the task that had called `send`, as if it had been
+    cancelled.
+    """
 
     def broken(*args: Any) -> Any:
         raise kind
@@ -197,7 +199,7 @@ def test_what_a_serializer_or_partitioner_raises_fails_the_call_and_not_the_task
 
 
 def test_a_serializer_is_a_callable_or_an_object_that_asks_for_more() -> None:
-    """json.dumps for the many, topic and headers for a schema registry."""
+    """A callable such as json.dumps, or an object that also gets topic and headers."""
 
     class Named:
         def serialize(self, topic: str, headers: Any, data: object) -> bytes:
@@ -208,7 +210,7 @@ def test_a_serializer_is_a_callable_or_an_object_that_asks_for_more() -> None:
 
 
 def test_serializers_make_bytes_of_objects() -> None:
-    """Through every way in; no key is no key, and a tombstone is none of the serializer's."""
+    """In every method that sends; None as key or value is not passed to the serializer."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -238,7 +240,7 @@ def test_serializers_make_bytes_of_objects() -> None:
 
 
 def test_without_hooks_the_native_append_is_bound_directly() -> None:
-    """No Python runs per record that is not wanted."""
+    """No Python code runs per record without hooks."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -286,8 +288,9 @@ def test_a_partitioner_of_one_s_own_chooses() -> None:
 
 
 def test_a_partitioner_of_aiokafka_or_kafka_python_works_as_it_is() -> None:
-    """They are called with the key, all partitions and those with a leader; ours were objects
-    only, and everybody who moved over had to wrap theirs."""
+    """They are called with the key, all partitions and those with a leader; aiokq accepted objects
+    only, so users of those clients had to wrap theirs.
+    """
     seen: list[tuple[Any, ...]] = []
 
     def by_first_byte(key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
@@ -333,7 +336,7 @@ def test_what_is_no_partition_is_a_typed_error(chosen: Any) -> None:
 
 
 def test_a_partition_number_of_numpy_s_is_one() -> None:
-    """Whoever hashes in numpy gets its integers back."""
+    """A partitioner that hashes with numpy returns numpy integers."""
 
     class Number:
         def __index__(self) -> int:
@@ -377,7 +380,7 @@ def test_send_many_with_hooks_reports_each_record() -> None:
 
 @pytest.mark.parametrize("how", ["plain", "serializer", "interceptor", "partitioner", "by hand"])
 def test_many_deliveries_are_deliveries_whatever_hooks_there_are(how: str) -> None:
-    """isinstance(x, aiokq.Deliveries) was true until somebody added a serializer."""
+    """isinstance(x, aiokq.Deliveries) was true only without a serializer."""
     hooks: dict[str, Any] = {
         "serializer": {"value_serializer": bytes},
         "interceptor": {"interceptors": (Interceptor(),)},
@@ -410,7 +413,7 @@ def test_many_deliveries_are_deliveries_whatever_hooks_there_are(how: str) -> No
 
 
 def test_a_batch_by_hand_says_when_it_is_full() -> None:
-    """It copies what it is given, and refuses text."""
+    """It copies keys and values, and refuses str."""
     batch = BatchBuilder(500)
     data = bytearray(b"x" * 100)
     assert batch.append(data, key=memoryview(b"k"), headers=[("h", b"v")])
@@ -454,7 +457,7 @@ def test_settings_are_given_once() -> None:
 def test_an_interceptor_that_returns_nothing_is_as_if_it_were_not_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It forgot to return the record: send() raised that None has no topic."""
+    """The interceptor returned None, and send() raised that None has no topic."""
 
     class Forgetful(Interceptor):
         def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
