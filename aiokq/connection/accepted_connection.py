@@ -1,4 +1,4 @@
-"""Owns one accepted connection: requests one at a time and in order, responses likewise.
+"""`AcceptedConnection`, one client of a server; handles its requests one at a time, in order.
 
 Reading goes on while a request is in work, so that the next ones are there when it is done; it
 stops when several are waiting. Together with one response being written that bounds what a client

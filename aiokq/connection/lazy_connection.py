@@ -1,4 +1,4 @@
-"""Owns one place for a connection to a node: opened when needed, by an attempt that all share."""
+"""`LazyConnection`, a connection to a node that is opened on first use and reopened when lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how a connection is secured: TLS and SASL, as one value; the exchanges are elsewhere."""
+"""`Security`, the TLS context and SASL mechanism of a connection."""
 
 from __future__ import annotations
 

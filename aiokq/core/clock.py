@@ -1,4 +1,4 @@
-"""Owns the two questions about time; timers are the event loop's own."""
+"""`Clock`, the interface to wall-clock and monotonic time; timers are the event loop's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how the value of a config, as a user gives it, is written for Kafka."""
+"""`config_text`, which formats the value of a config for Kafka."""
 
 from __future__ import annotations
 
