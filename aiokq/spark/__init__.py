@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiokq.spark import bridge
-    from aiokq.spark.exporting.check import Checked
     from aiokq.spark.exporting.columns import ExportColumns
     from aiokq.spark.exporting.failures import ExportFailed
     from aiokq.spark.exporting.run import Exported, ExportProgress, export
+    from aiokq.spark.exporting.verify import Checked
     from aiokq.spark.listener import AiokqProgressListener
     from aiokq.spark.loading.failures import LoadFailed
     from aiokq.spark.loading.options import LoadOptions, OptionError
@@ -53,7 +53,7 @@ __all__ = [
 _HOMES = {
     "AiokqDataSource": "aiokq.spark.source",
     "AiokqProgressListener": "aiokq.spark.listener",
-    "Checked": "aiokq.spark.exporting.check",
+    "Checked": "aiokq.spark.exporting.verify",
     "ExportColumns": "aiokq.spark.exporting.columns",
     "ExportFailed": "aiokq.spark.exporting.failures",
     "ExportProgress": "aiokq.spark.exporting.run",

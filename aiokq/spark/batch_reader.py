@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 
 from aiokq.errors import ConfigError
 from aiokq.spark.data_loss import Losses
-from aiokq.spark.lookup import Lookup
+from aiokq.spark.offset_reader import OffsetReader
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.planning import OffsetRange, plan
-from aiokq.spark.reading import read_ranges
+from aiokq.spark.range_reader import read_ranges
 from aiokq.spark.schema import Projection
 from aiokq.spark.worker import worker_client
 
@@ -59,8 +59,8 @@ class KafkaBatchReader(DataSourceReader):
             KafkaError: the cluster cannot be asked, or a topic does not exist.
         """
         client = worker_client(self._options.kafka)
-        lookup = Lookup(client.cluster, self._options)
-        ranges = self._narrowed(client.run(_ranges(lookup, self._options, self._since_ms)))
+        offset_reader = OffsetReader(client.cluster, self._options)
+        ranges = self._narrowed(client.run(_ranges(offset_reader, self._options, self._since_ms)))
         tasks = plan(
             ranges,
             max_tasks=self._options.max_tasks or self._max_tasks,
@@ -80,12 +80,16 @@ class KafkaBatchReader(DataSourceReader):
         return read_ranges(partition.ranges, self._options, self._projection)
 
 
-async def _ranges(lookup: Lookup, options: ReadOptions, since_ms: int | None) -> list[OffsetRange]:
-    partitions = await lookup.partitions()
-    ends = await lookup.ends(partitions.leaders)
-    starts = await lookup.resolve(options.starting, partitions.leaders, ends, "starting")
-    stops = await lookup.resolve(options.ending, partitions.leaders, ends, "ending")
-    since = None if since_ms is None else await lookup.first_since(partitions.leaders, since_ms)
+async def _ranges(
+    offset_reader: OffsetReader, options: ReadOptions, since_ms: int | None
+) -> list[OffsetRange]:
+    partitions = await offset_reader.partitions()
+    ends = await offset_reader.ends(partitions.leaders)
+    starts = await offset_reader.resolve(options.starting, partitions.leaders, ends, "starting")
+    stops = await offset_reader.resolve(options.ending, partitions.leaders, ends, "ending")
+    since = (
+        None if since_ms is None else await offset_reader.first_since(partitions.leaders, since_ms)
+    )
     losses = Losses(options.fail_on_data_loss)
     ranges = []
     for tp in partitions.leaders:

@@ -3,9 +3,9 @@
     rows = await bridge.collect(frame)
 
 Spark's calls freeze an event loop that makes them: none of its timers run meanwhile. Here each is
-made in a thread (calls.py); cancelling the wait cancels the jobs. Nothing is bound to a loop, so
-all of it works under one `asyncio.run` after another. Streams that call a coroutine function are
-in handlers.py, frames made of records in feeding.py.
+made in a thread (blocking_calls.py); cancelling the wait cancels the jobs. Nothing is bound to a
+loop, so all of it works under one `asyncio.run` after another. Streams that call a coroutine
+function are in handlers.py, frames made of records in record_frames.py.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from aiokq.errors import ConfigError
-from aiokq.spark.calls import call, call_with_tag, in_thread, new_tag
-from aiokq.spark.feeding import RecordsFrame, frame_of, frames
+from aiokq.spark.blocking_calls import call, call_with_tag, in_thread, new_tag
 from aiokq.spark.handlers import (
     BatchHandler,
     ClientBatchHandler,
     foreach_batch,
     foreach_batch_with_client,
 )
+from aiokq.spark.record_frames import RecordsFrame, frame_of, frames
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

@@ -1,6 +1,6 @@
 """Limit: where a read starts or ends, by offset or by time; and limits that contradict.
 
-Pure: what a limit is in offsets of the log is asked by lookup.py.
+Pure: what a limit is in offsets of the log is asked by offset_reader.py.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from aiokq.errors import ConfigError, DeliveryFailed
-from aiokq.spark.producers import lent_producer
+from aiokq.spark.producer_pool import lent_producer
 from aiokq.spark.security import named_as_options
 from aiokq.spark.write_options import WriteColumns, WriteOptions
 from aiokq.spark.write_rows import Chunk, chunks

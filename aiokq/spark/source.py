@@ -74,14 +74,14 @@ class AiokqDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For a stream; one whose options or schema are refused says so when Spark asks it."""
-        from aiokq.spark.refused import refused_reader
+        from aiokq.spark.failing_stream_reader import failing_stream_reader
         from aiokq.spark.stream_reader import stream_reader
 
         try:
             options = self._read_options(schema, streaming=True)
             return stream_reader(options, schema, self._max_tasks())
         except ConfigError as error:
-            return refused_reader(error)
+            return failing_stream_reader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For a batch."""

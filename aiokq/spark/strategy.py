@@ -1,6 +1,6 @@
 """Strategy: which partitions a read is of, by ``assign``, ``subscribe`` or ``subscribePattern``.
 
-Pure: which of them there are is asked by lookup.py.
+Pure: which of them there are is asked by offset_reader.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aiokq import TopicPartition
 from aiokq.spark.data_loss import Losses
-from aiokq.spark.lookup import Ends, Partitions
+from aiokq.spark.offset_reader import Ends, Partitions
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
 from aiokq.spark.planning import OffsetRange
 

@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 
 from aiokq.errors import ConfigError
 from aiokq.spark.batch_reader import TaskRanges
+from aiokq.spark.micro_batches import BatchLimit, MicroBatchPlanner
 from aiokq.spark.offsets import INITIAL, OffsetMap
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.planning import plan
-from aiokq.spark.progress import Progress, Wanted
-from aiokq.spark.reading import read_ranges
+from aiokq.spark.range_reader import read_ranges
 from aiokq.spark.schema import Projection
 
 try:
@@ -78,14 +78,14 @@ class _StreamReader(DataSourceStreamReader):
         self._options = options
         self._projection = Projection(schema)
         self._max_tasks = max_tasks
-        self._progress = Progress(options)
+        self._planner = MicroBatchPlanner(options)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_progress": None}
+        return self.__dict__ | {"_planner": None}
 
     def initialOffset(self) -> OffsetMap:
         """Where a new query begins; the same, however often Spark asks."""
-        return self._progress.initial()
+        return self._planner.initial()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch.
@@ -95,7 +95,7 @@ class _StreamReader(DataSourceStreamReader):
             KafkaError: the cluster cannot be asked.
         """
         tasks = plan(
-            self._progress.ranges(start, end),
+            self._planner.ranges(start, end),
             max_tasks=self._options.max_tasks or self._max_tasks,
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
@@ -109,15 +109,15 @@ class _StreamReader(DataSourceStreamReader):
 
     def commit(self, end: Offset) -> None:
         """The batch up to here is done; Spark says so when it plans the next one."""
-        self._progress.commit(end)
+        self._planner.commit(end)
 
     def stop(self) -> None:
         """The query has ended. Spark says so only where it has failed, or its driver died."""
-        self._progress.close()
+        self._planner.close()
 
     def reportLatestOffset(self) -> OffsetMap | None:
         """The ends of the logs, for the query's progress."""
-        return self._progress.reported()
+        return self._planner.reported()
 
 
 if HAS_LIMITS:
@@ -136,9 +136,9 @@ if HAS_LIMITS:
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> OffsetMap:
             """The end of the next batch; its start if there is to be none."""
-            return self._progress.next_end(
+            return self._planner.next_end(
                 start,
-                Wanted(
+                BatchLimit(
                     everything=isinstance(limit, ReadAllAvailable),
                     max_rows=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
                 ),
@@ -146,7 +146,7 @@ if HAS_LIMITS:
 
         def prepareForTriggerAvailableNow(self) -> None:
             """Read what is there now, and no more."""
-            self._progress.freeze()
+            self._planner.freeze()
 
 
 class UnlimitedStreamReader(_StreamReader):
@@ -178,7 +178,7 @@ class UnlimitedStreamReader(_StreamReader):
         """
         if self._last is None:
             self._last = self._beginning()
-        self._last = self._progress.next_end(self._last, Wanted(everything=True))
+        self._last = self._planner.next_end(self._last, BatchLimit(everything=True))
         return self._last
 
     def _beginning(self) -> OffsetMap | None:

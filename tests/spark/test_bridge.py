@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 import aiokq
 from aiokq.spark import bridge
-from aiokq.spark.calls import THREADS
+from aiokq.spark.blocking_calls import THREADS
 from tests.peers.broker_process import BrokerProcess
 from tests.spark.streams import PATIENCE
 from tests.spark.topics import Topics

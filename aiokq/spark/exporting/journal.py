@@ -19,9 +19,9 @@ from uuid import UUID
 
 from aiokq.core.forks import Descriptor
 from aiokq.errors import ConfigError
-from aiokq.spark.durable import sync_directory
-from aiokq.spark.exporting.arrived import Place
+from aiokq.spark.durable_files import sync_directory
 from aiokq.spark.exporting.files import ParquetFiles
+from aiokq.spark.exporting.unjournaled_rows import Place
 
 if TYPE_CHECKING:
     from aiokq import RecordMetadata

@@ -26,13 +26,13 @@ from aiokq.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
-from aiokq.spark.exporting.arrived import Arrived, Place, producer_of
-from aiokq.spark.exporting.check import Checked, check
 from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.exporting.failures import ExportFailed
 from aiokq.spark.exporting.files import ParquetFiles, Piece
 from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal, checksum
-from aiokq.spark.exporting.mapping import Row, rows
+from aiokq.spark.exporting.records import Row, rows
+from aiokq.spark.exporting.unjournaled_rows import Place, UnjournaledRows, producer_of
+from aiokq.spark.exporting.verify import Checked, check
 
 __all__ = ["ExportProgress", "Exported", "export"]
 
@@ -218,12 +218,12 @@ async def _destination(
     return Destination(cluster_id, topic, described.topic_id, starts), created
 
 
-async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> Arrived:
+async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> UnjournaledRows:
     """What the run before had on its way, and is there."""
     if journal.producer_id < 0 or journal.done.rows == files.rows:
-        return Arrived()
+        return UnjournaledRows()
     topic, id_ = journal.destination.topic, journal.producer_id
-    return await Arrived.find(cluster, topic, id_, journal.ends())
+    return await UnjournaledRows.find(cluster, topic, id_, journal.ends())
 
 
 class _Sending:
@@ -235,7 +235,7 @@ class _Sending:
         files: ParquetFiles,
         topic: str,
         journal: Journal,
-        arrived: Arrived,
+        arrived: UnjournaledRows,
         told: Callable[[ExportProgress], None] | None,
     ) -> None:
         self.size = 0

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aiokq.spark.durable import sync_directory
+from aiokq.spark.durable_files import sync_directory
 from aiokq.spark.loading.checkpoint import BatchOffsets
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import LoadedFile, LoadedPartition, Manifest

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiokq.errors import ConfigError
-from aiokq.spark.durable import sync_directory, sync_file
+from aiokq.spark.durable_files import sync_directory, sync_file
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
 
 __all__ = ["BatchOffsets", "Checkpoint"]

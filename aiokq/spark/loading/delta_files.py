@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 from urllib.parse import unquote
 
-from aiokq.spark.durable import sync_directory, sync_file
+from aiokq.spark.durable_files import sync_directory, sync_file
 
 if TYPE_CHECKING:
     import deltalake

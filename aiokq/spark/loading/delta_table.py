@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from aiokq.spark.durable import sync_directory, sync_file
+from aiokq.spark.durable_files import sync_directory, sync_file
 from aiokq.spark.loading.delta_files import LOG, Codec, DeltaFiles
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import Manifest

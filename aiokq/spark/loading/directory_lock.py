@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from aiokq.core.forks import Descriptor
-from aiokq.spark.durable import sync_directory
+from aiokq.spark.durable_files import sync_directory
 
 __all__ = ["LOCK", "DirectoryLock", "Held"]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError
-from aiokq.spark.durable import sync_directory, write_atomically
+from aiokq.spark.durable_files import sync_directory, write_atomically
 from aiokq.spark.offsets import PartitionOffsets
 
 __all__ = [

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError, UnknownTopicOrPartition
 from aiokq.spark.data_loss import Losses
-from aiokq.spark.loading.option_words import refusal_of_load
+from aiokq.spark.loading.option_errors import refusal_of_load
 from aiokq.spark.loading.options import LoadOptions, OptionError
-from aiokq.spark.lookup import Ends, Lookup
+from aiokq.spark.offset_reader import Ends, OffsetReader
 from aiokq.spark.offsets import PartitionOffsets
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.stream_ranges import beginning
@@ -57,9 +57,9 @@ async def _look(
     read: ReadOptions,
     positions: PartitionOffsets | None,
 ) -> Preflight:
-    lookup = Lookup(client.cluster, read)
+    offset_reader = OffsetReader(client.cluster, read)
     try:
-        partitions = (await lookup.partitions()).leaders
+        partitions = (await offset_reader.partitions()).leaders
     except UnknownTopicOrPartition as error:
         # The load's user has named it, but by no option of the source.
         name = error.topic_partition
@@ -68,9 +68,9 @@ async def _look(
         ) from error
     if not partitions and options.available_now:
         raise OptionError("topics_pattern", f"no topic matches {options.topics_pattern!r}")
-    ends = await lookup.ends(partitions)
+    ends = await offset_reader.ends(partitions)
     if positions is None:
-        begun = await _begun(options, read, lookup, ends)
+        begun = await _begun(options, read, offset_reader, ends)
     else:
         begun = ends.starts | positions
     missing = {tp: max(0, end - begun.get(tp, end)) for tp, end in ends.ends.items()}
@@ -78,8 +78,8 @@ async def _look(
 
 
 async def _begun(
-    options: LoadOptions, read: ReadOptions, lookup: Lookup, ends: Ends
+    options: LoadOptions, read: ReadOptions, offset_reader: OffsetReader, ends: Ends
 ) -> PartitionOffsets:
     """Where a new load begins, as its query will find it."""
-    found = await lookup.resolve(read.starting, ends.ends, ends, "starting")
+    found = await offset_reader.resolve(read.starting, ends.ends, ends, "starting")
     return beginning(found, ends, Losses(options.fail_on_data_loss))

@@ -14,12 +14,12 @@ from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.checkpoint import Checkpoint
 from aiokq.spark.loading.failures import LoadFailed, one_line_of, unwritable
 from aiokq.spark.loading.iceberg_table import catalog_identity
-from aiokq.spark.loading.option_words import in_words_of_load
+from aiokq.spark.loading.option_errors import in_words_of_load
 from aiokq.spark.loading.options import LoadOptions
 from aiokq.spark.loading.preflight import Preflight, look
 from aiokq.spark.loading.session import spark_session
 from aiokq.spark.loading.summary import Loaded, LoadProgress, LoadSummary
-from aiokq.spark.loading.table_choice import codec_of, require_extras, table_of
+from aiokq.spark.loading.table_factory import codec_of, require_extras, table_of
 from aiokq.spark.loading.target import Identity, Target
 from aiokq.spark.loading.task_files import TaskSpec
 from aiokq.spark.loading.task_files import schema as task_schema

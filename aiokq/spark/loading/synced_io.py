@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from aiokq.spark.durable import sync_directory, sync_file
+from aiokq.spark.durable_files import sync_directory, sync_file
 
 if TYPE_CHECKING:
     from types import TracebackType

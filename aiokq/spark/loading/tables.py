@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aiokq.spark.loading.calendar import within_calendar
 from aiokq.spark.loading.manifest import Manifest
+from aiokq.spark.loading.timestamp_bounds import within_calendar
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from aiokq.errors import ConfigError
-from aiokq.spark.durable import sync_directory, write_atomically
+from aiokq.spark.durable_files import sync_directory, write_atomically
 from aiokq.spark.loading.checkpoint import Checkpoint
 from aiokq.spark.loading.directory_lock import LOCK, DirectoryLock, Held
 from aiokq.spark.loading.manifest import Manifests

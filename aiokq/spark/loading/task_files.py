@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from pyspark import TaskContext
 
 from aiokq import TopicPartition
-from aiokq.spark.durable import sync_file
-from aiokq.spark.loading.calendar import within_calendar
+from aiokq.spark.durable_files import sync_file
 from aiokq.spark.loading.failures import unwritable
 from aiokq.spark.loading.options import NO_VALUE
+from aiokq.spark.loading.timestamp_bounds import within_calendar
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

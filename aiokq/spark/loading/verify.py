@@ -19,7 +19,7 @@ from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.manifest import LoadedPartition, Manifest
 from aiokq.spark.loading.options import FORMATS, LoadFormat, LoadOptions, OptionError
 from aiokq.spark.loading.parquet_table import find_files
-from aiokq.spark.loading.table_choice import require_extras, table_of
+from aiokq.spark.loading.table_factory import require_extras, table_of
 from aiokq.spark.loading.tables import Found, Table
 from aiokq.spark.loading.target import LOAD, Identity, Target
 from aiokq.spark.worker import worker_client

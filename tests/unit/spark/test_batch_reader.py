@@ -12,7 +12,7 @@ import pytest
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.data_loss import DataLoss
-from aiokq.spark.lookup import Ends, Lookup, Partitions
+from aiokq.spark.offset_reader import Ends, OffsetReader, Partitions
 from aiokq.spark.offsets import PartitionOffsets
 from aiokq.spark.options import ReadOptions
 
@@ -24,7 +24,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 LOGS = {T0: range(5, 100), T1: range(50), T2: range(0)}
 
 
-class Logs(Lookup):
+class Logs(OffsetReader):
     """Logs from one offset to another, and where the young records of some begin."""
 
     def __init__(self, options: ReadOptions, young: PartitionOffsets) -> None:
@@ -51,8 +51,8 @@ def ranges(
         | {name: v if isinstance(v, str) else json.dumps({"t": v}) for name, v in given.items()},
         streaming=False,
     )
-    lookup = cast("Lookup", Logs(options, young or {}))
-    found = asyncio.run(_ranges(lookup, options, since_ms))
+    offset_reader = cast("OffsetReader", Logs(options, young or {}))
+    found = asyncio.run(_ranges(offset_reader, options, since_ms))
     return [(part.partition, part.start, part.stop) for part in found]
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.data_loss import DataLoss, Losses
-from aiokq.spark.lookup import Ends, Partitions
+from aiokq.spark.offset_reader import Ends, Partitions
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
 from aiokq.spark.stream_ranges import beginning, stream_ranges
 

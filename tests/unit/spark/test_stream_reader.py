@@ -8,9 +8,9 @@ import pytest
 
 from aiokq.errors import ConfigError
 from aiokq.spark import stream_reader as module
+from aiokq.spark.micro_batches import BatchLimit
 from aiokq.spark.offsets import OffsetMap
 from aiokq.spark.options import ReadOptions
-from aiokq.spark.progress import Wanted
 
 types = pytest.importorskip("pyspark.sql.types")
 
@@ -23,7 +23,7 @@ def options(**given: str) -> ReadOptions:
     )
 
 
-class Progress:
+class MicroBatchPlanner:
     """A query whose log grows by one with each question."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Progress:
     def initial(self) -> OffsetMap:
         return {"t": {"0": 5}}
 
-    def next_end(self, start: OffsetMap | None, wanted: Wanted) -> OffsetMap:
+    def next_end(self, start: OffsetMap | None, wanted: BatchLimit) -> OffsetMap:
         self.started_at.append(start)
         return {"t": {"0": 1 + (5 if start is None else start["t"]["0"])}}
 
@@ -58,7 +58,7 @@ def test_a_reader_goes_to_the_workers_without_what_its_process_knows() -> None:
     """Clients and loops stay where they are."""
     reader = module.stream_reader(options(), SCHEMA, 2)
 
-    assert pickle.loads(pickle.dumps(reader))._progress is None
+    assert pickle.loads(pickle.dumps(reader))._planner is None
 
 
 @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
@@ -79,8 +79,8 @@ def test_a_spark_that_does_not_say_where_a_batch_starts_is_remembered_for(
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)
-    progress = Progress()
-    monkeypatch.setattr(reader, "_progress", progress)
+    progress = MicroBatchPlanner()
+    monkeypatch.setattr(reader, "_planner", progress)
 
     reader.initialOffset()
     first = reader.latestOffset()
@@ -98,7 +98,7 @@ def test_after_a_restart_such_a_spark_tells_by_the_batch_it_runs_again(
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)
-    monkeypatch.setattr(reader, "_progress", Progress())
+    monkeypatch.setattr(reader, "_planner", MicroBatchPlanner())
 
     reader.partitions({"t": {"0": 8}}, {"t": {"0": 9}})
 
@@ -112,8 +112,8 @@ def test_such_a_spark_asks_for_the_end_before_the_beginning(
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)
-    progress = Progress()
-    monkeypatch.setattr(reader, "_progress", progress)
+    progress = MicroBatchPlanner()
+    monkeypatch.setattr(reader, "_planner", progress)
 
     end = reader.latestOffset()
 
@@ -128,8 +128,8 @@ def test_a_first_batch_without_rows_is_no_beginning_to_such_a_spark(
     """After it and a restart, what came meanwhile was passed over."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
-    progress = Progress()
-    monkeypatch.setattr(reader, "_progress", progress)
+    progress = MicroBatchPlanner()
+    monkeypatch.setattr(reader, "_planner", progress)
     began = "__aiokq_initial__.t"
 
     end = reader.latestOffset()
@@ -146,8 +146,8 @@ def test_options_that_no_longer_fit_are_nothing_to_a_query_that_goes_on(
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)
-    progress = Progress()
-    monkeypatch.setattr(reader, "_progress", progress)
+    progress = MicroBatchPlanner()
+    monkeypatch.setattr(reader, "_planner", progress)
 
     def refuse() -> None:
         raise ConfigError("partitions specified don't match")

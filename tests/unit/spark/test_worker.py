@@ -13,7 +13,7 @@ import pytest
 
 from aiokq import Cluster, ClusterSettings
 from aiokq.errors import BootstrapFailed, BufferFull
-from aiokq.spark import calls, producers, worker
+from aiokq.spark import blocking_calls, producer_pool, worker
 from aiokq.spark.worker import WorkerClient, loop_thread
 
 
@@ -44,7 +44,11 @@ def test_a_forked_process_makes_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("owner", "lock"),
-    [(worker._this_process, "_lock"), (calls._these_threads, "_lock"), (producers, "_lock")],
+    [
+        (worker._this_process, "_lock"),
+        (blocking_calls._these_threads, "_lock"),
+        (producer_pool, "_lock"),
+    ],
     ids=["worker", "calls", "producers"],
 )
 def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(owner: object, lock: str) -> None:

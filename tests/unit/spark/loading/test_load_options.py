@@ -11,7 +11,7 @@ import pytest
 from aiokq.errors import ConfigError
 from aiokq.spark.loading.failures import one_line_of
 from aiokq.spark.loading.options import LoadOptions, OptionError
-from aiokq.spark.loading.table_choice import require_extras
+from aiokq.spark.loading.table_factory import require_extras
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,16 @@ from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.data_loss import DataLoss, Losses
 from aiokq.spark.loading import preflight
-from aiokq.spark.loading.option_words import in_words_of_load, refusal_of_load
+from aiokq.spark.loading.option_errors import in_words_of_load, refusal_of_load
 from aiokq.spark.loading.options import LoadOptions, OptionError
 from aiokq.spark.loading.preflight import look
-from aiokq.spark.lookup import Ends, Lookup, Partitions
+from aiokq.spark.offset_reader import Ends, OffsetReader, Partitions
 
 T = TypeVar("T")
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Logs(Lookup):
+class Logs(OffsetReader):
     """Two partitions of ten records, of the last hour."""
 
     def __init__(self, cluster: object, options: Any, timeout: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Client:
 
 
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> preflight.Preflight:
-    monkeypatch.setattr(preflight, "Lookup", Logs)
+    monkeypatch.setattr(preflight, "OffsetReader", Logs)
     monkeypatch.setattr(preflight, "worker_client", lambda kafka: Client())
     options = LoadOptions(to=tmp_path, topics=("t",), kafka={"bootstrap.servers": "a:1"}, **changes)
     return look(options, None)

@@ -12,7 +12,7 @@ from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.checkpoint import BatchOffsets
 from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import LoadOptions
-from aiokq.spark.loading.table_choice import table_of
+from aiokq.spark.loading.table_factory import table_of
 from aiokq.spark.loading.target import Target
 from aiokq.spark.loading.task_files import TaskReport, TaskSpec, schema, write
 from aiokq.spark.loading.value_schema import ValueSchema

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiokq.spark.exporting.arrived import Arrived, Place
-from aiokq.spark.exporting.mapping import Row
+from aiokq.spark.exporting.records import Row
+from aiokq.spark.exporting.unjournaled_rows import Place, UnjournaledRows
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -20,7 +20,7 @@ def row(
 
 def test_a_row_is_taken_as_often_as_it_is_there() -> None:
     """Of rows that are alike the first ones arrived: those behind them are sent."""
-    arrived = Arrived()
+    arrived = UnjournaledRows()
     for offset in (3, 8):
         arrived.add(None, b"v", (), 5, Place(1, offset))
     assert arrived.take(row(b"w")) is None
@@ -30,7 +30,7 @@ def test_a_row_is_taken_as_often_as_it_is_there() -> None:
 
 def test_a_row_that_says_its_partition_is_found_in_that_one_only() -> None:
     """The same row in another is another row."""
-    arrived = Arrived()
+    arrived = UnjournaledRows()
     arrived.add(None, b"v", (), None, Place(1, 3))
     assert arrived.take(row(b"v", partition=0)) is None
     assert arrived.take(row(b"v", partition=1)) == Place(1, 3)
@@ -51,7 +51,7 @@ def test_keys_headers_and_nothing_are_told_apart() -> None:
         (b"ab", b"", []),
     ]
     for there in range(len(contents)):
-        arrived = Arrived()
+        arrived = UnjournaledRows()
         arrived.add(*contents[there], 1, Place(0, 0))
         found = [
             number
@@ -63,7 +63,7 @@ def test_keys_headers_and_nothing_are_told_apart() -> None:
 
 def test_times_count_where_rows_have_them_and_the_broker_keeps_them() -> None:
     """Measurements that are alike but for their time; a topic with LogAppendTime has its own."""
-    arrived = Arrived()
+    arrived = UnjournaledRows()
     arrived.add(None, b"v", (), 20, Place(0, 0))
     assert arrived.take(row(b"v", time=10)) is None
     assert arrived.take(row(b"v", time=20)) == Place(0, 0)
@@ -73,7 +73,7 @@ def test_times_count_where_rows_have_them_and_the_broker_keeps_them() -> None:
 
 def test_a_row_without_a_time_is_found_by_the_rest() -> None:
     """Null among times: it had got that of its sending, and was sent again."""
-    arrived = Arrived()
+    arrived = UnjournaledRows()
     for offset, time in enumerate((10, 1_700_000_000_000, 30)):
         arrived.add(None, b"v", (), time, Place(0, offset))
     taken = [arrived.take(row(b"v", time=time)) for time in (10, None, 30)]

@@ -1,4 +1,4 @@
-"""Arrived: which rows a run that was killed had sent, and nobody had noted, are in the log.
+"""UnjournaledRows: which rows a run that was killed had sent, and nobody had noted, are in the log.
 
 They are told by the id of its producer, so that rows of others, be they the same, are not taken for
 them, and by key, value, headers and, where the rows say it, time and partition.
@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiokq import Cluster, TopicPartition
 from aiokq.errors import KafkaError
-from aiokq.spark.exporting.mapping import Row
+from aiokq.spark.exporting.records import Row
 
-__all__ = ["Arrived", "Place", "producer_of"]
+__all__ = ["UnjournaledRows", "Place", "producer_of"]
 
 CREATE_TIME: Final = 0
 """Of a record whose time is its producer's; else it is the broker's."""
@@ -48,7 +48,7 @@ async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
     return next((id_ for end, id_ in found.producer_ids() if end > place.offset), -1)
 
 
-class Arrived:
+class UnjournaledRows:
     """The rows that are there, until they are taken."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Arrived:
         topic: str,
         producer_id: int,
         starts: Mapping[int, int],
-    ) -> Arrived:
+    ) -> UnjournaledRows:
         """Read what a producer wrote to a topic.
 
         Args:

@@ -9,7 +9,7 @@ import pytest
 
 from aiokq import Cluster, OffsetListing, TopicDescription, TopicPartition
 from aiokq.errors import ConfigError, UnknownTopicOrPartition
-from aiokq.spark.lookup import Ends, Lookup
+from aiokq.spark.offset_reader import Ends, OffsetReader
 from aiokq.spark.options import ReadOptions
 
 
@@ -56,7 +56,7 @@ async def test_a_pattern_is_found_anywhere_in_a_name(pattern: str, found: set[st
         {"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern}, streaming=False
     )
     cluster = Named("orders", "orders-eu", "all-orders", "bills")
-    partitions = await Lookup(cast(Cluster, cluster), options).partitions()
+    partitions = await OffsetReader(cast(Cluster, cluster), options).partitions()
     assert partitions.topic_ids.keys() == found
 
 
@@ -85,19 +85,19 @@ async def test_limits_that_do_not_fit_are_told_by_their_option(
     """One of four options says where to begin: Spark's own words leave open which."""
     given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", option: value}
     options = ReadOptions.parse(given, streaming=False)
-    lookup = Lookup(cast(Cluster, Old()), options)
+    offset_reader = OffsetReader(cast(Cluster, Old()), options)
     tps = [TopicPartition("t", 0), TopicPartition("t", 1)]
     ends = Ends(dict.fromkeys(tps, 0), dict.fromkeys(tps, 5))
     which: Literal["starting", "ending"] = "ending" if option.startswith("e") else "starting"
     limit = options.ending if which == "ending" else options.starting
     with pytest.raises(ConfigError, match=f"option {option}: {told}"):
-        await lookup.resolve(limit, tps, ends, which)
+        await offset_reader.resolve(limit, tps, ends, which)
 
 
 @pytest.mark.parametrize(("option", "value"), [("subscribe", "nope"), ("assign", '{"nope":[0]}')])
 async def test_a_missing_topic_is_told_by_its_option(option: str, value: str) -> None:
     """Kafka's own words, about a server that does not host it, name neither."""
     options = ReadOptions.parse({"kafka.bootstrap.servers": "a:1", option: value}, streaming=False)
-    lookup = Lookup(cast(Cluster, Nothing()), options)
+    offset_reader = OffsetReader(cast(Cluster, Nothing()), options)
     with pytest.raises(UnknownTopicOrPartition, match=f"option {option}: there is no topic 'nope'"):
-        await lookup.partitions()
+        await offset_reader.partitions()

@@ -14,7 +14,7 @@ import pytest
 
 from aiokq import TopicPartition
 from aiokq.errors import CorruptRecord, OffsetOutOfRange, RequestTimeout
-from aiokq.spark import reading
+from aiokq.spark import range_reader
 from aiokq.spark.data_loss import DataLoss
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.planning import OffsetRange
@@ -91,7 +91,7 @@ def thread() -> LoopThread:
 def cluster(thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster(range(100))
     client = SimpleNamespace(cluster=made, thread=thread, submit=thread.submit)
-    monkeypatch.setattr(reading, "worker_client", lambda kafka: client)
+    monkeypatch.setattr(range_reader, "worker_client", lambda kafka: client)
     return made
 
 
@@ -100,7 +100,7 @@ def read(*ranges: OffsetRange, **options: str) -> Iterator[list[int]]:
     parsed = ReadOptions.parse(
         {"kafka.bootstrap.servers": "host:9092", "subscribe": "t", **options}, streaming=False
     )
-    return reading.read_ranges(ranges, parsed, projection)  # type: ignore[return-value]
+    return range_reader.read_ranges(ranges, parsed, projection)  # type: ignore[return-value]
 
 
 def rows(*ranges: OffsetRange, **options: str) -> list[int]:
@@ -122,7 +122,7 @@ def test_a_partition_far_behind_does_not_fetch_without_bounds(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What Spark does not take yet must not pile up in the worker."""
-    cluster.piece_bytes = reading.FETCH_BYTES
+    cluster.piece_bytes = range_reader.FETCH_BYTES
     batches = read(*(part(n, 0, 100) for n in range(30)))
     taken = [next(batches) for _ in range(2)]
 
@@ -135,12 +135,14 @@ def test_a_partition_far_behind_does_not_fetch_without_bounds(
     batches.close()  # type: ignore[attr-defined]
 
     assert len(taken) == 2
-    assert fetched_bytes <= reading.AHEAD_BYTES + (reading.WINDOW + 2) * cluster.piece_bytes
+    assert (
+        fetched_bytes <= range_reader.AHEAD_BYTES + (range_reader.WINDOW + 2) * cluster.piece_bytes
+    )
 
 
 def _settle(cluster: Cluster) -> None:
     """Lets the loop thread run what is ready."""
-    reading.worker_client({}).thread.run(_nothing())
+    range_reader.worker_client({}).thread.run(_nothing())
 
 
 async def _nothing() -> None:
@@ -212,7 +214,7 @@ def test_a_leader_that_does_not_know_the_offset_yet_is_asked_again(
         return await fetch(tp, offset, *given, **named)
 
     monkeypatch.setattr(cluster, "fetch", late)
-    monkeypatch.setattr(reading, "AGAIN", 0.001)
+    monkeypatch.setattr(range_reader, "AGAIN", 0.001)
 
     assert rows(part(0, 0, 30), failOnDataLoss="false") == list(range(30))
     assert not caplog.records
@@ -228,12 +230,12 @@ async def test_a_task_that_takes_its_time_is_no_loss(
     """A fetch that gave nothing, after rows were at work for minutes, left out the rest of them."""
     clock = 1000.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock)
-    monkeypatch.setattr(reading, "AGAIN", 0.0)
+    monkeypatch.setattr(range_reader, "AGAIN", 0.0)
     options = ReadOptions.parse(
         {"kafka.bootstrap.servers": "host:9092", "subscribe": "t", "failOnDataLoss": "false"},
         streaming=False,
     )
-    fetching = reading._Fetching(cast("Any", cluster), options)
+    fetching = range_reader._Fetching(cast("Any", cluster), options)
     offsets: list[int] = []
     cluster.log = range(PIECE)  # a new leader does not know the rest yet
     async for records in fetching.batches(part(0, 0, 20)):
@@ -300,4 +302,4 @@ def test_what_was_compressed_well_does_not_become_one_batch(
     monkeypatch.setattr(Records, "columns", columns)
 
     assert list(read(part(0, 0, 10))) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert asked == [reading.COLUMNS_BYTES] * 2
+    assert asked == [range_reader.COLUMNS_BYTES] * 2

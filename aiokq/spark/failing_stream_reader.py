@@ -1,4 +1,4 @@
-"""refused_reader: a stream reader that answers everything by the ConfigError that there was.
+"""failing_stream_reader: a stream reader that answers everything by the ConfigError that there was.
 
 Spark's process for a query, where making the reader fails, fails of an unbound name itself: what
 a user reads last is "cannot access local variable 'reader'". What a reader raises is told as it is.
@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from aiokq.errors import ConfigError
 
-__all__ = ["refused_reader"]
+__all__ = ["failing_stream_reader"]
 
 
-class _RefusedReader(DataSourceStreamReader):
+class _FailingStreamReader(DataSourceStreamReader):
     """Raises at whatever Spark asks first: a limit, the beginning, or the end."""
 
     def __init__(self, refusal: str) -> None:
@@ -43,6 +43,6 @@ class _RefusedReader(DataSourceStreamReader):
         self._refuse()
 
 
-def refused_reader(refusal: ConfigError) -> DataSourceStreamReader:
+def failing_stream_reader(refusal: ConfigError) -> DataSourceStreamReader:
     """The reader of a stream whose options or schema are refused."""
-    return _RefusedReader(str(refusal))
+    return _FailingStreamReader(str(refusal))

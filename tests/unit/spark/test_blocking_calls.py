@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from aiokq.spark import calls
+from aiokq.spark import blocking_calls
 
 
 class Properties(dict[str, str]):
@@ -77,7 +77,7 @@ async def test_a_cancelled_wait_cancels_its_jobs_and_outlives_none() -> None:
             ended.set()
 
     context.on_cancel = on_cancel
-    task = asyncio.create_task(calls.call(cast("Any", session), collect))
+    task = asyncio.create_task(blocking_calls.call(cast("Any", session), collect))
     await asyncio.to_thread(begun.wait, 60)
     task.cancel()
 
@@ -94,7 +94,7 @@ def test_one_loop_after_another_uses_the_same_threads() -> None:
 
     async def main() -> set[str]:
         names = await asyncio.gather(
-            *(calls.in_thread(lambda: threading.current_thread().name) for _ in range(4))
+            *(blocking_calls.in_thread(lambda: threading.current_thread().name) for _ in range(4))
         )
         return set(names)
 
@@ -103,7 +103,7 @@ def test_one_loop_after_another_uses_the_same_threads() -> None:
     used += [asyncio.run(main()) for _ in range(20)]
 
     assert all(name.startswith("aiokq-spark") for names in used for name in names)
-    assert threading.active_count() <= max(before, calls.THREADS + 4)
+    assert threading.active_count() <= max(before, blocking_calls.THREADS + 4)
 
 
 async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread() -> None:
@@ -120,16 +120,16 @@ async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread() -> None:
 
     for _ in range(40):
         with pytest.raises(LookupError, match="no such table"):
-            await calls.call(session, fail)
+            await blocking_calls.call(session, fail)
 
-    assert len({name for name, _ in found}) <= calls.THREADS
+    assert len({name for name, _ in found}) <= blocking_calls.THREADS
     assert all(properties.keys() == {"spark.job.tags"} for _, properties in found)
     assert len({properties["spark.job.tags"] for _, properties in found}) == 40
 
 
 ENDING = """
 import asyncio
-from aiokq.spark import calls
+from aiokq.spark import blocking_calls
 from aiokq.spark.handlers import foreach_batch
 from aiokq.spark.worker import loop_thread
 
@@ -137,7 +137,7 @@ async def handler(frame, batch):
     await asyncio.sleep(0)
 
 async def main():
-    await calls.in_thread(lambda: None)
+    await blocking_calls.in_thread(lambda: None)
 
 for _ in range(3):
     asyncio.run(main())

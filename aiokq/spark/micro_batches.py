@@ -1,4 +1,4 @@
-"""Progress: where a streaming query began, how far it may go, and what a batch has to read."""
+"""Offsets of the micro-batches of a streaming query, and the ranges that each batch reads."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 from aiokq.spark.data_loss import Losses
 from aiokq.spark.group_progress import GroupProgress
+from aiokq.spark.latest_offsets import LatestOffsets, OffsetSnapshot
 from aiokq.spark.limits import starts_at_an_end
-from aiokq.spark.lookup import Ends, Lookup, Partitions
+from aiokq.spark.offset_reader import Ends, OffsetReader, Partitions
 from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset, prorated
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.planning import OffsetRange
 from aiokq.spark.stream_ranges import beginning, stream_ranges
-from aiokq.spark.watermarks import Latest, Watermarks
 
-__all__ = ["Progress", "Wanted"]
+__all__ = ["MicroBatchPlanner", "BatchLimit"]
 
 logger = logging.getLogger("aiokq.spark")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BatchLimit:
     """What a batch may read, in Spark's words.
 
     Attributes:
@@ -35,7 +35,7 @@ class Wanted:
     max_rows: int | None = None
 
 
-class Progress:
+class MicroBatchPlanner:
     """One streaming query, in the process that Spark keeps for it.
 
     Args:
@@ -47,19 +47,19 @@ class Progress:
         self,
         options: ReadOptions,
         now: Callable[[], float] = time.monotonic,
-        watermarks: Watermarks | None = None,
+        latest_offsets: LatestOffsets | None = None,
     ) -> None:
         self._options = options
         self._losses = Losses(options.fail_on_data_loss)
         self._now = now
-        self._watermarks = watermarks or Watermarks(options, now)
+        self._latest_offsets = latest_offsets or LatestOffsets(options, now)
         group = options.commit_group
         self._group = (
-            None if group is None else GroupProgress(group, lambda: self._watermarks.client)
+            None if group is None else GroupProgress(group, lambda: self._latest_offsets.client)
         )
         self._initial: SourceOffset | None = None
-        self._target: Latest | None = None
-        self._latest: Latest | None = None
+        self._target: OffsetSnapshot | None = None
+        self._latest: OffsetSnapshot | None = None
         self._triggered: float | None = None
         self._behind: dict[object, float] = {}
 
@@ -74,15 +74,15 @@ class Progress:
         """
         if self._initial is None:
             # Spark asks twice at the start of a query; "latest" would have moved on.
-            client = self._watermarks.client
-            self._initial = client.run(self._begin(Lookup(client.cluster, self._options)))
+            client = self._latest_offsets.client
+            self._initial = client.run(self._begin(OffsetReader(client.cluster, self._options)))
             logger.info("initial offsets %s", self._initial.positions)
         return self._initial.to_map()
 
-    async def _begin(self, lookup: Lookup) -> SourceOffset:
-        partitions = await lookup.partitions()
-        ends = await lookup.ends(partitions.leaders)
-        positions = await lookup.resolve(
+    async def _begin(self, offset_reader: OffsetReader) -> SourceOffset:
+        partitions = await offset_reader.partitions()
+        ends = await offset_reader.ends(partitions.leaders)
+        positions = await offset_reader.resolve(
             self._options.starting, partitions.leaders, ends, "starting"
         )
         positions = beginning(positions, ends, self._losses)
@@ -96,9 +96,11 @@ class Progress:
         Raises:
             KafkaError: the cluster cannot be asked.
         """
-        self._target = self._watermarks.ask()
+        self._target = self._latest_offsets.ask()
 
-    def next_end(self, start: Mapping[str, Mapping[str, int]] | None, wanted: Wanted) -> OffsetMap:
+    def next_end(
+        self, start: Mapping[str, Mapping[str, int]] | None, wanted: BatchLimit
+    ) -> OffsetMap:
         """Where the next batch ends; where it starts if there is nothing to read, or not yet.
 
         Args:
@@ -108,7 +110,7 @@ class Progress:
             KafkaError: the cluster did not answer until the deadline.
         """
         begun = SourceOffset({}) if start is None else SourceOffset.parse(start)
-        latest = self._target or self._watermarks.latest()
+        latest = self._target or self._latest_offsets.latest()
         if latest is None:
             return begun.to_map()
         self._latest = latest
@@ -130,7 +132,7 @@ class Progress:
         initial = begun.initial if begun.unread else None
         return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
 
-    def _not_before(self, begun: SourceOffset, latest: Latest) -> PartitionOffsets:
+    def _not_before(self, begun: SourceOffset, latest: OffsetSnapshot) -> PartitionOffsets:
         """The ends, but none before where the query is, unless that lasts.
 
         A new leader may for a moment know less than the last one; a topic that was made anew
@@ -197,12 +199,18 @@ class Progress:
         if begun.positions == until.positions and begun.topic_ids == until.topic_ids:
             return []
         # Spark tries none of this again: an outage that begins here would end the query.
-        partitions, ends = self._watermarks.answer(lambda lookup: self._now_there(lookup, until))
+        partitions, ends = self._latest_offsets.answer(
+            lambda offset_reader: self._now_there(offset_reader, until)
+        )
         return stream_ranges(begun, until, partitions, ends, self._losses)
 
-    async def _now_there(self, lookup: Lookup, until: SourceOffset) -> tuple[Partitions, Ends]:
-        partitions = await lookup.partitions(missing_ok=True)
-        return partitions, await lookup.ends(until.positions.keys() & partitions.leaders.keys())
+    async def _now_there(
+        self, offset_reader: OffsetReader, until: SourceOffset
+    ) -> tuple[Partitions, Ends]:
+        partitions = await offset_reader.partitions(missing_ok=True)
+        return partitions, await offset_reader.ends(
+            until.positions.keys() & partitions.leaders.keys()
+        )
 
     def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
         """A batch is done: tell the group of ``commitGroup``, for tools that show its lag."""
@@ -215,7 +223,7 @@ class Progress:
             self._group.close()
 
 
-def _made_again(begun: SourceOffset, latest: Latest) -> bool:
+def _made_again(begun: SourceOffset, latest: OffsetSnapshot) -> bool:
     """Whether a topic is another one, which may have come as far as the one before."""
     ids = latest.partitions.topic_ids
     return any(ids.get(topic, id_) != id_ for topic, id_ in begun.topic_ids.items())

@@ -13,7 +13,7 @@ from aiokq.core.errors import CorruptRecord
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch
-from aiokq.spark.feeding import frames
+from aiokq.spark.record_frames import frames
 from tests.unit.consumer.test_record_source import World
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

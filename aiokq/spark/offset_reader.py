@@ -17,7 +17,7 @@ from aiokq.spark.option_values import of_option
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.strategy import Assign, Pattern, Strategy, Subscribe
 
-__all__ = ["Ends", "Lookup", "Partitions"]
+__all__ = ["Ends", "OffsetReader", "Partitions"]
 
 Which: TypeAlias = Literal["starting", "ending"]
 NO_ID = UUID(int=0)
@@ -43,7 +43,7 @@ class Ends(NamedTuple):
     ends: PartitionOffsets
 
 
-class Lookup:
+class OffsetReader:
     """Asks a cluster, for one query; made in any thread, asked on the cluster's loop.
 
     Args:

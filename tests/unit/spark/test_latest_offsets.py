@@ -1,4 +1,4 @@
-"""Watermarks: the ends of a query's logs, how often they are asked for, and who is waited for."""
+"""LatestOffsets: how often the cluster is asked, and how long an outage is tolerated."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from aiokq.errors import (
     TopicAuthorization,
     UnknownTopicOrPartition,
 )
-from aiokq.spark import watermarks
-from aiokq.spark.lookup import Ends, Partitions
+from aiokq.spark import latest_offsets
+from aiokq.spark.latest_offsets import LatestOffsets, OffsetSnapshot
+from aiokq.spark.micro_batches import BatchLimit, MicroBatchPlanner
+from aiokq.spark.offset_reader import Ends, Partitions
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
 from aiokq.spark.options import ReadOptions
-from aiokq.spark.progress import Progress, Wanted
-from aiokq.spark.watermarks import Latest, Watermarks
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ID = UUID(int=1)
@@ -38,7 +38,7 @@ def options(**given: str) -> ReadOptions:
 class Client:
     """A client whose requests give what a test wants."""
 
-    def __init__(self, answer: Callable[[], Latest]) -> None:
+    def __init__(self, answer: Callable[[], OffsetSnapshot]) -> None:
         self.answer = answer
         self.asked = 0
         self.cluster: Any = self
@@ -46,13 +46,13 @@ class Client:
     def admin(self) -> None:
         return None
 
-    def run(self, coroutine: Coroutine[Any, Any, Latest]) -> Latest:
+    def run(self, coroutine: Coroutine[Any, Any, OffsetSnapshot]) -> OffsetSnapshot:
         coroutine.close()
         self.asked += 1
         return self.answer()
 
 
-class TimedWatermarks(Watermarks):
+class TimedLatestOffsets(LatestOffsets):
     def __init__(self, client: Client, **given: str) -> None:
         self.time = 1000.0
         self._client = client
@@ -66,13 +66,13 @@ class TimedWatermarks(Watermarks):
         return self._client
 
 
-EMPTY = Latest(Partitions({T0: 0}), {T0: 0}, {})
+EMPTY = OffsetSnapshot(Partitions({T0: 0}), {T0: 0}, {})
 
 
 def test_ends_are_asked_for_ten_times_a_second_while_nothing_comes() -> None:
     """Spark asks ninety times a second."""
     client = Client(lambda: EMPTY)
-    asked = TimedWatermarks(client)
+    asked = TimedLatestOffsets(client)
     for _ in range(900):
         asked.latest()
         asked.time += 1 / 90
@@ -83,10 +83,10 @@ def test_ends_are_asked_for_ten_times_a_second_while_nothing_comes() -> None:
 def test_an_outage_is_waited_for_until_a_deadline() -> None:
     """fetchOffset.numRetries times the client's own limit; then the query ends, saying why."""
 
-    def away() -> Latest:
+    def away() -> OffsetSnapshot:
         raise ConnectionLost("nobody there", may_have_been_written=False)
 
-    asked = TimedWatermarks(
+    asked = TimedLatestOffsets(
         Client(away), **{"fetchOffset.numRetries": "2", "kafka.default.api.timeout.ms": "4000"}
     )
     for _ in range(10):
@@ -100,16 +100,16 @@ def test_an_outage_is_waited_for_until_a_deadline() -> None:
 
 def test_an_outage_that_ends_in_time_is_forgotten() -> None:
     """The next one has the whole deadline again."""
-    answers: list[Latest | KafkaError] = []
+    answers: list[OffsetSnapshot | KafkaError] = []
 
-    def answer() -> Latest:
+    def answer() -> OffsetSnapshot:
         value = answers.pop(0)
         if isinstance(value, KafkaError):
             raise value
         return value
 
     lost = ConnectionLost("nobody there", may_have_been_written=False)
-    asked = TimedWatermarks(Client(answer))
+    asked = TimedLatestOffsets(Client(answer))
     for _ in range(3):
         answers += [lost, EMPTY]
         assert asked.latest() is None
@@ -119,7 +119,7 @@ def test_an_outage_that_ends_in_time_is_forgotten() -> None:
 
 
 class Logs:
-    """What a lookup finds out: logs from one offset to another, which a test may change."""
+    """What an offset reader finds out: logs from one offset to another, which a test may change."""
 
     def __init__(self, **logs: range) -> None:
         self.logs = {TopicPartition("t", int(name[1:])): log for name, log in logs.items()}
@@ -146,12 +146,12 @@ class Logs:
         return {tp: self.logs[tp].stop for tp in partitions}
 
 
-def asking(logs: Logs, monkeypatch: pytest.MonkeyPatch, **given: str) -> TimedWatermarks:
-    """Watermarks that ask these logs."""
+def asking(logs: Logs, monkeypatch: pytest.MonkeyPatch, **given: str) -> TimedLatestOffsets:
+    """LatestOffsets that ask these logs."""
     client = Client(lambda: EMPTY)
     monkeypatch.setattr(client, "run", asyncio.run)
-    monkeypatch.setattr(watermarks, "Lookup", logs)
-    return TimedWatermarks(client, **given)
+    monkeypatch.setattr(latest_offsets, "OffsetReader", logs)
+    return TimedLatestOffsets(client, **given)
 
 
 def test_a_partition_that_was_added_while_the_query_was_down_keeps_to_the_limit(
@@ -159,10 +159,10 @@ def test_a_partition_that_was_added_while_the_query_was_down_keeps_to_the_limit(
 ) -> None:
     """All of it came in one batch: where it begins was asked of those only that came later."""
     asked = asking(Logs(p0=range(20), p1=range(100, 1100)), monkeypatch)
-    progress = Progress(options(maxOffsetsPerTrigger="100"), lambda: asked.time, asked)
+    progress = MicroBatchPlanner(options(maxOffsetsPerTrigger="100"), lambda: asked.time, asked)
     start = SourceOffset({T0: 10}, topic_ids={"t": ID}).to_map()
 
-    end = SourceOffset.parse(progress.next_end(start, Wanted(max_rows=100)))
+    end = SourceOffset.parse(progress.next_end(start, BatchLimit(max_rows=100)))
 
     assert end.positions == {T0: 11, T1: 199}
 
@@ -196,11 +196,11 @@ def test_available_now_waits_for_its_brokers_as_long_as_a_client_does(
     """It asks once, at its start: a moment without a leader ended the whole run."""
     logs = Logs(p0=range(20))
     asked = asking(logs, monkeypatch)
-    Progress(options(), lambda: asked.time, asked).freeze()
+    MicroBatchPlanner(options(), lambda: asked.time, asked).freeze()
     asked.time += 2
     asked.latest()
 
-    assert logs.timeouts == [None, watermarks.ASK_TIMEOUT]
+    assert logs.timeouts == [None, latest_offsets.ASK_TIMEOUT]
 
 
 def test_an_outage_while_a_batch_is_planned_is_waited_for(
@@ -211,7 +211,7 @@ def test_an_outage_while_a_batch_is_planned_is_waited_for(
     lost = ConnectionLost("nobody there", may_have_been_written=False)
     logs.refusals += [lost, UnknownTopicOrPartition("deleted just now"), lost]
     asked = asking(logs, monkeypatch)
-    progress = Progress(options(), lambda: asked.time, asked)
+    progress = MicroBatchPlanner(options(), lambda: asked.time, asked)
     start, end = ({"t": {"0": at}} for at in (5, 9))
 
     ranges = progress.ranges(start, end)
@@ -227,12 +227,14 @@ def test_an_outage_while_a_batch_is_planned_is_waited_for(
 def test_a_group_that_cannot_be_told_ends_no_query(caplog: pytest.LogCaptureFixture) -> None:
     """What the query did is in its checkpoint; Spark ends it by whatever commit() raises."""
 
-    class Away(TimedWatermarks):
+    class Away(TimedLatestOffsets):
         @property
         def client(self) -> Any:
             raise BootstrapFailed([("host:9092", "refused")])
 
-    progress = Progress(options(commitGroup="g"), watermarks=Away(Client(lambda: EMPTY)))
+    progress = MicroBatchPlanner(
+        options(commitGroup="g"), latest_offsets=Away(Client(lambda: EMPTY))
+    )
 
     progress.commit({"t": {"0": 9}})
 
@@ -242,11 +244,11 @@ def test_a_group_that_cannot_be_told_ends_no_query(caplog: pytest.LogCaptureFixt
 def test_a_refusal_ends_the_query_at_once() -> None:
     """Waiting does not give permission."""
 
-    def refused() -> Latest:
+    def refused() -> OffsetSnapshot:
         raise TopicAuthorization("not yours")
 
     with pytest.raises(TopicAuthorization):
-        TimedWatermarks(Client(refused)).latest()
+        TimedLatestOffsets(Client(refused)).latest()
 
 
 def test_where_a_query_begins_is_asked_for_once() -> None:
@@ -257,7 +259,7 @@ def test_where_a_query_begins_is_asked_for_once() -> None:
         positions = {T0: next(ends)}
         return SourceOffset(positions, positions, {"t": ID})
 
-    progress = Progress(options(), watermarks=TimedWatermarks(Client(answer)))
+    progress = MicroBatchPlanner(options(), latest_offsets=TimedLatestOffsets(Client(answer)))
 
     assert (
         progress.initial()

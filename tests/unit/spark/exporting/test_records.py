@@ -9,7 +9,7 @@ import pytest
 
 from aiokq.errors import ConfigError
 from aiokq.spark.exporting.columns import ExportColumns
-from aiokq.spark.exporting.mapping import Row, rows
+from aiokq.spark.exporting.records import Row, rows
 
 LOADED = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

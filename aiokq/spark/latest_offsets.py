@@ -1,4 +1,4 @@
-"""Watermarks: the ends of a stream's logs, asked for as often as is worthwhile, outages included.
+"""Latest offsets of the partitions of a stream, cached briefly, with retries during outages.
 
 Spark asks for the latest offset 90 times a second while nothing comes, and ends a query whose
 source raises: so answers are kept for a moment, and a cluster that does not answer is waited for,
@@ -20,12 +20,12 @@ from aiokq.errors import (
     RequestTimeout,
     UnknownTopicOrPartition,
 )
-from aiokq.spark.lookup import Lookup, Partitions
+from aiokq.spark.offset_reader import OffsetReader, Partitions
 from aiokq.spark.offsets import PartitionOffsets
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.worker import WorkerClient, worker_client
 
-__all__ = ["Latest", "Watermarks"]
+__all__ = ["OffsetSnapshot", "LatestOffsets"]
 
 logger = logging.getLogger("aiokq.spark")
 
@@ -42,7 +42,7 @@ ASK_TIMEOUT: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Latest:
+class OffsetSnapshot:
     """The partitions at one moment, and the ends of their logs.
 
     Attributes:
@@ -55,7 +55,7 @@ class Latest:
     starts: PartitionOffsets
 
 
-class Watermarks:
+class LatestOffsets:
     """What the process of a streaming query knows of its partitions.
 
     Args:
@@ -76,7 +76,7 @@ class Watermarks:
         self._partitions: Partitions | None = None
         self._partitions_asked = 0.0
         self._starts: PartitionOffsets = {}
-        self._known: Latest | None = None
+        self._known: OffsetSnapshot | None = None
         self._asked = 0.0
         self._moved = 0.0
         self._failing: float | None = None
@@ -90,7 +90,7 @@ class Watermarks:
         """
         return worker_client(self._options.kafka)
 
-    def latest(self) -> Latest | None:
+    def latest(self) -> OffsetSnapshot | None:
         """The ends of the logs, at most a tenth of a second old.
 
         Returns:
@@ -116,7 +116,7 @@ class Watermarks:
         self._failing = None
         return latest
 
-    def ask(self, timeout: float | None = None) -> Latest:
+    def ask(self, timeout: float | None = None) -> OffsetSnapshot:
         """The ends of the logs, now.
 
         Args:
@@ -128,18 +128,20 @@ class Watermarks:
         """
         client = self.client
         before = self._known
-        latest = client.run(self._latest(Lookup(client.cluster, self._options, timeout)))
+        latest = client.run(self._latest(OffsetReader(client.cluster, self._options, timeout)))
         self._asked = self._now()
         if before is None or latest.ends != before.ends:
             self._moved = self._asked
         self._known = latest
         return latest
 
-    async def _latest(self, lookup: Lookup) -> Latest:
+    async def _latest(self, offset_reader: OffsetReader) -> OffsetSnapshot:
         now = self._now()
         partitions = self._partitions
         if partitions is None or now - self._partitions_asked > TOPICS_INTERVAL:
-            partitions = await lookup.partitions(missing_ok=not self._options.fail_on_data_loss)
+            partitions = await offset_reader.partitions(
+                missing_ok=not self._options.fail_on_data_loss
+            )
             self._partitions = partitions
             self._partitions_asked = now
         there = partitions.leaders.keys()
@@ -148,15 +150,15 @@ class Watermarks:
             # if they were added while it was down.
             starts = {tp: start for tp, start in self._starts.items() if tp in there}
             if added := there - starts.keys():
-                starts |= await lookup.log_starts(added)
+                starts |= await offset_reader.log_starts(added)
             self._starts = starts
-            ends = await lookup.log_ends(there)
+            ends = await offset_reader.log_ends(there)
         except UnknownTopicOrPartition:
             self._partitions = None
             raise
-        return Latest(partitions, ends, starts)
+        return OffsetSnapshot(partitions, ends, starts)
 
-    def answer(self, question: Callable[[Lookup], Coroutine[Any, Any, T]]) -> T:
+    def answer(self, question: Callable[[OffsetReader], Coroutine[Any, Any, T]]) -> T:
         """What the cluster answers where nothing can be done without: it is waited for.
 
         Raises:
@@ -165,7 +167,7 @@ class Watermarks:
         while True:
             try:
                 client = self.client
-                found = client.run(question(Lookup(client.cluster, self._options)))
+                found = client.run(question(OffsetReader(client.cluster, self._options)))
             except KafkaError as error:
                 self._tolerate(error)
                 self._pause(IDLE_INTERVAL)

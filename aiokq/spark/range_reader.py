@@ -36,7 +36,7 @@ COLUMNS_BYTES: Final = 8 * FETCH_BYTES
 a thousand times as large."""
 WINDOW: Final = 4
 """Ranges that are fetched at a time."""
-LANE_BYTES: Final = 4 * FETCH_BYTES
+RANGE_BYTES: Final = 4 * FETCH_BYTES
 """Of one range, fetched and not decoded."""
 AHEAD_BYTES: Final = 16 * FETCH_BYTES
 """Of all ranges of a task; the first of them may go on all the same."""
@@ -75,7 +75,7 @@ def read_ranges(
 
 
 @dataclass
-class _Lane:
+class _RangeBuffer:
     """One range: what was fetched of it and not taken yet."""
 
     number: int
@@ -91,8 +91,8 @@ class _Readahead:
     def __init__(
         self, client: WorkerClient, ranges: Sequence[OffsetRange], options: ReadOptions
     ) -> None:
-        self._lanes = [_Lane(number, part) for number, part in enumerate(ranges)]
-        self._next = iter(self._lanes)
+        self._buffers = [_RangeBuffer(number, part) for number, part in enumerate(ranges)]
+        self._next = iter(self._buffers)
         self._head = 0
         self._bytes = 0
         self._changed = threading.Condition()
@@ -106,22 +106,22 @@ class _Readahead:
     # -- taking
 
     def __iter__(self) -> Iterator[PartitionRecords]:
-        for lane in self._lanes:
-            while (records := self._take(lane)) is not None:
+        for buffer in self._buffers:
+            while (records := self._take(buffer)) is not None:
                 yield records
 
-    def _take(self, lane: _Lane) -> PartitionRecords | None:
+    def _take(self, buffer: _RangeBuffer) -> PartitionRecords | None:
         with self._changed:
-            self._head = lane.number
-            while not lane.fetched:
+            self._head = buffer.number
+            while not buffer.fetched:
                 if self._failure is not None:
                     raise self._failure
-                if lane.ended:
+                if buffer.ended:
                     return None
                 self._wake()
                 self._changed.wait()
-            records = lane.fetched.popleft()
-            lane.bytes -= records.size
+            records = buffer.fetched.popleft()
+            buffer.bytes -= records.size
             self._bytes -= records.size
             self._wake()
             return records
@@ -141,19 +141,19 @@ class _Readahead:
     async def _pump(self) -> None:
         """Fetches ranges, each the next one that nobody fetches, until all are or one failed."""
         try:
-            for lane in self._next:
-                await self._may_fetch(lane)
-                async for records in self._fetching.batches(lane.range):
+            for buffer in self._next:
+                await self._may_fetch(buffer)
+                async for records in self._fetching.batches(buffer.range):
                     with self._changed:
-                        lane.fetched.append(records)
-                        lane.bytes += records.size
+                        buffer.fetched.append(records)
+                        buffer.bytes += records.size
                         self._bytes += records.size
                         self._changed.notify_all()
-                    await self._may_fetch(lane)
+                    await self._may_fetch(buffer)
                     if self._failure is not None:
                         return
                 with self._changed:
-                    lane.ended = True
+                    buffer.ended = True
                     self._changed.notify_all()
         except BaseException as error:
             # Raised where the records are taken; the others end with their next batch.
@@ -164,13 +164,13 @@ class _Readahead:
             if not isinstance(error, Exception):
                 raise
 
-    async def _may_fetch(self, lane: _Lane) -> None:
+    async def _may_fetch(self, buffer: _RangeBuffer) -> None:
         while True:
             with self._changed:
                 # The first range always goes on: the others may hold all the room.
                 if self._failure is not None or (
-                    lane.bytes < LANE_BYTES
-                    and (lane.number <= self._head or self._bytes < AHEAD_BYTES)
+                    buffer.bytes < RANGE_BYTES
+                    and (buffer.number <= self._head or self._bytes < AHEAD_BYTES)
                 ):
                     return
                 self._waiting = True

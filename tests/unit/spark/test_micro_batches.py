@@ -1,4 +1,4 @@
-"""Progress: what a streaming query may read next, and what it writes down."""
+"""MicroBatchPlanner: what a streaming query may read next, and what it writes down."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 from aiokq import TopicPartition
 from aiokq.spark.data_loss import DataLoss
-from aiokq.spark.lookup import Ends, Partitions
+from aiokq.spark.latest_offsets import LatestOffsets, OffsetSnapshot
+from aiokq.spark.micro_batches import BatchLimit, MicroBatchPlanner
+from aiokq.spark.offset_reader import Ends, Partitions
 from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset
 from aiokq.spark.options import ReadOptions
-from aiokq.spark.progress import Progress, Wanted
-from aiokq.spark.watermarks import Latest, Watermarks
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ID = UUID(int=1)
-ALL = Wanted(everything=True)
+ALL = BatchLimit(everything=True)
 
 
 def options(**given: str) -> ReadOptions:
@@ -27,7 +27,7 @@ def options(**given: str) -> ReadOptions:
     )
 
 
-class Cluster(Watermarks):
+class Cluster(LatestOffsets):
     """Logs whose ends a test sets, in place of the cluster."""
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class Cluster(Watermarks):
         self.id = ID
         self.away = False
 
-    def ask(self, timeout: float | None = None) -> Latest:
+    def ask(self, timeout: float | None = None) -> OffsetSnapshot:
         partitions = Partitions(dict.fromkeys(self.ends, 0), {"t": self.id})
-        return Latest(partitions, dict(self.ends), dict(self.starts))
+        return OffsetSnapshot(partitions, dict(self.ends), dict(self.starts))
 
-    def latest(self) -> Latest | None:
+    def latest(self) -> OffsetSnapshot | None:
         return None if self.away else self.ask()
 
     @property
@@ -63,11 +63,11 @@ class Query:
     def __init__(self, initial: PartitionOffsets | None = None, **given: str) -> None:
         self.time = 1000.0
         self.cluster = Cluster()
-        self.progress = Progress(options(**given), lambda: self.time, self.cluster)
+        self.progress = MicroBatchPlanner(options(**given), lambda: self.time, self.cluster)
         first = {T0: 0} if initial is None else initial
         self.offset = SourceOffset(first, first, {"t": ID}).to_map()
 
-    def next(self, wanted: Wanted = ALL) -> PartitionOffsets | None:
+    def next(self, wanted: BatchLimit = ALL) -> PartitionOffsets | None:
         """The end of the next batch; None if there is none."""
         end = self.progress.next_end(self.offset, wanted)
         if end == self.offset:
@@ -181,7 +181,7 @@ def test_a_limit_is_kept_by_each_batch_until_all_is_read() -> None:
     query = started(maxOffsetsPerTrigger="10")
     query.cluster.ends = {T0: 25}
 
-    assert [query.next(Wanted(max_rows=10)) for _ in range(4)] == [
+    assert [query.next(BatchLimit(max_rows=10)) for _ in range(4)] == [
         {T0: 10},
         {T0: 20},
         {T0: 25},
@@ -200,7 +200,7 @@ def test_everything_is_everything_whatever_the_options_say() -> None:
 def test_too_few_records_wait_for_more_but_not_forever() -> None:
     """Spark's limits have no delay, and no pair of a smallest and a largest: both are here."""
     query = started(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="7", maxTriggerDelay="60s")
-    limit = Wanted(max_rows=7)
+    limit = BatchLimit(max_rows=7)
     query.cluster.ends = {T0: 1}
     assert query.next(limit) == {T0: 1}  # the first batch waits for nothing
     query.cluster.ends = {T0: 5}
@@ -217,10 +217,10 @@ def test_a_topic_made_again_does_not_hide_what_others_have() -> None:
     """What it is behind its old end was taken from their backlog: the batch waited 15 minutes."""
     query = Query({T0: 0, T1: 0}, minOffsetsPerTrigger="5")
     query.cluster.ends = {T0: 9, T1: 0}
-    query.next(Wanted())
+    query.next(BatchLimit())
     query.cluster.ends, query.cluster.id = {T0: 0, T1: 5}, UUID(int=2)
 
-    assert query.next(Wanted()) == {T0: 0, T1: 5}
+    assert query.next(BatchLimit()) == {T0: 0, T1: 5}
 
 
 def test_available_now_reads_to_where_the_logs_ended_and_no_further() -> None:
@@ -230,7 +230,7 @@ def test_available_now_reads_to_where_the_logs_ended_and_no_further() -> None:
     query.progress.freeze()
     query.cluster.ends = {T0: 99, T1: 5}
 
-    assert [query.next(Wanted(max_rows=10)) for _ in range(3)] == [{T0: 10}, {T0: 15}, None]
+    assert [query.next(BatchLimit(max_rows=10)) for _ in range(3)] == [{T0: 10}, {T0: 15}, None]
 
 
 def test_an_empty_partition_that_is_added_makes_no_batch() -> None:
@@ -294,6 +294,6 @@ def test_the_ends_of_the_logs_are_reported() -> None:
     """For sources[].latestOffset of the query's progress."""
     query = started(maxOffsetsPerTrigger="10")
     query.cluster.ends = {T0: 25}
-    query.next(Wanted(max_rows=10))
+    query.next(BatchLimit(max_rows=10))
 
     assert query.progress.reported() == {"t": {"0": 25}}

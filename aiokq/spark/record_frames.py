@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from aiokq import RecordBatch, TopicPartition
 from aiokq.errors import ConfigError, CorruptRecord
-from aiokq.spark.calls import call, in_thread
+from aiokq.spark.blocking_calls import call, in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
