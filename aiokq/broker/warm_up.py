@@ -86,7 +86,7 @@ MODULES: Final = (
     "aiokq.broker.coordinator.group.classic.join",
     "aiokq.wire.heartbeat",
     "aiokq.wire.leave_group",
-    "aiokq.broker.coordinator.group.classic.session",
+    "aiokq.broker.coordinator.group.classic.member_requests",
     "aiokq.assign",
     "aiokq.assign.server_model",
     "aiokq.assign.uniform_mixed",
@@ -195,7 +195,7 @@ MODULES: Final = (
     "re2",
     "aiokq.broker.coordinator.append_errors",
     "aiokq.broker.coordinator.group.shard_factory",
-    "aiokq.broker.coordinator.instance",
+    "aiokq.broker.coordinator.definition",
     "aiokq.broker.coordinator.shard_context",
 )
 """In this order no module imports another one of aiokq's."""

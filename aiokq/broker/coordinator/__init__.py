@@ -1,4 +1,4 @@
-"""The coordinator runtime, and the coordinators that are instances of it.
+"""The coordinator runtime, and the coordinators that run on it.
 
 A coordinator keeps state in the partitions of an internal topic. The runtime owns a shard for each
 partition that this node leads: it loads the shard, and appends, replays and answers in that order.

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.core.errors import KafkaError
 
-__all__ = ["Deferred", "Outcome", "Written", "after_both"]
+__all__ = ["Deferred", "Outcome", "WrittenCallback", "in_sequence"]
 
 R = TypeVar("R")
 
-Written = Callable[["KafkaError | None"], None]
+WrittenCallback = Callable[["KafkaError | None"], None]
 """Called once after an outcome's records were written and replayed (None), or with the error."""
 
 
@@ -73,9 +73,9 @@ class Outcome(Generic[R]):
         deferred: the answer that comes later. It is awaited after the records are written.
         atomic: all records in one batch or none; if False, they may be split over batches.
         replay: whether the records are replayed after they were appended. False where the state
-            they describe has been reached already (classic groups): `written` then takes the
+            they describe has been reached already (classic groups): `on_written` then takes the
             change back if the append failed.
-        written: told whether the records were written.
+        on_written: told whether the records were written.
     """
 
     records: list[CoordinatorRecord] = field(default_factory=list)
@@ -83,10 +83,10 @@ class Outcome(Generic[R]):
     deferred: Deferred[R] | None = None
     atomic: bool = True
     replay: bool = True
-    written: Written | None = None
+    on_written: WrittenCallback | None = None
 
 
-def after_both(first: Written | None, second: Written) -> Written:
+def in_sequence(first: WrittenCallback | None, second: WrittenCallback) -> WrittenCallback:
     """One callback that calls two in order."""
     if first is None:
         return second

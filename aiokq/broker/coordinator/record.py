@@ -11,7 +11,7 @@ __all__ = ["CoordinatorRecord"]
 
 
 class CoordinatorRecord(NamedTuple):
-    """A key and a value; how they are encoded is the instance's (`CoordinatorInstance.encode`)."""
+    """A key and a value; `ShardFactory.encode` gives their bytes."""
 
     key: Message
     value: Message | None

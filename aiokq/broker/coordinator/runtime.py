@@ -1,7 +1,7 @@
 """A coordinator of a node: which shard serves a key, and whether requests may be given to it.
 
 Owns the shards of the partitions that this node leads, from election to resignation. What the
-coordinator is about is its instance's: topic, keys, records and shards.
+coordinator is about is in its definition: topic, keys, records and shards.
 
 Source: Kafka ``CoordinatorRuntime.java``.
 Tests: ``tests/unit/broker/coordinator/test_runtime.py``.
@@ -24,7 +24,7 @@ from aiokq.core.errors import (
 from aiokq.core.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from aiokq.broker.coordinator.instance import CoordinatorInstance, ShardFactory
+    from aiokq.broker.coordinator.definition import CoordinatorDefinition, ShardFactory
     from aiokq.broker.coordinator.outcome import Outcome
     from aiokq.broker.coordinator.shard import TransactionalProducer
     from aiokq.broker.coordinator.shard_context import ShardContext
@@ -49,9 +49,9 @@ class CoordinatorRuntime(Generic[S]):
     It is a `LeadershipListener`: `elected` begins to load a partition, `resigned` unloads it.
 
     Args:
-        instance: what it coordinates.
+        definition: what it coordinates.
         topics: the topics of the node.
-        create_topic: creates the instance's topic.
+        create_topic: creates the coordinator's topic.
         live_brokers: the number of brokers that replicas can be placed on.
         cold_reads: reads the logs that are loaded.
         background: told of failures of loading and of timers.
@@ -60,7 +60,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def __init__(
         self,
-        instance: CoordinatorInstance[S],
+        definition: CoordinatorDefinition[S],
         *,
         environment: Environment,
         topics: TopicRegistry,
@@ -70,8 +70,8 @@ class CoordinatorRuntime(Generic[S]):
         background: BackgroundWork,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._instance = instance
-        self._partition_of = instance.partition_of
+        self._definition = definition
+        self._partition_of = definition.partition_of
         self._clock = environment.clock
         self._offload = environment.offload
         self._topics = topics
@@ -87,7 +87,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partitions = 0
         """Of the topic when it was first seen; 0 until then."""
         self._closed = False
-        self._supervisor = Supervisor(f"coordinator of {instance.entries}", on_failure=on_failure)
+        self._supervisor = Supervisor(f"coordinator of {definition.entries}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
 
     # --- start and stop
@@ -95,7 +95,7 @@ class CoordinatorRuntime(Generic[S]):
     async def start(self) -> None:
         """Begin to load what the node leads; requests are answered with 14 until that is done."""
         await self._supervisor.start()
-        topic = self._topics.get(self._instance.topic)
+        topic = self._topics.get(self._definition.topic)
         if topic is not None:
             self._topic_changed(topic)
             for partition in topic.partitions:
@@ -236,7 +236,7 @@ class CoordinatorRuntime(Generic[S]):
             CoordinatorNotAvailable: no node does at present; says why.
         """
         await self._ensure_topic()
-        name = self._instance.topic
+        name = self._definition.topic
         topic = self._topics.get(name)
         index = self._partition_of(key, self._partitions) if self._partitions else 0
         partition = None if topic is None else topic.partition(index)
@@ -262,7 +262,7 @@ class CoordinatorRuntime(Generic[S]):
         index = self._partition_of(key, self._partitions)
         context = self._contexts.get(index)
         if context is None:
-            raise self._why_absent(index)
+            raise self._unavailability(index)
         context.check_active()
         return context
 
@@ -270,16 +270,16 @@ class CoordinatorRuntime(Generic[S]):
         """The context that serves a partition now; `_context` does the same without this call."""
         context = self._contexts.get(index)
         if context is None:
-            raise self._why_absent(index)
+            raise self._unavailability(index)
         context.check_active()
         return context
 
-    def _why_absent(self, index: int) -> BrokerError:
+    def _unavailability(self, index: int) -> BrokerError:
         if self._closed:
             return CoordinatorNotAvailable()
         if index in self._elected:
             return CoordinatorLoadInProgress()
-        partition = self._topics.partition(self._instance.topic, index)
+        partition = self._topics.partition(self._definition.topic, index)
         if partition is None:
             return NotCoordinator()
         if partition.is_recovering:
@@ -295,7 +295,7 @@ class CoordinatorRuntime(Generic[S]):
 
         The same or an older leader epoch changes nothing; a newer one replaces the shard.
         """
-        if self._closed or partition.topic.name != self._instance.topic:
+        if self._closed or partition.topic.name != self._definition.topic:
             return
         if self._factory is not None:
             self._load(partition, self._factory)
@@ -304,7 +304,7 @@ class CoordinatorRuntime(Generic[S]):
         if not self._importing:
             self._importing = True
             self._supervisor.spawn(
-                self._begin_to_load(), name=f"begin to load {self._instance.entries}"
+                self._begin_to_load(), name=f"begin to load {self._definition.entries}"
             )
 
     def resigned(self, partition: Partition) -> None:
@@ -319,7 +319,7 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _begin_to_load(self) -> None:
         """Import the modules of shards, then load what was elected meanwhile."""
-        task = self._background.task(f"load {self._instance.entries}")
+        task = self._background.task(f"load {self._definition.entries}")
         while not self._closed:
             try:
                 await self._import()
@@ -338,7 +338,7 @@ class CoordinatorRuntime(Generic[S]):
     def _import_modules(self) -> ShardFactory[S]:
         from aiokq.broker.coordinator import shard_context, shard_log  # noqa: F401
 
-        return self._instance.shard_factory()
+        return self._definition.shard_factory()
 
     def _load(self, partition: Partition, factory: ShardFactory[S]) -> None:
         from aiokq.broker.coordinator.shard_context import ShardContext, ShardState
@@ -351,7 +351,7 @@ class CoordinatorRuntime(Generic[S]):
                 return
             context.close()
         log = ShardLog(partition, factory, self._cold_reads, epoch)
-        entries = self._instance.entries
+        entries = self._definition.entries
         context = ShardContext(log, factory, entries, self._clock, self._background)
         self._contexts[index] = context
         if log.is_offline:
@@ -381,16 +381,16 @@ class CoordinatorRuntime(Generic[S]):
             return
         if self._factory is None:
             await self._import()
-        name = self._instance.topic
+        name = self._definition.topic
         try:
-            await self._create_topic(self._instance.topic_spec(self._live_brokers()))
+            await self._create_topic(self._definition.topic_spec(self._live_brokers()))
         except TopicExists:
             pass  # another request created it at the same time
         except BrokerError as error:
             raise CoordinatorNotAvailable(f"{name} cannot be made: {error}") from error
 
     def _topic_changed(self, topic: Topic) -> None:
-        if topic.name != self._instance.topic or self._closed:
+        if topic.name != self._definition.topic or self._closed:
             return
         if self._topics.get(topic.name) is not topic:
             self._partitions = 0

@@ -32,7 +32,7 @@ from aiokq.records.control import ControlType
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from aiokq.broker.coordinator.instance import ShardFactory
+    from aiokq.broker.coordinator.definition import ShardFactory
     from aiokq.broker.coordinator.outcome import Deferred, Outcome
     from aiokq.broker.coordinator.shard import TransactionalProducer
     from aiokq.broker.coordinator.shard_log import ShardLog
@@ -201,7 +201,7 @@ class ShardContext(Generic[S]):
         """The log has been replayed: serve requests."""
         self.state = ShardState.ACTIVE
         self.shard.loaded(self.instant())
-        self.arm()
+        self.schedule_wakeup()
 
     def close(self) -> None:
         """The leadership is over: requests that wait for an answer fail with NOT_COORDINATOR."""
@@ -245,7 +245,7 @@ class ShardContext(Generic[S]):
                     raise
                 return outcome, None
         finally:
-            self.arm()
+            self.schedule_wakeup()
         return outcome, self.log.end_offset if outcome.records else None
 
     async def answer(self, outcome: Outcome[R], end_offset: int | None) -> R:
@@ -307,7 +307,7 @@ class ShardContext(Generic[S]):
         except BrokerError as error:
             raise coordinator_error(error) from error
         finally:
-            self.arm()
+            self.schedule_wakeup()
         return self.log.end_offset
 
     def _apply(
@@ -339,8 +339,8 @@ class ShardContext(Generic[S]):
                     len(outcome.records),
                     error,
                 )
-        if outcome.written is not None:
-            outcome.written(failure)
+        if outcome.on_written is not None:
+            outcome.on_written(failure)
         if failure is not None:
             raise failure
 
@@ -365,7 +365,7 @@ class ShardContext(Generic[S]):
 
     # --- timers
 
-    def arm(self) -> None:
+    def schedule_wakeup(self) -> None:
         """Have the loop run the timers when the first one is due."""
         at = self.timers.next_at
         if self._wakeup is not None:
@@ -388,7 +388,7 @@ class ShardContext(Generic[S]):
                     break
                 self._run_timer(*due, instant)
         finally:
-            self.arm()  # a bug in one timer must not stop the others
+            self.schedule_wakeup()  # a bug in one timer must not stop the others
 
     def _run_timer(self, key: Hashable, action: Action, instant: Instant) -> None:
         retry_in: float | None = None

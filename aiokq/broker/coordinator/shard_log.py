@@ -29,7 +29,7 @@ from aiokq.records.record import iter_records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aiokq.broker.coordinator.instance import ShardFactory
+    from aiokq.broker.coordinator.definition import ShardFactory
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.shard import Shard, TransactionalProducer
     from aiokq.broker.log.cold_reads import ColdReads

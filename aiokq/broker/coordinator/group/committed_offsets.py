@@ -49,7 +49,7 @@ class CommittedOffset(NamedTuple):
         return topic_id == self.topic_id or ZERO_UUID in (topic_id, self.topic_id)
 
 
-_Place = tuple[str, str, int]
+_GroupPartition = tuple[str, str, int]
 """Group, topic and partition."""
 
 
@@ -58,7 +58,7 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
-        self._pending: dict[int, dict[_Place, CommittedOffset]] = {}
+        self._pending: dict[int, dict[_GroupPartition, CommittedOffset]] = {}
         self._writers: dict[str, dict[tuple[str, int], set[int]]] = {}
         # One object per topic id: equal ids of 100,000 offsets would slow down the collector.
         self._topic_ids: dict[uuid.UUID, uuid.UUID] = {}
@@ -107,7 +107,7 @@ class OffsetStore:
         gone: dict[str, set[int]] = {}
         for topic, partition in partitions:
             gone.setdefault(topic, set()).add(partition)
-        places: dict[_Place, None] = {}
+        places: dict[_GroupPartition, None] = {}
         for group, topics in self._offsets.items():
             for topic in gone.keys() & topics.keys():
                 for partition in sorted(gone[topic] & topics[topic].keys()):
@@ -207,11 +207,11 @@ class OffsetStore:
             record_offset,
         )
 
-    def _put(self, place: _Place, committed: CommittedOffset) -> None:
+    def _put(self, place: _GroupPartition, committed: CommittedOffset) -> None:
         group, topic, partition = place
         self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = committed
 
-    def _remove(self, place: _Place) -> None:
+    def _remove(self, place: _GroupPartition) -> None:
         group, topic, partition = place
         for producer_id in list(self._writers.get(group, {}).get((topic, partition), ())):
             self._pending[producer_id].pop(place, None)
@@ -226,7 +226,7 @@ class OffsetStore:
             if not topics:
                 del self._offsets[group]
 
-    def _close_writer(self, place: _Place, producer_id: int) -> None:
+    def _close_writer(self, place: _GroupPartition, producer_id: int) -> None:
         group, topic, partition = place
         writers = self._writers[group]
         of_partition = writers[topic, partition]

@@ -41,8 +41,8 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
-class _GroupInstance:
-    """The `CoordinatorInstance` of groups."""
+class _GroupCoordinatorDefinition:
+    """The `CoordinatorDefinition` of groups."""
 
     topic: Final = OFFSETS_TOPIC
     entries: Final = "groups"
@@ -115,7 +115,9 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     ) -> None:
         view = RegistryTopicView(topics, racks)
         super().__init__(
-            _GroupInstance(settings, environment.random, view, group_configs, counters),
+            _GroupCoordinatorDefinition(
+                settings, environment.random, view, group_configs, counters
+            ),
             environment=environment,
             topics=topics,
             create_topic=create_topic,

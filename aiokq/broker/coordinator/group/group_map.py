@@ -122,7 +122,7 @@ class GroupMap:
         """Add a group whose state precedes its records (classic groups)."""
         self.by_id[group.group_id] = group
 
-    def take_back(self, group: Group, replaced: Group | None) -> None:
+    def undo_put(self, group: Group, replaced: Group | None) -> None:
         """Undo `put`: the group's records were not written."""
         group_id = group.group_id
         if self.by_id.pop(group_id, None) is group and replaced is not None:

@@ -26,7 +26,7 @@ _PASS_KEY: Final = ("expire offsets",)
 _REST_KEY: Final = ("expire more offsets",)
 _PER_TURN: Final = 500
 """Groups examined, or roughly records written, in one turn of the loop."""
-_OFFSETS_STAY: Final = -1
+_OFFSETS_DO_NOT_EXPIRE: Final = -1
 
 
 class OffsetExpiry:
@@ -65,7 +65,7 @@ class OffsetExpiry:
                 continue
             examined += 1
             base_ms = group.offset_expiry_base()
-            if base_ms == _OFFSETS_STAY:
+            if base_ms == _OFFSETS_DO_NOT_EXPIRE:
                 continue
             expired, none_left = self._offsets.expired(
                 group.group_id, base_ms, retention_ms, instant.timestamp_ms, group.is_subscribed_to

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.group import offset_requests
 from aiokq.broker.coordinator.group.classic import join as classic_join
-from aiokq.broker.coordinator.group.classic import session as classic_session
+from aiokq.broker.coordinator.group.classic import member_requests
 from aiokq.broker.coordinator.group.classic.group import ClassicGroup
 from aiokq.broker.coordinator.group.classic.states import ClassicState
 from aiokq.broker.coordinator.group.committed_offsets import OffsetStore
@@ -23,7 +23,7 @@ from aiokq.broker.coordinator.group.consumer.heartbeat_validation import check_h
 from aiokq.broker.coordinator.group.group_map import GroupMap
 from aiokq.broker.coordinator.group.migration.upgrade import upgrade
 from aiokq.broker.coordinator.group.offset_expiry import OffsetExpiry
-from aiokq.broker.coordinator.outcome import Outcome, after_both
+from aiokq.broker.coordinator.outcome import Outcome, in_sequence
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
@@ -159,47 +159,47 @@ class GroupShard:
         def written(error: KafkaError | None) -> None:
             if error is not None:
                 group.unloaded()
-                self._groups.take_back(group, replaced)
+                self._groups.undo_put(group, replaced)
             elif replaced is not None:
                 replaced.unloaded()
 
         outcome.records, outcome.replay = records, False
-        outcome.written = after_both(outcome.written, written)
+        outcome.on_written = in_sequence(outcome.on_written, written)
         return outcome
 
     def sync(self, request: SyncGroupRequest, instant: Instant) -> Outcome[SyncGroupResponse]:
         """SyncGroup.
 
         Raises:
-            BrokerError: as `classic_session.sync` and `classic_members.sync`.
+            BrokerError: as `member_requests.sync` and `classic_members.sync`.
         """
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return classic_members.sync(group, request, instant)
-        return classic_session.sync(self._groups.classic(request.group_id), request, instant)
+        return member_requests.sync(self._groups.classic(request.group_id), request, instant)
 
     def heartbeat(self, request: HeartbeatRequest, instant: Instant) -> Outcome[HeartbeatResponse]:
         """Heartbeat.
 
         Raises:
-            BrokerError: as `classic_session.heartbeat` and `classic_members.heartbeat`.
+            BrokerError: as `member_requests.heartbeat` and `classic_members.heartbeat`.
         """
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return classic_members.heartbeat(group, request, instant)
-        return classic_session.heartbeat(self._groups.classic(request.group_id), request, instant)
+        return member_requests.heartbeat(self._groups.classic(request.group_id), request, instant)
 
     def leave(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
         """LeaveGroup, of members or of an admin client that removes them.
 
         Raises:
             UnknownMemberId: there is no such group.
-            BrokerError: as `classic_session.leave`.
+            BrokerError: as `member_requests.leave`.
         """
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group.remove(request, instant)
-        return classic_session.leave(self._groups.classic(request.group_id), request, instant)
+        return member_requests.leave(self._groups.classic(request.group_id), request, instant)
 
     # --- the consumer protocol
 
@@ -241,7 +241,7 @@ class GroupShard:
             else:
                 created.loaded(instant)  # starts the sessions of members it has taken over
 
-        outcome.written = after_both(outcome.written, written)
+        outcome.on_written = in_sequence(outcome.on_written, written)
         return outcome
 
     # --- offsets

@@ -111,7 +111,7 @@ class CounterShard:
 
 
 class CounterInstance:
-    """A `CoordinatorInstance` and its `ShardFactory`."""
+    """A `CoordinatorDefinition` and its `ShardFactory`."""
 
     topic = TOPIC
     entries = "counters"

@@ -208,7 +208,7 @@ async def test_a_failed_append_leaves_the_shard_as_it_was():
 
         def add(shard, instant):
             outcome = shard.add("a", 1)
-            outcome.written = told.append
+            outcome.on_written = told.append
             return outcome
 
         assert await code(broker.runtime.write("a", add)) == -1
@@ -257,7 +257,7 @@ async def test_a_write_whose_leadership_ends_between_the_decision_and_the_append
 
         def decide(shard: CounterShard, instant):
             outcome = shard.add("a", 1)
-            outcome.written = told.append
+            outcome.on_written = told.append
             broker.resign()
             broker.elect()
             return outcome

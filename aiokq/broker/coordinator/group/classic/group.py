@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClassicGroup"]
 
-OFFSETS_STAY: Final = -1
+OFFSETS_DO_NOT_EXPIRE: Final = -1
 
 _WITH_MEMBERS: Final = (
     ClassicState.STABLE,
@@ -77,7 +77,7 @@ class ClassicGroup(ClassicGroupState):
             return self.state_timestamp_ms
         if self.state is ClassicState.STABLE and self._subscribed is not None:
             return None  # offsets in topics that no member subscribes to expire
-        return OFFSETS_STAY
+        return OFFSETS_DO_NOT_EXPIRE
 
     # --- validation
 
@@ -114,7 +114,7 @@ class ClassicGroup(ClassicGroupState):
         if self.state is ClassicState.COMPLETING_REBALANCE:
             # The member has joined this generation, and may commit once it has its assignment.
             raise RebalanceInProgress()
-        self.rebalance.heard_from(member, instant)
+        self.rebalance.restart_session(member, instant)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Permit any fetch: OffsetFetch of classic members carries no generation.
@@ -153,7 +153,7 @@ class ClassicGroup(ClassicGroupState):
     def loaded(self, instant: Instant) -> None:
         """Start the session of each member."""
         for member in self.roster:
-            self.rebalance.heard_from(member, instant)
+            self.rebalance.restart_session(member, instant)
         if len(self.roster) > self.settings.group_max_size:
             self.rebalance.prepare("it has more members than group.max.size", instant)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.group.classic.member import ClassicMember, Protocol
 from aiokq.broker.coordinator.group.classic.roster import ClassicRoster
-from aiokq.broker.coordinator.group.classic.states import MOVES, ClassicState
+from aiokq.broker.coordinator.group.classic.states import PERMITTED_TRANSITIONS, ClassicState
 from aiokq.broker.coordinator.group.group import GroupType
 from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.counters import CounterBy
@@ -101,13 +101,13 @@ class ClassicGroupState:
 
     # --- state
 
-    def move_to(self, state: ClassicState, timestamp_ms: int) -> None:
+    def transition_to(self, state: ClassicState, timestamp_ms: int) -> None:
         """Change the state.
 
         Raises:
             RuntimeError: the transition is not permitted, which is a bug.
         """
-        if state not in MOVES[self.state]:
+        if state not in PERMITTED_TRANSITIONS[self.state]:
             raise RuntimeError(
                 f"group {self.group_id}: {self.state.name} may not become {state.name}"
             )
@@ -121,10 +121,10 @@ class ClassicGroupState:
         if len(self.roster):
             self._rebalances[self.type.value] += 1
             self.protocol_name = self.roster.elect_protocol()
-            self.move_to(ClassicState.COMPLETING_REBALANCE, timestamp_ms)
+            self.transition_to(ClassicState.COMPLETING_REBALANCE, timestamp_ms)
         else:
             self.protocol_name = None
-            self.move_to(ClassicState.EMPTY, timestamp_ms)
+            self.transition_to(ClassicState.EMPTY, timestamp_ms)
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:

@@ -42,7 +42,7 @@ def join(
 ) -> Outcome[JoinGroupResponse]:
     """JoinGroup; the answer comes at once, or with the next generation."""
     member_id = request.member_id
-    if not _has_room(group, member_id):
+    if not _is_within_max_size(group, member_id):
         group.roster.remove(member_id)
         group.rebalance.end_session(member_id)
         outcome = group.rebalance.complete_if_joined(instant)  # others no longer wait for it
@@ -58,7 +58,7 @@ def join(
     return _join_again(group, request, instant)
 
 
-def _has_room(group: ClassicGroup, member_id: str) -> bool:
+def _is_within_max_size(group: ClassicGroup, member_id: str) -> bool:
     """Whether a member may join under `group.max.size`.
 
     While the group prepares a rebalance only the members that have joined count. So if the group is
@@ -171,7 +171,7 @@ def _replace_static(
     )
     member = roster.replace_static(instance, member_id)
     group.rebalance.end_session(old_member_id)
-    group.rebalance.heard_from(member, instant)
+    group.rebalance.restart_session(member, instant)
     before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     joining: Deferred[JoinGroupResponse] = Deferred()
     _update(group, member, request, joining)
@@ -197,7 +197,7 @@ def _replace_static(
             roster.update(member, *before, None)
             roster.replace_static(instance, old_member_id)
             group.rebalance.end_session(member_id)
-            group.rebalance.heard_from(member, instant)
+            group.rebalance.restart_session(member, instant)
             return
         response = group.joined(member_id)
         if caller.version >= FIRST_WITH_SKIP_ASSIGNMENT:
@@ -208,7 +208,7 @@ def _replace_static(
             response.members = []
         roster.complete_join(member, response)
 
-    return Outcome([record], deferred=joining, replay=False, written=written)
+    return Outcome([record], deferred=joining, replay=False, on_written=written)
 
 
 def _with(group: ClassicGroup, renamed: CoordinatorRecord, outcome: Outcome[None]) -> Outcome[None]:
@@ -217,10 +217,10 @@ def _with(group: ClassicGroup, renamed: CoordinatorRecord, outcome: Outcome[None
     def written(error: KafkaError | None) -> None:
         if error is None:
             group.logged(renamed)
-        if outcome.written is not None:
-            outcome.written(error)
+        if outcome.on_written is not None:
+            outcome.on_written(error)
 
-    return Outcome([renamed, *outcome.records], replay=False, written=written)
+    return Outcome([renamed, *outcome.records], replay=False, on_written=written)
 
 
 def _update(
@@ -250,7 +250,7 @@ def _refused(
         outcome.records,
         response=JoinGroupResponse(error_code=error.code, member_id=member_id),
         replay=outcome.replay,
-        written=outcome.written,
+        on_written=outcome.on_written,
     )
 
 
@@ -259,5 +259,5 @@ def _waiting(
 ) -> Outcome[JoinGroupResponse]:
     """Return the records of a rebalance, with the answer that comes when it completes."""
     return Outcome(
-        outcome.records, deferred=joining, replay=outcome.replay, written=outcome.written
+        outcome.records, deferred=joining, replay=outcome.replay, on_written=outcome.on_written
     )

@@ -65,7 +65,7 @@ class ClassicMember:
         return self.group_instance_id is not None
 
     @property
-    def lives_without_heartbeat(self) -> bool:
+    def needs_no_heartbeat(self) -> bool:
         """Whether its session does not expire, as it waits for an answer.
 
         The first join of a new member does not count: its client may have gone unnoticed.

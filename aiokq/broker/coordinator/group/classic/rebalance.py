@@ -35,7 +35,7 @@ NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
 member cannot send heartbeats, so a client that has gone would not be noticed; others retry."""
 
 
-LOOK_AGAIN: Final = 1.0
+MIN_RECHECK_SECONDS: Final = 1.0
 """The minimum of seconds until a rebalance that no member has joined is examined again."""
 
 
@@ -70,7 +70,7 @@ class ClassicRebalance:
             self.propagate({}, RebalanceInProgress.code, instant)
         self._forget_syncs()
         initial = group.is_empty
-        group.move_to(ClassicState.PREPARING_REBALANCE, instant.timestamp_ms)
+        group.transition_to(ClassicState.PREPARING_REBALANCE, instant.timestamp_ms)
         logger.info(
             "rebalance: group=%s generation=%d members=%d reason=%r",
             group.group_id,
@@ -120,14 +120,14 @@ class ClassicRebalance:
         if not roster.elect_leader() and len(roster):
             # Only absent static members are left: wait until one joins or their sessions end,
             # and do not examine that more often than once a second, whatever their timeouts are.
-            self._schedule_completion(instant, at_least=LOOK_AGAIN)
+            self._schedule_completion(instant, at_least=MIN_RECHECK_SECONDS)
             return Outcome()
         group.begin_generation(instant.timestamp_ms)
         if group.is_empty:
             logger.info("group is empty: group=%s generation=%d", group.group_id, group.generation)
             record = group.record({})
             written = functools.partial(self._empty_written, record)
-            return Outcome([record], replay=False, written=written)
+            return Outcome([record], replay=False, on_written=written)
         logger.info(
             "generation begins: group=%s generation=%d members=%d protocol=%s leader=%s",
             group.group_id,
@@ -138,7 +138,7 @@ class ClassicRebalance:
         )
         for member in roster:
             roster.complete_join(member, group.joined(member.member_id))
-            self.heard_from(member, instant)
+            self.restart_session(member, instant)
             member.is_new = False
             roster.pending_syncs[member.member_id] = None
         self._timers.schedule(
@@ -171,7 +171,7 @@ class ClassicRebalance:
             )
             if group.roster.complete_sync(member, response):
                 # Its session timer may have run, without effect, while it waited for the leader.
-                self.heard_from(member, instant)
+                self.restart_session(member, instant)
 
     def synced(self, member_id: str) -> None:
         """A member has sent SyncGroup; when all have, the timer is cancelled."""
@@ -217,7 +217,7 @@ class ClassicRebalance:
 
     # --- sessions
 
-    def heard_from(self, member: ClassicMember, instant: Instant) -> None:
+    def restart_session(self, member: ClassicMember, instant: Instant) -> None:
         """Restart the session of a member."""
         self._start_session(member.member_id, member.session_timeout_ms / 1000, instant)
 
@@ -252,7 +252,7 @@ class ClassicRebalance:
             )
             return self.remove_pending(member_id, instant)
         member = group.roster.members.get(member_id)
-        if member is None or member.lives_without_heartbeat:
+        if member is None or member.needs_no_heartbeat:
             return Outcome()
         logger.info("session ended: group=%s member=%s", group.group_id, member_id)
         return self.remove(member, f"the session of {member_id} ended", instant)

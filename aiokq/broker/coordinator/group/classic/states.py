@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-__all__ = ["MOVES", "ClassicState"]
+__all__ = ["PERMITTED_TRANSITIONS", "ClassicState"]
 
 
 class ClassicState(Enum):
@@ -26,7 +26,7 @@ class ClassicState(Enum):
     """It was deleted or unloaded; references to it are obsolete."""
 
 
-MOVES: Final[dict[ClassicState, frozenset[ClassicState]]] = {
+PERMITTED_TRANSITIONS: Final[dict[ClassicState, frozenset[ClassicState]]] = {
     ClassicState.EMPTY: frozenset({ClassicState.PREPARING_REBALANCE, ClassicState.DEAD}),
     ClassicState.PREPARING_REBALANCE: frozenset(
         {ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY, ClassicState.DEAD}

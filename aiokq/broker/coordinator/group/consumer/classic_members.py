@@ -19,7 +19,11 @@ from aiokq.broker.coordinator.group.consumer.classic_assignment import (
     assignment_bytes,
     partitions_by_id,
 )
-from aiokq.broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember, MemberState
+from aiokq.broker.coordinator.group.consumer.member import (
+    ClassicMetadata,
+    ConsumerMember,
+    MemberState,
+)
 from aiokq.broker.coordinator.group.consumer.member_change import new_member_id
 from aiokq.broker.coordinator.group.consumer.removal import named_member, static_member_or_fenced
 from aiokq.broker.coordinator.outcome import Outcome
@@ -68,7 +72,7 @@ def join(
     image, instance_id = group.image, request.group_instance_id
     change = group.begin_change(caller, instant)
     existing = image.static_member(instance_id)
-    change.check_room(request.member_id, existing)
+    change.check_capacity(request.member_id, existing)
     protocols = protocols_of(request.protocols)
     if request.protocol_type != PROTOCOL_TYPE or not _share_a_protocol(image, protocols):
         raise InconsistentGroupProtocol(
@@ -94,11 +98,11 @@ def join(
     if existing is not None and existing.classic is None:
         others = [one for one in image.members.values() if one is not existing]
         if group.context.downgrades.is_due(group.group_id, [*others, change.member]):
-            return _come_back(group, change, existing, others, subscription, instant)
-    return _go_on(group, change, subscription, request, instant)
+            return _join_with_downgrade(group, change, existing, others, subscription, instant)
+    return _join_consumer_group(group, change, subscription, request, instant)
 
 
-def _go_on(
+def _join_consumer_group(
     group: ConsumerGroup,
     change: MemberChange,
     subscription: Subscription,
@@ -108,7 +112,7 @@ def _go_on(
     """Join a group that stays one of the consumer protocol."""
     change.reconcile(partitions_by_id(subscription.owned, group.context.topics))
     outcome = group.take(change, _joined(change.member), instant)
-    changed = outcome.written
+    changed = outcome.on_written
 
     def written(error: KafkaError | None) -> None:
         if changed is not None:
@@ -118,11 +122,11 @@ def _go_on(
             group.timers.start_session(change.member, instant)
             group.timers.start_sync(change.member, instant)
 
-    outcome.written = written
+    outcome.on_written = written
     return outcome
 
 
-def _come_back(
+def _join_with_downgrade(
     group: ConsumerGroup,
     change: MemberChange,
     existing: ConsumerMember,
@@ -200,7 +204,7 @@ def _updated(
         topic_names=frozenset(subscription.topics),
         topic_regex="",
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        classic=ClassicSide(request.session_timeout_ms, protocols),
+        classic=ClassicMetadata(request.session_timeout_ms, protocols),
     )
     return member if updated == member else updated
 
@@ -210,7 +214,7 @@ def _joined(member: ConsumerMember) -> JoinGroupResponse:
         member_id=member.member_id,
         generation_id=member.member_epoch,
         protocol_type=PROTOCOL_TYPE,
-        protocol_name=_side(member).protocols[0].name,
+        protocol_name=_classic_metadata(member).protocols[0].name,
     )
 
 
@@ -225,13 +229,15 @@ def sync(
     member = _classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
-    protocol = _side(member).protocols[0]
-    for said, known in (
+    protocol = _classic_metadata(member).protocols[0]
+    for requested, known in (
         (request.protocol_type, PROTOCOL_TYPE),
         (request.protocol_name, protocol.name),
     ):
-        if said is not None and said != known:
-            raise InconsistentGroupProtocol(f"{said} is not what the member joined with: {known}")
+        if requested is not None and requested != known:
+            raise InconsistentGroupProtocol(
+                f"{requested} is not what the member joined with: {known}"
+            )
     # A member that still has to revoke partitions joins again by itself when it has.
     if (
         group.image.epoch > member.member_epoch
@@ -298,6 +304,6 @@ def _classic_member(
     return member
 
 
-def _side(member: ConsumerMember) -> ClassicSide:
+def _classic_metadata(member: ConsumerMember) -> ClassicMetadata:
     assert member.classic is not None
     return member.classic

@@ -24,9 +24,9 @@ from aiokq.broker.coordinator.group.consumer.member_timers import MemberTimers
 from aiokq.broker.coordinator.group.consumer.records import group_tombstones
 from aiokq.broker.coordinator.group.consumer.removal import (
     named_member,
-    records_of_leaving,
-    records_of_removal,
+    removal_records,
     removed_member,
+    temporary_leave_records,
 )
 from aiokq.broker.coordinator.group.group import Caller, GroupType
 from aiokq.broker.coordinator.outcome import Outcome
@@ -78,7 +78,7 @@ class ConsumerGroup:
         self.context = context
         self.image = GroupImage(group_id)
         self.timers = MemberTimers(group_id, context, self._fence)
-        self._seen = -1
+        self._topics_version = -1
         """The `TopicView.version` that the group's records in the log account for."""
 
     # --- properties
@@ -153,7 +153,7 @@ class ConsumerGroup:
             self.context,
             instant.timestamp_ms,
             topics_version=version,
-            topics_changed=version != self._seen,
+            topics_changed=version != self._topics_version,
             describable=caller.describable,
         )
 
@@ -162,15 +162,15 @@ class ConsumerGroup:
 
         def written(error: KafkaError | None) -> None:
             if error is None:
-                self._seen = change.topics_version
-                self._moved(change, instant)
+                self._topics_version = change.topics_version
+                self._update_timers(change, instant)
 
         if not change.records:
-            self._seen = change.topics_version
+            self._topics_version = change.topics_version
             return Outcome(response=response)
-        return Outcome(change.records, response, written=written)
+        return Outcome(change.records, response, on_written=written)
 
-    def _moved(self, change: MemberChange, instant: Instant) -> None:
+    def _update_timers(self, change: MemberChange, instant: Instant) -> None:
         member = change.member
         if change.replaced is not None and change.replaced != member.member_id:
             self.timers.cancel(change.replaced)
@@ -192,9 +192,9 @@ class ConsumerGroup:
         )
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             logger.info("static member leaves: group=%s member=%s", self.group_id, member.member_id)
-            return Outcome(records_of_leaving(self.image, member), response)
+            return Outcome(temporary_leave_records(self.image, member), response)
         logger.info("member leaves: group=%s member=%s", self.group_id, member.member_id)
-        return self._without([member], response, instant)
+        return self._remove_members([member], response, instant)
 
     def remove(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
         """LeaveGroup, of classic members or of an admin client: removes the members it names."""
@@ -224,9 +224,9 @@ class ConsumerGroup:
         response = LeaveGroupResponse(members=answers)
         if not gone:
             return Outcome(response=response)
-        return self._without(list(gone.values()), response, instant)
+        return self._remove_members(list(gone.values()), response, instant)
 
-    def _without(
+    def _remove_members(
         self, members: Sequence[ConsumerMember], response: R | None, instant: Instant
     ) -> Outcome[R]:
         """Remove members, and their timers once the records are written.
@@ -247,8 +247,8 @@ class ConsumerGroup:
                 for member_id in gone:
                     self.timers.cancel(member_id)
 
-        records = records_of_removal(self.image, members, self.context.topics)
-        return Outcome(records, response, written=written)
+        records = removal_records(self.image, members, self.context.topics)
+        return Outcome(records, response, on_written=written)
 
     def downgrade(
         self,
@@ -281,7 +281,7 @@ class ConsumerGroup:
                 planned.complete(reason, instant)
 
         before = [] if change is None else change.records
-        return Outcome([*before, *planned.records], response, written=written)
+        return Outcome([*before, *planned.records], response, on_written=written)
 
     # --- timers
 
@@ -297,7 +297,7 @@ class ConsumerGroup:
         if member is None:
             return None
         logger.info("member fenced: group=%s member=%s reason=%s", self.group_id, member_id, reason)
-        return self._without([member], None, instant)
+        return self._remove_members([member], None, instant)
 
     def loaded(self, instant: Instant) -> None:
         """Start the sessions of all members; the log does not say how much of them is left."""

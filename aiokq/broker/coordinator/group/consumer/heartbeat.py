@@ -71,7 +71,7 @@ class Heartbeat:
         request = self._request
         joins = request.member_epoch == JOIN_EPOCH
         existing = self._image.static_member(request.instance_id)
-        self.change.check_room(request.member_id, existing)
+        self.change.check_capacity(request.member_id, existing)
         member_id = request.member_id or new_member_id(self._context)
         if request.instance_id is None or (joins and existing is None):
             if joins:
@@ -175,12 +175,12 @@ class Heartbeat:
                 or request.subscribed_topic_regex is not None
             )
         )
-        told = full or request.member_epoch == JOIN_EPOCH or member.assigned != before.assigned
+        changed = full or request.member_epoch == JOIN_EPOCH or member.assigned != before.assigned
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
             heartbeat_interval_ms=self._context.heartbeat_interval_ms(self._image.group_id),
-            assignment=_assignment(member.assigned) if told else None,
+            assignment=_assignment(member.assigned) if changed else None,
         )
 
 

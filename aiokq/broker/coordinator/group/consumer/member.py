@@ -25,7 +25,7 @@ __all__ = [
     "LEAVE_EPOCH",
     "NO_PARTITIONS",
     "STATIC_LEAVE_EPOCH",
-    "ClassicSide",
+    "ClassicMetadata",
     "ConsumerMember",
     "MemberState",
     "partitions_of",
@@ -73,7 +73,7 @@ def partitions_of(topics: Iterable[_TopicPartitions]) -> Partitions:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicSide:
+class ClassicMetadata:
     """The fields of JoinGroup of a member that uses the classic protocol.
 
     Attributes:
@@ -116,7 +116,7 @@ class ConsumerMember:
     server_assignor: str | None = None
     assigned: Partitions = field(default_factory=dict)
     pending_revocation: Partitions = field(default_factory=dict)
-    classic: ClassicSide | None = None
+    classic: ClassicMetadata | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """Whether it has all of the target assignment of an epoch."""
@@ -127,7 +127,7 @@ class ConsumerMember:
         """Whether it is an absent static member, which may join again."""
         return self.member_epoch == STATIC_LEAVE_EPOCH
 
-    def moved_to(
+    def reconciled_to(
         self,
         epoch: int,
         state: MemberState,
@@ -160,7 +160,7 @@ class ConsumerMember:
             topic_regex=value.subscribed_topic_regex or "",
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
-            classic=_classic_side(value.classic_member_metadata),
+            classic=_classic_metadata(value.classic_member_metadata),
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
@@ -175,10 +175,10 @@ class ConsumerMember:
         )
 
 
-def _classic_side(stored: ClassicMemberMetadata | None) -> ClassicSide | None:
+def _classic_metadata(stored: ClassicMemberMetadata | None) -> ClassicMetadata | None:
     if stored is None:
         return None
-    return ClassicSide(
+    return ClassicMetadata(
         stored.session_timeout_ms,
         tuple(ClassicProtocol(one.name, bytes(one.metadata)) for one in stored.supported_protocols),
     )

@@ -103,7 +103,7 @@ class MemberChange:
 
     # --- identity
 
-    def check_room(self, member_id: str, existing: ConsumerMember | None) -> None:
+    def check_capacity(self, member_id: str, existing: ConsumerMember | None) -> None:
         """Refuse a new member if the group is full.
 
         Args:

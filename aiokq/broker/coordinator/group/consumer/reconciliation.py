@@ -137,8 +137,8 @@ def _next_step(
                 added[topic_id] = free
     if revoked and _owns(owned, revoked):
         # Its epoch stays until it has revoked these; only then does it get new partitions.
-        return member.moved_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+        return member.reconciled_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
     for topic_id, partitions in added.items():
         kept[topic_id] = kept.get(topic_id, frozenset()) | partitions
     state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
-    return member.moved_to(target.epoch, state, kept)
+    return member.reconciled_to(target.epoch, state, kept)

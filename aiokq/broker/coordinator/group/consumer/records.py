@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from aiokq.assign.server_model import Partitions
-from aiokq.broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember
+from aiokq.broker.coordinator.group.consumer.member import ClassicMetadata, ConsumerMember
 from aiokq.broker.coordinator.group.consumer.regex import ResolvedRegex
 from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.wire.consumer_group_records import (
@@ -82,11 +82,11 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     )
 
 
-def _classic(side: ClassicSide) -> ClassicMemberMetadata:
+def _classic(metadata: ClassicMetadata) -> ClassicMemberMetadata:
     return ClassicMemberMetadata(
-        session_timeout_ms=side.session_timeout_ms,
+        session_timeout_ms=metadata.session_timeout_ms,
         supported_protocols=[
-            ClassicProtocol(name=one.name, metadata=one.metadata) for one in side.protocols
+            ClassicProtocol(name=one.name, metadata=one.metadata) for one in metadata.protocols
         ],
     )
 

@@ -28,8 +28,8 @@ from aiokq.core.errors import FencedInstanceId, UnknownMemberId
 
 __all__ = [
     "named_member",
-    "records_of_leaving",
-    "records_of_removal",
+    "temporary_leave_records",
+    "removal_records",
     "removed_member",
     "static_member_or_fenced",
 ]
@@ -78,13 +78,13 @@ def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -
     return named_member(image, instance_id, member_id)
 
 
-def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
+def temporary_leave_records(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
     """Let a static member leave temporarily; it keeps its partitions until its session ends."""
     away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
     return [current_assignment_record(image.group_id, away)]
 
 
-def records_of_removal(
+def removal_records(
     image: GroupImage, members: Collection[ConsumerMember], topics: TopicView
 ) -> list[CoordinatorRecord]:
     """Remove members: their partitions become free, and the group gets a new epoch."""

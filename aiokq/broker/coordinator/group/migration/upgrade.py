@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.assign.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from aiokq.broker.coordinator.group.classic.states import ClassicState
 from aiokq.broker.coordinator.group.consumer.classic_assignment import partitions_by_id
-from aiokq.broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember
+from aiokq.broker.coordinator.group.consumer.member import ClassicMetadata, ConsumerMember
 from aiokq.broker.coordinator.group.consumer.records import (
     assignment_epoch_record,
     current_assignment_record,
@@ -94,7 +94,7 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, topics: TopicView) -> 
         topic_names=frozenset(subscription.topics),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         assigned=partitions_by_id(assignment.partitions, topics),
-        classic=ClassicSide(member.session_timeout_ms, member.protocols),
+        classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
     )
 
 

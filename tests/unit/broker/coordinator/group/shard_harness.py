@@ -98,8 +98,8 @@ class ShardWorld:
                 assert decode_record(key, value) == record
                 if outcome.replay:
                     self.shard.replay(record, offset=offset)
-        if outcome.written is not None:
-            outcome.written(failure)
+        if outcome.on_written is not None:
+            outcome.on_written(failure)
         if failure is not None:
             raise failure
 

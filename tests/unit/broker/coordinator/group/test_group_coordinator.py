@@ -549,7 +549,7 @@ async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
         record = CoordinatorRecord(
             OffsetCommitKey(group="g" * 40_000, topic="t", partition=0), None
         )
-        outcome = Outcome([record], response=1, written=told.append)
+        outcome = Outcome([record], response=1, on_written=told.append)
         with pytest.raises(UnknownServer):
             await broker.node.group_coordinator.write("g", lambda shard, instant: outcome)
         assert [error.code for error in told] == [-1]
@@ -733,7 +733,7 @@ def test_a_timer_that_fails_waits_for_its_own_failures(monkeypatch):
                 context.timers.schedule(
                     key, broker.clock.monotonic() + seconds, functools.partial(run_timer, key)
                 )
-                context.arm()
+                context.schedule_wakeup()
 
             set_timer("broken", 0)
             set_timer("sound", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.coordinator.group.classic.states import MOVES, ClassicState
+from aiokq.broker.coordinator.group.classic.states import PERMITTED_TRANSITIONS, ClassicState
 from tests.unit.broker.coordinator.group.shard_harness import ShardWorld
 
 
@@ -113,7 +113,9 @@ def test_every_state_answers_every_event_as_kafka_does(state, event):
 
 def test_the_table_of_moves_is_kafkas():
     """A move that it lacks is a bug, and is not made."""
-    assert {state.name: {to.name for to in moves} for state, moves in MOVES.items()} == {
+    assert {
+        state.name: {to.name for to in moves} for state, moves in PERMITTED_TRANSITIONS.items()
+    } == {
         "EMPTY": {"PREPARING_REBALANCE", "DEAD"},
         "PREPARING_REBALANCE": {"COMPLETING_REBALANCE", "EMPTY", "DEAD"},
         "COMPLETING_REBALANCE": {"STABLE", "PREPARING_REBALANCE", "DEAD"},
@@ -123,7 +125,7 @@ def test_the_table_of_moves_is_kafkas():
     world = ShardWorld()
     world.stable()
     with pytest.raises(RuntimeError, match="STABLE may not become EMPTY"):
-        world.group().move_to(ClassicState.EMPTY, 0)
+        world.group().transition_to(ClassicState.EMPTY, 0)
 
 
 def test_a_group_is_described_with_subscriptions_only_while_it_is_stable():

@@ -138,8 +138,8 @@ class World:
     def take(self, outcome: Outcome[R]) -> None:
         """What the runtime does with an outcome."""
         self.write(outcome.records)
-        if outcome.written is not None:
-            outcome.written(None)
+        if outcome.on_written is not None:
+            outcome.on_written(None)
 
     def write(self, records: list[CoordinatorRecord]) -> None:
         """Records, through their bytes, into the log and the group."""

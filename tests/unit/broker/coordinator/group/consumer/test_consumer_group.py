@@ -745,8 +745,8 @@ def test_a_leave_that_was_never_written_leaves_the_session_running() -> None:
     world.join("a", "orders")
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=-1)
     lost = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1), world.instant)
-    assert lost.written is not None
-    lost.written(KafkaStorage())
+    assert lost.on_written is not None
+    lost.on_written(KafkaStorage())
     world.advance(SESSION + 1)
     assert world.group.is_empty
 
@@ -848,6 +848,6 @@ def test_a_topic_seen_by_a_heartbeat_that_was_not_written_is_seen_by_the_next_on
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
     outcome = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1), world.instant)
     assert outcome.records
-    outcome.written(KafkaStorage("disk full"))
+    outcome.on_written(KafkaStorage("disk full"))
     world.leave("n")  # has the group epoch that was not written
     assert world.assigned(world.beat("m", epoch)) == {"a1": {0, 1}, "a2": {0}}

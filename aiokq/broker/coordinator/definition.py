@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.topic_layout import TopicSpec
     from aiokq.core.types import Buffer
 
-__all__ = ["CoordinatorInstance", "ShardFactory"]
+__all__ = ["CoordinatorDefinition", "ShardFactory"]
 
 S_co = TypeVar("S_co", bound=Shard, covariant=True)
 
@@ -49,7 +49,7 @@ class ShardFactory(Protocol[S_co]):
         ...
 
 
-class CoordinatorInstance(Protocol[S_co]):
+class CoordinatorDefinition(Protocol[S_co]):
     """The settings of one coordinator; the runtime holds no rule of any particular one."""
 
     @property

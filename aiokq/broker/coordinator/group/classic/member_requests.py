@@ -101,13 +101,13 @@ def _assign(
             return  # a member joined or left meanwhile, so all join again
         if error is None:
             group.rebalance.propagate(assignment, 0, instant)
-            group.move_to(ClassicState.STABLE, instant.timestamp_ms)
+            group.transition_to(ClassicState.STABLE, instant.timestamp_ms)
             return
         code = error.code if isinstance(error, BrokerError) else CoordinatorNotAvailable.code
         group.rebalance.propagate({}, code, instant)
         group.rebalance.prepare(f"the assignment could not be stored: {error}", instant)
 
-    return Outcome([record], deferred=syncing, replay=False, written=written)
+    return Outcome([record], deferred=syncing, replay=False, on_written=written)
 
 
 def heartbeat(
@@ -121,7 +121,7 @@ def heartbeat(
     member = _check_member(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
-    group.rebalance.heard_from(member, instant)
+    group.rebalance.restart_session(member, instant)
     preparing = group.state is ClassicState.PREPARING_REBALANCE
     return Outcome(
         response=HeartbeatResponse(error_code=RebalanceInProgress.code if preparing else 0)
@@ -164,7 +164,7 @@ def leave(
         outcome.records,
         response=LeaveGroupResponse(members=answers),
         replay=outcome.replay,
-        written=outcome.written,
+        on_written=outcome.on_written,
     )
 
 
@@ -203,6 +203,6 @@ def _check_member(
     return member
 
 
-def _differs(said: str | None, known: str | None) -> bool:
+def _differs(requested: str | None, known: str | None) -> bool:
     """Whether a client names another protocol; old clients name none."""
-    return said is not None and known is not None and said != known
+    return requested is not None and known is not None and requested != known
