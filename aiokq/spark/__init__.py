@@ -1,9 +1,9 @@
-"""aiokq.spark: Kafka topics as Spark frames, in pure Python; needs ``pip install aiokq[spark]``.
+"""Kafka topics as Spark DataFrames, in pure Python; needs ``pip install aiokq[spark]``.
 
     spark.read.format("aiokq").option("kafka.bootstrap.servers", ...).option("subscribe", "orders")
 
-needs no more than the installed package. Options, schemas and messages are those of Spark's own
-Kafka connector. Names are imported when they are first used.
+works as soon as the package is installed. Options, schemas and messages are those of Spark's own
+Kafka connector. Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch reads: what to read is settled once, by the planner; tasks only read."""
+"""Reader of batch queries: the planner fixes the offsets, the tasks read them."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ logger = logging.getLogger("aiokq.spark")
 
 
 class TaskRanges(InputPartition):
-    """What one task reads, in this order."""
+    """The offset ranges that one task reads, in this order."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         self.ranges = tuple(ranges)
 
 
 class KafkaBatchReader(DataSourceReader):
-    """Reads topics from offsets to offsets, both settled when the query is planned.
+    """Reader of a batch query, whose start and end offsets are fixed when it is planned.
 
     Args:
-        options: checked.
-        schema: of the frame.
-        max_tasks: where the option is not set.
+        options: the checked options of the query.
+        schema: schema of the frame.
+        max_tasks: maximum number of tasks if the option ``maxTasks`` is not set.
     """
 
     _since_ms: int | None = None
-    """Older records need not be read."""
+    """Timestamp in milliseconds; records before the first one that is as young need not be read."""
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
         self._options = options
@@ -51,11 +51,11 @@ class KafkaBatchReader(DataSourceReader):
         self._max_tasks = max_tasks
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks.
+        """Return the tasks of the query.
 
         Raises:
             ConfigError: an option does not fit the topics as they are.
-            DataLoss: offsets asked for are gone.
+            DataLoss: requested offsets are gone, and ``failOnDataLoss`` is true.
             KafkaError: the cluster cannot be asked, or a topic does not exist.
         """
         client = worker_client(self._options.kafka)
@@ -67,15 +67,15 @@ class KafkaBatchReader(DataSourceReader):
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
         )
-        # Without any partition Spark would make one of its own, of which read() knows nothing.
+        # Without any partition Spark would create one itself, which `read` does not know.
         return [TaskRanges(task) for task in tasks] or [TaskRanges(())]
 
     def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """The ranges without what filters exclude; here there are none."""
+        """Return the ranges without the offsets that filters exclude; this class has no filters."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, in a worker."""
+        """Yield the rows of one task; called in a worker."""
         assert isinstance(partition, TaskRanges)
         return read_ranges(partition.ranges, self._options, self._projection)
 
@@ -103,7 +103,7 @@ async def _ranges(
             losses.start_reset(tp, start, ends.starts[tp])
             start = min(ends.starts[tp], stop)
         if since is not None:
-            # Where nothing was as young when the ends were known already, nothing before them is.
+            # Looked up after the ends: without a record that young now, none lies before the end.
             start = min(max(start, since.get(tp, stop)), stop)
         topic_id = partitions.topic_ids.get(tp.topic)
         ranges.append(OffsetRange(*tp, start, stop, topic_id, partitions.leaders[tp]))

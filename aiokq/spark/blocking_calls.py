@@ -1,7 +1,7 @@
-"""Calls of Spark that block, in threads, each with a tag to cancel its jobs by.
+"""Blocking calls to Spark, run in threads, each with a tag by which its jobs can be cancelled.
 
-What an application awaits is in bridge.py. A wait that is cancelled ends when the thread is free
-again: no call and no job is left running behind the caller's back.
+The public functions are in bridge.py. A cancelled wait ends only when its call has ended, so no
+call and no job keeps running unnoticed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS: Final = 16
-"""Calls that run at a time in this process; others wait for a thread."""
+"""Maximum number of calls that run at the same time in this process; others wait for a thread."""
 INTERRUPT_AGAIN: Final = 0.1
-"""Seconds; a call that is cancelled may not have started its job yet, or start another one."""
+"""Seconds between interrupts of a cancelled call, which may not have started its job yet, or may
+start another one.
+"""
 
 
 class _Threads:
-    """The threads of this process; made when needed, at most so many, and kept.
+    """Thread pools of this process: at most THREADS threads for calls, and one for interrupts.
 
-    PySpark pins a thread of the JVM to each thread of Python: with a thread per call both would
-    be made each time. Interrupting has a thread of its own, as calls may fill the others.
+    PySpark pins a JVM thread to each Python thread; a new thread for each call would create both
+    each time. Interrupts have a thread of their own, because calls may occupy all others.
     """
 
     def __init__(self) -> None:
@@ -51,16 +53,17 @@ _these_threads = PerProcess(_Threads)
 async def call(
     session: SparkSession, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call a function that asks Spark and blocks, in a thread, and wait for what it returns.
+    """Run a blocking function that uses Spark in a thread, and return its result.
 
-    ``await call(spark, frame.write.parquet, "/data/orders")``. The event loop runs on meanwhile.
-    Jobs that the function starts have a tag of this call. Cancelling the wait cancels them, waits
-    until the function has ended, and only then raises `CancelledError`. What Spark keeps by thread
-    (a scheduler's pool, a job's description) is to be set in the function, and holds for it alone.
+    ``await call(spark, frame.write.parquet, "/data/orders")``. The event loop is not blocked. Jobs
+    that the function starts carry a tag of this call. Cancelling the wait cancels these jobs, waits
+    until the function has ended, and only then raises `CancelledError`. Thread-local settings of
+    Spark (scheduler pool, job description) have to be set in the function; they apply to this call
+    only.
 
     Args:
         session: the session that the function uses; classic or Connect.
-        function: called in a copy of the present context.
+        function: called in a copy of the current context.
 
     Raises:
         whatever the function raises.
@@ -69,22 +72,22 @@ async def call(
 
 
 def new_tag() -> str:
-    """A tag that no other call has, of any process."""
+    """Return a tag that no other call has, in any process."""
     return f"aiokq-{uuid.uuid4()}"
 
 
 async def call_with_tag(session: SparkSession, tag: str, function: Callable[[], T]) -> T:
-    """As `call`, where several calls are one to Spark, as those of an iterator."""
+    """Run `function` as `call` does, with a given tag, which several calls may share."""
     return await in_thread(
         partial(_tagged, session, tag, function), partial(_interrupted, session, tag)
     )
 
 
 async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
-    """Call a function in one of the threads; the wait ends when it has ended, not before.
+    """Run a function in one of the threads, and wait for its end even if the wait is cancelled.
 
     Args:
-        interrupt: called, again and again, while a wait that was cancelled is not over.
+        interrupt: called repeatedly from the cancellation of the wait until the function has ended.
     """
     threads = _these_threads()
     loop = asyncio.get_running_loop()
@@ -103,10 +106,10 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
 
 
 def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
-    """In the thread: whatever the session runs here has the tag.
+    """Run `work` in this thread with the tag set for the jobs of the session.
 
-    The thread is used again: what `work` sets for its thread (a tag, a scheduler's pool, a job's
-    description) is gone for the next call.
+    Threads are reused: thread-local settings that `work` changes (tags, scheduler pool, job
+    description) are restored for the next call.
     """
     restore: Callable[[], object]
     if _is_connect(session):
@@ -114,30 +117,33 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
         restore = session.clearTags
     else:
         context = session.sparkContext
-        # As pyspark.util.inheritable_thread_target has them. Tags are among them.
+        # As in pyspark.util.inheritable_thread_target. Tags are local properties, too.
         jvm_context = context._jsc.sc()
         restore = partial(jvm_context.setLocalProperties, jvm_context.getLocalProperties().clone())
         context.addJobTag(tag)
-        # Else tasks that wait are left to wait, and keep their slots.
+        # Otherwise cancelled tasks that wait would keep waiting, and occupy their slots.
         context.setInterruptOnCancel(True)
     try:
         return work()
     finally:
         try:
             restore()
-        except Exception:  # the session is gone, and its tags with it; what `work` did counts
+        except Exception:  # the session is gone, and its tags with it; the result of `work` stands
             logger.debug("what the thread had for tag %s was not taken back", tag, exc_info=True)
 
 
 def _is_connect(session: SparkSession) -> bool:
-    """A classic session knows the tags of the asking thread only, its context those of all."""
+    """Whether the session is a Connect session.
+
+    `interruptTag` of a classic session sees only tags of the calling thread; its context sees all.
+    """
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
 async def _end(
     threads: _Threads, interrupt: Callable[[], None] | None, ended: asyncio.Future[None]
 ) -> None:
-    """Interrupt a call until it has ended; a further cancellation changes nothing."""
+    """Interrupt a call until it has ended; ignore further cancellations."""
     interrupting: Future[None] | None = None
     while not ended.done():
         if interrupt is not None and (interrupting is None or interrupting.done()):
@@ -154,12 +160,12 @@ def _interrupted(session: SparkSession, tag: str) -> None:
             session.interruptTag(tag)
         else:
             session.sparkContext.cancelJobsWithTag(tag)
-    except Exception:  # the session is gone or out of reach: the call ends by that, too
+    except Exception:  # the session is gone or unreachable, which ends the call as well
         logger.debug("jobs with the tag %s were not cancelled", tag, exc_info=True)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], _: Future[T]) -> None:
-    """In the thread: the call has ended."""
+    """Notify the loop that the call has ended; runs in the thread of the call."""
     try:
         loop.call_soon_threadsafe(_set, ended)
     except RuntimeError:

@@ -1,11 +1,11 @@
-"""Spark for asyncio: what blocks in PySpark, to be awaited; classic and Spark Connect.
+"""Awaitable versions of the calls that block in PySpark, for classic sessions and Spark Connect.
 
     rows = await bridge.collect(frame)
 
-Spark's calls freeze an event loop that makes them: none of its timers run meanwhile. Here each is
-made in a thread (blocking_calls.py); cancelling the wait cancels the jobs. Nothing is bound to a
-loop, so all of it works under one `asyncio.run` after another. Streams that call a coroutine
-function are in handlers.py, frames made of records in record_frames.py.
+A blocking call to Spark on an event loop stops all other work of the loop. Here each call runs in a
+thread (blocking_calls.py); cancelling the wait cancels the jobs. Nothing is bound to a loop, so all
+functions work under one `asyncio.run` after another. handlers.py has foreachBatch for coroutine
+functions, record_frames.py makes frames of records.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ __all__ = [
 ]
 
 LOOK_AGAIN: Final = 0.1
-"""Seconds between two looks at a query that is waited for."""
+"""Seconds between two checks of a query whose end is awaited."""
 
 
 async def collect(frame: DataFrame) -> list[Row]:
-    """All rows of a frame; `DataFrame.collect`. Cancelling the wait cancels the jobs.
+    """Return all rows of a frame, as `DataFrame.collect`. Cancelling the wait cancels the jobs.
 
     Raises:
         PySparkException: whatever Spark raises.
@@ -60,7 +60,7 @@ async def collect(frame: DataFrame) -> list[Row]:
 
 
 async def to_arrow(frame: DataFrame) -> pa.Table:
-    """All rows of a frame as Arrow, several times as fast as `collect`; `DataFrame.toArrow`.
+    """Return all rows of a frame as an Arrow table; several times as fast as `collect`.
 
     Raises:
         PySparkException: whatever Spark raises.
@@ -69,16 +69,16 @@ async def to_arrow(frame: DataFrame) -> pa.Table:
 
 
 async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]:
-    """The rows of a frame, so many at a time; memory holds one partition of it at most.
+    """Yield the rows of a frame in lists; memory holds one partition of the frame at most.
 
-    ``async for chunk in bridge.chunks(frame)``. Spark computes a partition when its rows are asked
-    for. About 100,000 rows/s: where all fit in memory, `to_arrow` is faster by far.
+    ``async for chunk in bridge.chunks(frame)``. Spark computes a partition when its first row is
+    requested. About 100,000 rows/s; `to_arrow` is much faster if all rows fit in memory.
 
     Args:
-        rows: of a chunk; the last one may be shorter.
+        rows: number of rows in a list; the last list may be shorter.
 
     Raises:
-        ConfigError: fewer than one row.
+        ConfigError: `rows` is below 1.
         PySparkException: whatever Spark raises.
     """
     if rows < 1:
@@ -89,7 +89,8 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
         while chunk := await call_with_tag(session, tag, partial(_taken, iterator, rows)):
             yield chunk
     finally:
-        # Ending it early drains what the JVM has sent already: not on the event loop.
+        # Closing the iterator early drains what the JVM has already sent, so it is done in a
+        # thread.
         held = [iterator]
         del iterator
         await in_thread(partial(_close, held))
@@ -100,30 +101,30 @@ def _taken(iterator: Iterator[Row], rows: int) -> list[Row]:
 
 
 def _close(held: list[Iterator[Row]]) -> None:
-    """Iterators of PySpark are generators, and stop the job when they are gone."""
+    """Close an iterator of PySpark, a generator, which stops its job."""
     iterator = held.pop()
     if isinstance(iterator, Generator):
         iterator.close()
 
 
 async def await_termination(query: StreamingQuery, timeout: float | None = None) -> bool:
-    """Wait until a streaming query ends; `StreamingQuery.awaitTermination`.
+    """Wait until a streaming query ends, as `StreamingQuery.awaitTermination`.
 
-    Holds no thread while it waits. Cancelling the wait leaves the query running: `query.stop` is
-    for that, ``await bridge.call(spark, query.stop)``.
+    No thread is occupied during the wait. Cancelling the wait leaves the query running; stop it
+    with ``await bridge.call(spark, query.stop)``.
 
     Args:
-        timeout: seconds.
+        timeout: seconds; None waits without limit.
 
     Returns:
-        False if it still ran after the timeout.
+        False if the query was still running after the timeout.
 
     Raises:
         StreamingQueryException: the query has failed.
     """
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
-    # It takes fractions of a second, though its types do not say so.
+    # awaitTermination takes fractions of a second, though its annotation says int.
     look = partial(query.awaitTermination, 0.01)  # type: ignore[arg-type]
     while not await in_thread(look):
         if deadline is not None and loop.time() >= deadline:

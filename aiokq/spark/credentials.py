@@ -1,7 +1,8 @@
-"""JAAS lines and PEM stores, as Java's clients are given them, in the settings of ours.
+"""JAAS configuration and PEM stores of Java clients as settings of this client.
 
-Pure but for one thing: a key that is given as text touches the disk for a moment, since Python
-loads keys from files only. What only Java can read is refused, with what to do instead.
+No I/O, with one exception: a key given as text is written to a temporary file for a moment, because
+Python loads keys from files only. Formats that only Java can read are refused; the error says how
+to convert them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ENTRIES: Final = re.compile(rf"(?:{_ENTRY.pattern})*\s*")
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.S)
 
 NO_PASSWORD: Final = "SSL {} store password cannot be specified with PEM format"
-"""Kafka's words, `DefaultSslEngineFactory`."""
+"""Wording of Kafka's `DefaultSslEngineFactory`."""
 TRUST_REMEDY: Final = (
     "export its certificates, `keytool -exportcert -rfc -alias NAME -keystore STORE > ca.pem`, and "
     "set kafka.ssl.truststore.type=PEM and kafka.ssl.truststore.location=ca.pem"
@@ -42,22 +43,22 @@ KEY_REMEDY: Final = (
 
 
 def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
-    """``sasl.jaas.config`` as settings: user and password of PLAIN and SCRAM.
+    """Return the user and password of ``sasl.jaas.config``, for PLAIN and SCRAM, as settings.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.
 
     Raises:
-        ConfigError: it is not one line of JAAS, or of another login module, or lacks a user or a
-            password, or does not go with ``sasl.mechanism``.
+        ConfigError: the value is not a single JAAS entry, names another login module, lacks a user
+            or a password, or does not match ``sasl.mechanism``.
     """
     text = kafka.get("sasl.jaas.config")
     if text is None:
         return {}
     found = _JAAS.fullmatch(text)
-    # The end of one module, and another one after it, would be among the entries, too.
+    # _JAAS alone would take a second module for further entries of the first.
     if found is None or _ENTRIES.fullmatch(found[3]) is None:
-        # The text has a password: it is not repeated.
+        # The value contains a password, so the message does not repeat it.
         raise ConfigError(
             "option kafka.sasl.jaas.config: it is to be one login module, "
             '\'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." '
@@ -92,14 +93,13 @@ def _text(double: str, single: str, bare: str) -> str:
 
 
 def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
-    """``ssl.truststore.*``, ``ssl.keystore.*`` and ``ssl.endpoint.*`` as settings.
+    """Return the settings for ``ssl.truststore.*``, ``ssl.keystore.*`` and ``ssl.endpoint.*``.
 
-    PEM files stay files, to be read where they are used. Certificates and keys given as text
-    become a context.
+    PEM files are passed on as paths. Certificates and keys given as text become an SSL context.
 
     Raises:
-        ConfigError: a store that is not PEM, with how to make it so; a text that is not PEM; a
-            password where PEM has none.
+        ConfigError: a store is not PEM (the error says how to convert it), a text is not PEM, or a
+            password is given where PEM has none.
     """
     check_hostname = _checks_hostname(kafka)
     _check_store(kafka, "truststore", "trust", TRUST_REMEDY)
@@ -175,7 +175,7 @@ def _context(kafka: Mapping[str, str], check_hostname: bool) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, text: str, password: str) -> None:
-    """Python loads keys from files only: this one is the user's alone, and gone at once."""
+    """Load a key and its certificates from a temporary file that only this user can read."""
     handle, path = tempfile.mkstemp(suffix=".pem")
     try:
         with open(handle, "w", encoding="ascii") as file:
@@ -186,7 +186,7 @@ def _load_chain(context: ssl.SSLContext, text: str, password: str) -> None:
 
 
 def _pem(text: str, option: str) -> str:
-    """In lines: in options it often stands in one, with spaces or `\\n` for the ends of lines."""
+    """Return PEM text with line breaks; options often hold it in one line, with spaces or `\\n`."""
     blocks = _PEM.findall(text.replace("\\n", "\n"))
     if not blocks:
         raise ConfigError(f"option {option}: it is not PEM: no '-----BEGIN ...-----'")

@@ -1,7 +1,4 @@
-"""DataLoss: that records may be gone before they were read, in the JVM connector's words.
-
-Whether that ends the query or is only logged is ``failOnDataLoss``; who notices asks `Losses`.
-"""
+"""DataLoss, the error for lost records, and Losses, which raises or logs it, in Spark's words."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ REMEDY: Final = (
 
 
 class DataLoss(KafkaError):
-    """Records may be gone before they were read, and ``failOnDataLoss`` is true.
+    """Records may have been deleted before they were read, and ``failOnDataLoss`` is true.
 
     Attributes:
         reason: Spark's name of the case, such as ``START_OFFSET_RESET``.
@@ -42,7 +39,7 @@ class DataLoss(KafkaError):
 
 
 class Losses:
-    """What is done about a loss: an error, or a warning for each.
+    """Reporter of losses, which raises `DataLoss` or logs a warning for each.
 
     Args:
         fail: the option ``failOnDataLoss``.
@@ -99,7 +96,7 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """The first batch is the JVM connector's, whose beginning is not in the offset log."""
+        """Report a first batch planned by the JVM connector: the offset log lacks its start."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that one knows where it "
@@ -108,10 +105,13 @@ class Losses:
         )
 
     def beyond_the_end(self, tp: TopicPartition, start: int, end: int) -> None:
-        """Not a loss, but it would look like one in the first batch, and stay in the checkpoint.
+        """Refuse a starting offset that is beyond the end of the log.
+
+        Nothing is lost, but the first batch would report a loss, and the checkpoint would keep the
+        offset.
 
         Raises:
-            ConfigError: instead of `DataLoss`, as nothing is lost yet.
+            ConfigError: ``failOnDataLoss`` is true; otherwise a warning is logged.
         """
         what = f"option startingOffsets: {tp} ends at {end}, before {start}"
         if self.fail:

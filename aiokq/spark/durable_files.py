@@ -1,6 +1,6 @@
-"""Local files that outlive a power cut: for what a load or an export has told as done.
+"""Writing and syncing of local files so that they survive a power failure.
 
-Object stores are not its affair: there a file that was closed is durable.
+Object stores need none of this: a closed file is durable there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["sync_directory", "sync_file", "write_atomically"]
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A file that is there whole or not at all, also after a power cut."""
+    """Write a file that after a power failure either exists completely or does not exist."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     with open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
@@ -23,12 +23,12 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Names in it outlive a power cut."""
+    """Sync a directory, so that the names in it survive a power failure."""
     sync_file(path)
 
 
 def sync_file(path: Path) -> None:
-    """What is in it outlives a power cut; not so its name."""
+    """Sync the contents of a file; its name needs `sync_directory`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,8 @@
-"""failing_stream_reader: a stream reader that answers everything by the ConfigError that there was.
+"""A stream reader that raises a ConfigError at every call.
 
-Spark's process for a query, where making the reader fails, fails of an unbound name itself: what
-a user reads last is "cannot access local variable 'reader'". What a reader raises is told as it is.
+If creating a stream reader fails, Spark's process for the query fails with an unbound local, and
+the user sees "cannot access local variable 'reader'". Errors that a reader raises are shown
+unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["failing_stream_reader"]
 
 
 class _FailingStreamReader(DataSourceStreamReader):
-    """Raises at whatever Spark asks first: a limit, the beginning, or the end."""
+    """Reader that raises at Spark's first call: read limit, initial offset or latest offset."""
 
     def __init__(self, refusal: str) -> None:
         self._refusal = refusal
@@ -44,5 +45,5 @@ class _FailingStreamReader(DataSourceStreamReader):
 
 
 def failing_stream_reader(refusal: ConfigError) -> DataSourceStreamReader:
-    """The reader of a stream whose options or schema are refused."""
+    """Return a reader for a stream whose options or schema are refused."""
     return _FailingStreamReader(str(refusal))

@@ -1,7 +1,8 @@
-"""GroupProgress: tells a group how far a stream has come, for tools that show a group's lag.
+"""GroupProgress: commits the offsets of a stream for a consumer group, for tools that show its lag.
 
-What the query has done is in its checkpoint. So nothing here ends it, and it waits for a commit
-only as long as commits succeed: the newest positions are kept, and told when that is possible.
+The checkpoint, not the group, says what the query has done. So a failed commit does not end the
+query, and a batch waits for its commit only while commits succeed: the newest positions are kept
+and committed as soon as that is possible.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ __all__ = ["GroupProgress"]
 logger = logging.getLogger("aiokq.spark")
 
 COMMIT_TIMEOUT: Final = 10.0
-"""Seconds for one try."""
+"""Seconds for one attempt."""
 PATIENCE: Final = 2.0
-"""Seconds that a batch waits for a commit, if the one before has succeeded."""
+"""Seconds that a batch waits for its commit, if the previous commit has succeeded."""
 AGAIN: Final = 5.0
-"""Seconds from a try that failed to the next one, of the positions that are newest then."""
+"""Seconds from a failed attempt to the next one, which commits the newest positions."""
 END_TIMEOUT: Final = 2.0
-"""Seconds for the last try, at the end of the query."""
+"""Seconds for the last attempt, at the end of the query."""
 
 
 class GroupProgress:
-    """The positions of one query in one group.
+    """Committer of the positions of one query for one group.
 
-    Called in one thread, the one that plans the query; commits on the loop of the client. Spark
-    destroys the process of a query that is stopped: that is why a commit is waited for at all.
+    Called in the one thread that plans the query; commits run on the loop of the client. A batch
+    waits for its commit at all because Spark kills the process of a query that is stopped.
 
     Args:
-        group_id: the group.
-        client: gives the client of this process; may raise as `worker_client` does.
+        group_id: id of the group.
+        client: returns the client of this process; may raise as `worker_client` does.
     """
 
     def __init__(self, group_id: str, client: Callable[[], WorkerClient]) -> None:
@@ -55,7 +56,7 @@ class GroupProgress:
         self._tried = threading.Event()
 
     def tell(self, positions: PartitionOffsets) -> None:
-        """A batch is done: the group is there. Never raises what the cluster refuses."""
+        """Commit the end of a finished batch. Errors of the cluster are logged, not raised."""
         try:
             client = self._client()
         except KafkaError as error:
@@ -72,7 +73,7 @@ class GroupProgress:
             self._late = not self._tried.wait(PATIENCE)
 
     def close(self) -> None:
-        """The query ends: one last try, if positions are left that the group does not know."""
+        """Commit once more if the newest positions are not committed, at the end of the query."""
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
@@ -103,13 +104,13 @@ class GroupProgress:
             raise
 
     def _left(self) -> PartitionOffsets | None:
-        """What is to be committed; whoever finds nothing is not active any more."""
+        """Return the positions to commit; if there are none, mark the committing as inactive."""
         with self._lock:
             self._active = self._newest is not None
             return self._newest
 
     def _gives_up(self, positions: PartitionOffsets) -> bool:
-        """After a refusal: the next batch asks again, if it did not come meanwhile."""
+        """Stop committing after a refusal, unless newer positions have come."""
         with self._lock:
             self._active = self._newest is not positions
             return not self._active
@@ -129,7 +130,7 @@ class GroupProgress:
         self._tried.set()
 
     def _failed(self, error: Exception) -> None:
-        """Said once, until a commit succeeds, or fails of something else."""
+        """Log a failure: as a warning once, until a commit succeeds or fails with another error."""
         known = self._failure is type(error)
         self._failure = type(error)
         logger.log(

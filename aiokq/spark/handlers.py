@@ -1,4 +1,4 @@
-"""foreachBatch for handlers that are coroutine functions, all on one event loop that lives on."""
+"""foreachBatch for coroutine functions, which all run on one persistent event loop."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ ClientBatchHandler: TypeAlias = "Callable[[DataFrame, int, Cluster], Awaitable[N
 def foreach_batch(
     handler: BatchHandler, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """What `DataStreamWriter.foreachBatch` takes, made of a coroutine function.
+    """Return a function for `DataStreamWriter.foreachBatch` that runs a coroutine function.
 
     ``frame.writeStream.foreachBatch(foreach_batch(handler)).start()``. All batches are handled on
-    one event loop, so what the handler keeps (a session, a client, a connection) can be used again
-    for the next one. The batch is done when the handler returns, and what it raises ends the query;
-    a batch comes again where it was not done. In it, ask Spark by ``await bridge.collect(...)``.
+    one event loop, so the handler can keep a session, a client or a connection for later batches.
+    The batch is done when the handler returns; an exception of the handler ends the query. A batch
+    that was not done is passed again after a restart. The handler uses Spark by awaiting
+    ``bridge.collect(...)`` and the like.
 
     Args:
-        loop: the handler's; while the query runs it must not be blocked. Not for Spark Connect,
-            which calls the handler in a process of the server: it gets pickled. By default a loop
-            in a thread of its own, in the process where the handler is called.
+        loop: event loop of the handler; it must not be blocked while the query runs. Not for Spark
+            Connect, which pickles the handler and calls it in a process of the server. Default: a
+            loop in a thread of its own, in the process where the handler is called.
     """
     return _OnLoop(handler, loop)
 
@@ -43,12 +44,11 @@ def foreach_batch(
 def foreach_batch_with_client(
     handler: ClientBatchHandler, settings: Mapping[str, str]
 ) -> Callable[[DataFrame, int], None]:
-    """As `foreach_batch`, for a handler that needs a client: it is called with a `Cluster`.
+    """Return the same as `foreach_batch` for a handler that takes a `Cluster` as third argument.
 
-    The cluster is made once in the process where the handler is called, a process of the server in
-    Spark Connect, and shared by all batches, and by whoever else there asks `worker_client` for it:
-    it is not the handler's to close. One that closes it all the same gets a new one for the next
-    batch.
+    The cluster is made once in the process where the handler is called, which is a process of the
+    server in Spark Connect. All batches and all callers of `worker_client` in that process share
+    it, so the handler should not close it; if it does, the next batch gets a new one.
 
     Args:
         settings: by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``.
@@ -67,7 +67,7 @@ class _WithClient:
         self._settings = settings
 
     def cluster(self) -> Cluster:
-        """In the thread that blocks anyway: making the first one waits for brokers."""
+        """Return the cluster; called outside the loop, as the first call waits for brokers."""
         return worker_client(self._settings).cluster
 
     async def run(self, frame: DataFrame, batch: int, cluster: Cluster) -> None:
@@ -75,7 +75,7 @@ class _WithClient:
 
 
 class _OnLoop:
-    """Called by Spark, in a thread that waits."""
+    """Callable for Spark that runs the handler on the loop and waits for it."""
 
     def __init__(
         self, handler: BatchHandler | _WithClient, loop: asyncio.AbstractEventLoop | None
@@ -92,7 +92,7 @@ class _OnLoop:
                 f"the handler of batch {batch} was cancelled: the batch is not done"
             ) from None
         except SystemExit as error:
-            # Spark waits for an answer, which a thread that exits does not give.
+            # Spark would wait forever for an answer of a thread that exits.
             raise RuntimeError(
                 f"the handler of batch {batch} ended by SystemExit({error.code!r}): the batch is "
                 "not done"

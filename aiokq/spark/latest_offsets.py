@@ -1,7 +1,7 @@
 """Latest offsets of the partitions of a stream, cached briefly, with retries during outages.
 
-Spark asks for the latest offset 90 times a second while nothing comes, and ends a query whose
-source raises: so answers are kept for a moment, and a cluster that does not answer is waited for,
+Spark asks for the latest offset 90 times a second while no records arrive, and ends a query whose
+source raises. So results are reused for a moment, and a cluster that does not answer is retried
 until a deadline.
 """
 
@@ -33,21 +33,21 @@ T = TypeVar("T")
 
 BUSY_INTERVAL: Final = 0.05
 IDLE_INTERVAL: Final = 0.1
-"""Seconds that ends are kept for, while records come, and while none do."""
+"""Seconds for which offsets are reused while records arrive, and while none arrive."""
 IDLE_AFTER: Final = 5.0
 TOPICS_INTERVAL: Final = 1.0
-"""Seconds that partitions and topic ids are kept for."""
+"""Seconds for which partitions and topic ids are reused."""
 ASK_TIMEOUT: Final = 5.0
-"""Seconds; a query that is stopped meanwhile waits for it."""
+"""Timeout of a request in seconds; stopping a query may wait this long."""
 
 
 @dataclass(frozen=True)
 class OffsetSnapshot:
-    """The partitions at one moment, and the ends of their logs.
+    """The partitions at one moment, and the start and end offsets of their logs.
 
     Attributes:
-        starts: beginnings, as they were when each partition was first seen: of one that the query
-            has no position of, where it is read from.
+        starts: log start offsets when each partition was first seen; a partition for which the
+            query has no position is read from there.
     """
 
     partitions: Partitions
@@ -56,12 +56,12 @@ class OffsetSnapshot:
 
 
 class LatestOffsets:
-    """What the process of a streaming query knows of its partitions.
+    """Partitions of a streaming query and their latest offsets, in the process of the query.
 
     Args:
-        options: of the query.
-        now: seconds, for tests.
-        pause: waits so many seconds, for tests.
+        options: options of the query.
+        now: clock in seconds, replaced by tests.
+        pause: function that sleeps for a number of seconds, replaced by tests.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class LatestOffsets:
         return worker_client(self._options.kafka)
 
     def latest(self) -> OffsetSnapshot | None:
-        """The ends of the logs, at most a tenth of a second old.
+        """Return the latest offsets, at most a tenth of a second old.
 
         Returns:
             None if the cluster does not answer at the moment.
 
         Raises:
-            KafkaError: it did not answer until the deadline (``fetchOffset.numRetries`` times
-                ``kafka.default.api.timeout.ms``), or refuses.
+            KafkaError: the cluster did not answer before the deadline (``fetchOffset.numRetries``
+                times ``kafka.default.api.timeout.ms``), or refused the request.
         """
         now = self._now()
         idle = now - self._moved > IDLE_AFTER
@@ -117,7 +117,7 @@ class LatestOffsets:
         return latest
 
     def ask(self, timeout: float | None = None) -> OffsetSnapshot:
-        """The ends of the logs, now.
+        """Ask the cluster for the latest offsets.
 
         Args:
             timeout: seconds for each request, retries included; None for
@@ -146,8 +146,8 @@ class LatestOffsets:
             self._partitions_asked = now
         there = partitions.leaders.keys()
         try:
-            # Also of those that are there the first time: the query may have no position of them,
-            # if they were added while it was down.
+            # Also for partitions of the first call: the query may have no position for those that
+            # were added while it was down.
             starts = {tp: start for tp, start in self._starts.items() if tp in there}
             if added := there - starts.keys():
                 starts |= await offset_reader.log_starts(added)
@@ -159,7 +159,7 @@ class LatestOffsets:
         return OffsetSnapshot(partitions, ends, starts)
 
     def answer(self, question: Callable[[OffsetReader], Coroutine[Any, Any, T]]) -> T:
-        """What the cluster answers where nothing can be done without: it is waited for.
+        """Return the cluster's answer to a question that the query cannot do without, with retries.
 
         Raises:
             KafkaError: as `latest`.
@@ -176,7 +176,7 @@ class LatestOffsets:
                 return found
 
     def _tolerate(self, error: KafkaError) -> None:
-        """Returns while an error may pass by itself, and raises it when it is time."""
+        """Return if the error may pass and the deadline is not over; otherwise raise it."""
         if not error.retriable and not isinstance(error, _AWAY):
             raise error
         now = self._now()
@@ -198,4 +198,4 @@ class LatestOffsets:
 
 
 _AWAY: Final = (ConnectionLost, RequestTimeout, BootstrapFailed)
-"""Nobody answers; other errors that pass by themselves are answers."""
+"""Errors without an answer of a broker; other retriable errors are answers."""

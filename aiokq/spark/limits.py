@@ -1,6 +1,6 @@
-"""Limit: where a read starts or ends, by offset or by time; and limits that contradict.
+"""Start or end of a read, by offset or by timestamp, parsed from the options.
 
-Pure: what a limit is in offsets of the log is asked by offset_reader.py.
+No I/O: offset_reader.py resolves a limit to offsets.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ByOffset:
-    """Offsets for each partition, -2 and -1 for the ends of the log; or one end for all."""
+    """One offset for each partition, where -2 is earliest and -1 is latest; or -2 or -1 for all."""
 
     offsets: PartitionOffsets | Literal[-2, -1]
 
 
 @dataclass(frozen=True)
 class ByTime:
-    """The first record at or after a time, of all partitions; milliseconds since the epoch."""
+    """The first record of each partition at or after a timestamp, in milliseconds since 1970."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True)
 class ByTimeEach:
-    """The same, with a time for each partition."""
+    """As `ByTime`, with a timestamp for each partition, in milliseconds since 1970."""
 
     timestamps_ms: PartitionOffsets
 
@@ -60,10 +60,13 @@ Limit: TypeAlias = ByOffset | ByTime | ByTimeEach
 def parse_limit(
     given: Mapping[str, str], which: Literal["starting", "ending"], default: Literal[-2, -1]
 ) -> Limit:
-    """From the options, their names in lower case; of several the first in Spark's order counts.
+    """Return the limit that the options name; of several options the first in Spark's order wins.
+
+    Args:
+        given: options by lower-case names.
 
     Raises:
-        ConfigError: it is not of the form of its option.
+        ConfigError: an option has a wrong form.
     """
     if (text := given.get(f"{which}timestamp")) is not None:
         try:
@@ -100,7 +103,7 @@ def parse_limit(
 
 
 def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
-    """Asked for by a negative time, brokers tell an end of the log, or something else again."""
+    """Return the timestamp; refuse negative ones, which ListOffsets takes for special values."""
     if timestamp_ms < 0:
         where = "" if tp is None else f" of {tp}"
         raise ConfigError(f"the time {timestamp_ms}{where} is before 1970: it cannot be negative")
@@ -108,10 +111,10 @@ def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
 
 
 def check_batch_limits(starting: Limit, ending: Limit) -> None:
-    """A batch begins and ends where records are.
+    """Check the limits of a batch query against each other.
 
     Raises:
-        ConfigError: it would not, or would end before it begins.
+        ConfigError: the batch would start at latest, end at earliest, or end before its start.
     """
     if isinstance(starting, ByOffset):
         with of_option("startingOffsets"):
@@ -145,7 +148,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
             f"end offset: {partitions_text(last)}."
         )
     for tp, start in first.items():
-        # The ends of the log are negative, and compare with nothing.
+        # Negative values stand for ends of the log, and cannot be compared.
         if start > last[tp] >= 0 <= start:
             raise ConfigError(
                 f"The specified start {kind} {start} is greater than the end {kind} {last[tp]} "
@@ -154,7 +157,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
 
 
 def starts_at_an_end(starting: Limit) -> bool:
-    """Whether it is the end of a log, which is elsewhere when it is asked for again."""
+    """Whether the limit is "latest" for a partition, which gives other offsets at each lookup."""
     if not isinstance(starting, ByOffset):
         return False
     if isinstance(starting.offsets, dict):

@@ -1,7 +1,8 @@
 """AiokqProgressListener: lag and rates of streaming queries as Prometheus metrics.
 
-A Python source has no metrics of its own in Spark, so they are made of the progress that each
-query tells. Works for every source that keeps Kafka offsets: ours, and Spark's own connector.
+Python sources have no metrics of their own in Spark, so the metrics are made from the progress
+events of the queries. Works for every source that keeps Kafka offsets: this one, and Spark's own
+connector.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _PHASE: Final = ("query", "phase")
 
 
 ENDED_KEPT: Final = 100
-"""So many names of queries that have ended keep their counters."""
+"""Number of ended query names whose counters are kept."""
 
 
 @dataclass
 class _Counted:
-    """Of all runs of a name: what is counted must not go before it was scraped."""
+    """Counters of all runs of a query name; kept after a run, so that they can be scraped."""
 
     rows: int = 0
     batches: int = 0
@@ -53,7 +54,7 @@ class _Counted:
 
 @dataclass
 class _Query:
-    """What is known of a query that runs; the latest progress counts."""
+    """Latest progress of a running query."""
 
     batch: int = -1
     input_rate: float = 0.0
@@ -64,33 +65,32 @@ class _Query:
 
 
 class AiokqProgressListener(StreamingQueryListener):
-    """Makes Prometheus metrics of the progress of streaming queries.
+    """Exporter of the progress of streaming queries as Prometheus metrics.
 
     ``spark.streams.addListener(AiokqProgressListener())``. All metrics begin with ``aiokq_spark_``;
-    the label ``query`` is the query's name, or its id where it has none:
+    the label ``query`` is the query's name, or its id if it has none:
 
-    - ``lag_records`` (query, topic, partition): from where the last batch ended to the end of the
+    - ``lag_records`` (query, topic, partition): from the end of the last batch to the end of the
       partition when that batch was planned;
     - ``offset`` (query, topic, partition): of the next record to read;
-    - ``input_rows_total``, ``batches_total`` (query): of all its runs that were listened to;
-      batches that had rows;
+    - ``input_rows_total``, ``batches_total`` (query): of all observed runs; only batches with rows
+      count;
     - ``batch_id`` (query): of the last batch;
     - ``input_rows_per_second``, ``processed_rows_per_second`` (query): of the last batch;
-    - ``batch_duration_seconds`` (query, phase): of the last batch; phase in Spark's words, as
-      triggerExecution, addBatch, latestOffset;
-    - ``queries_active``: that run;
+    - ``batch_duration_seconds`` (query, phase): of the last batch; the phase is Spark's name, such
+      as triggerExecution, addBatch, latestOffset;
+    - ``queries_active``: running queries;
     - ``queries_terminated_total`` (outcome): stopped or failed.
 
     When a query ends, its two counters stay (of the last 100 names that ended), so that a job that
-    ends by itself can be scraped after it; a run of the same name counts on. The rest goes: lag
-    that nobody works on is not the query's. The listener is one collector in the registry:
-    ``close()`` takes it out.
+    ends by itself can be scraped afterwards; another run of the same name continues them. Its other
+    metrics are removed. The listener is one collector in the registry; ``close()`` unregisters it.
 
     Args:
-        registry: prometheus_client's default one if not given.
+        registry: default: that of prometheus_client.
 
     Raises:
-        ConfigError: the registry has such a listener already.
+        ConfigError: the registry already has such a listener.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -110,7 +110,7 @@ class AiokqProgressListener(StreamingQueryListener):
             ) from error
 
     def close(self) -> None:
-        """Take the metrics out of the registry. Harmless twice."""
+        """Unregister the metrics. A second call does nothing."""
         try:
             self._registry.unregister(self._collector)
         except KeyError:
@@ -127,7 +127,7 @@ class AiokqProgressListener(StreamingQueryListener):
         self.progressed(event.progress.json)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Called by Spark: the rates of the last batch are not those of now."""
+        """Called by Spark; resets the rates, which are those of the last batch."""
         with self._lock:
             query = self._queries.get(str(event.runId))
             if query is not None:
@@ -137,14 +137,14 @@ class AiokqProgressListener(StreamingQueryListener):
         """Called by Spark."""
         self.terminated(str(event.runId), failed=event.exception is not None)
 
-    # -- the same, of plain values
+    # -- the same, with plain values
 
     def started(self, run: str, name: str) -> None:
-        """A query runs from now on.
+        """Record the start of a query.
 
         Args:
-            run: its run id, which is another one after each start.
-            name: the value of the label ``query``.
+            run: run id, which differs after each start.
+            name: value of the label ``query``.
         """
         with self._lock:
             self._names[run] = name
@@ -152,10 +152,10 @@ class AiokqProgressListener(StreamingQueryListener):
             self._counted.setdefault(name, _Counted())
 
     def progressed(self, text: str) -> None:
-        """A query told its progress.
+        """Record the progress of a query.
 
         Args:
-            text: JSON, as `StreamingQueryProgress.json` has it.
+            text: JSON of `StreamingQueryProgress.json`.
         """
         progress = json.loads(text)
         run = str(progress["runId"])
@@ -180,12 +180,12 @@ class AiokqProgressListener(StreamingQueryListener):
                     query.lags[tp] = max(0, latest - end.get(tp, latest))
 
     def terminated(self, run: str, *, failed: bool) -> None:
-        """A query has ended."""
+        """Record the end of a query."""
         with self._lock:
             name = self._names.pop(run, None)
             self._queries.pop(run, None)
             if name in self._counted:
-                # The newest at the end, where the oldest are forgotten.
+                # Moved to the end, because the oldest entries are dropped from the front.
                 self._counted[name] = self._counted.pop(name)
                 ended = [name for name in self._counted if name not in self._names.values()]
                 for name in ended[:-ENDED_KEPT]:
@@ -193,20 +193,20 @@ class AiokqProgressListener(StreamingQueryListener):
             self._terminated["failed" if failed else "stopped"] += 1
 
     def lag(self, query: str) -> PartitionOffsets:
-        """Records that a query has not read yet, by partition; empty if it is not known.
+        """Return the records that a query has not read yet, by partition; empty if unknown.
 
         Args:
-            query: its name, or its id where it has none.
+            query: name of the query, or its id if it has none.
         """
         with self._lock:
-            # Of two runs of one name the later, as in the metrics.
+            # Of two runs with one name the later one counts, as in the metrics.
             for run, name in reversed(self._names.items()):
                 if name == query:
                     return dict(self._queries[run].lags)
         return {}
 
     def families(self) -> Iterator[Metric]:
-        """The metrics as they are now. Context: any thread."""
+        """Yield the current metrics. Context: any thread."""
         gauges = {
             "batch_id": GaugeMetricFamily(
                 "aiokq_spark_batch_id", "Number of the last batch.", labels=_QUERY
@@ -248,7 +248,7 @@ class AiokqProgressListener(StreamingQueryListener):
             active = GaugeMetricFamily(
                 "aiokq_spark_queries_active", "Queries that run.", value=len(self._queries)
             )
-            # Two runs of one name are one to Prometheus: the later one.
+            # Two runs with one name share the label values: the later one counts.
             named = {self._names[run]: query for run, query in self._queries.items()}
             for name, query in sorted(named.items()):
                 gauges["batch_id"].add_metric([name], query.batch)
@@ -269,13 +269,13 @@ class AiokqProgressListener(StreamingQueryListener):
 
 
 class _Collector(Collector):
-    """Apart from the listener, whose base class is Spark's."""
+    """Collector of the listener's metrics; the listener itself has Spark's base class."""
 
     def __init__(self, listener: AiokqProgressListener) -> None:
         self._listener = listener
 
     def describe(self) -> Iterator[Metric]:
-        """So that a second one is refused."""
+        """Describe the metrics, so that the registry refuses a second listener."""
         return self._listener.families()
 
     def collect(self) -> Iterator[Metric]:
@@ -283,13 +283,13 @@ class _Collector(Collector):
 
 
 def _number(value: float | str | None) -> float:
-    """Spark leaves out rates that it cannot tell, or writes NaN and Infinity as text."""
+    """Return a rate; Spark leaves out unknown rates, or writes NaN and Infinity as text."""
     number = float(value or 0.0)
     return number if 0.0 <= number < float("inf") else 0.0
 
 
 def _offsets(offset: object) -> PartitionOffsets:
-    """The offsets of a source that keeps Kafka's; those of other sources are none."""
+    """Return the offsets of a source that keeps Kafka offsets; empty for other sources."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

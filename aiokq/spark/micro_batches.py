@@ -24,11 +24,11 @@ logger = logging.getLogger("aiokq.spark")
 
 @dataclass(frozen=True)
 class BatchLimit:
-    """What a batch may read, in Spark's words.
+    """Limit on what a batch may read, as Spark gives it.
 
     Attributes:
-        everything: all there is, whatever the options say.
-        max_rows: about so many.
+        everything: read all records, whatever the options say.
+        max_rows: approximate maximum number of rows.
     """
 
     everything: bool = False
@@ -36,11 +36,11 @@ class BatchLimit:
 
 
 class MicroBatchPlanner:
-    """One streaming query, in the process that Spark keeps for it.
+    """Planner of the micro-batches of one streaming query, in the process of the query.
 
     Args:
-        options: of the query.
-        now: seconds, for tests.
+        options: options of the query.
+        now: clock in seconds, replaced by tests.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class MicroBatchPlanner:
         self._triggered: float | None = None
         self._behind: dict[object, float] = {}
 
-    # -- where it begins
+    # -- start of the query
 
     def initial(self) -> OffsetMap:
-        """Where the query begins if it never ran; asked for once.
+        """Return the start offset of a new query, which is looked up once.
 
         Raises:
             ConfigError: an option does not fit the topics as they are.
             KafkaError: the cluster cannot be asked.
         """
         if self._initial is None:
-            # Spark asks twice at the start of a query; "latest" would have moved on.
+            # Spark asks twice at the start of a query; "latest" would differ the second time.
             client = self._latest_offsets.client
             self._initial = client.run(self._begin(OffsetReader(client.cluster, self._options)))
             logger.info("initial offsets %s", self._initial.positions)
@@ -88,10 +88,10 @@ class MicroBatchPlanner:
         positions = beginning(positions, ends, self._losses)
         return SourceOffset(positions, positions, partitions.topic_ids)
 
-    # -- how far it goes
+    # -- end of a batch
 
     def freeze(self) -> None:
-        """Go to the ends of the logs as they are now, and no further.
+        """Set the current ends of the logs as the end of the query, for Trigger.AvailableNow.
 
         Raises:
             KafkaError: the cluster cannot be asked.
@@ -101,13 +101,13 @@ class MicroBatchPlanner:
     def next_end(
         self, start: Mapping[str, Mapping[str, int]] | None, wanted: BatchLimit
     ) -> OffsetMap:
-        """Where the next batch ends; where it starts if there is nothing to read, or not yet.
+        """Return the end of the next batch, or its start if there is nothing to read yet.
 
         Args:
-            start: its start; None if Spark does not tell and none is known.
+            start: start of the batch; None if Spark does not pass it and it is not known.
 
         Raises:
-            KafkaError: the cluster did not answer until the deadline.
+            KafkaError: the cluster did not answer before the deadline.
         """
         begun = SourceOffset({}) if start is None else SourceOffset.parse(start)
         latest = self._target or self._latest_offsets.latest()
@@ -115,9 +115,9 @@ class MicroBatchPlanner:
             return begun.to_map()
         self._latest = latest
         ends = self._not_before(begun, latest)
-        # Where it is not known where the query is, everything moves.
+        # With an unknown start every partition counts as moved.
         starts = begun.positions if start is None else latest.starts | begun.positions
-        # Said at once, whatever there is to read: records may be lost.
+        # A replaced topic ends the batch at once, without limits, because records may be lost.
         again = _made_again(begun, latest)
         if not again and not self._moves(begun, starts, ends):
             return begun.to_map()
@@ -127,16 +127,15 @@ class MicroBatchPlanner:
             if wanted.max_rows is not None:
                 ends = prorated(wanted.max_rows, starts, ends)
         self._triggered = self._now()
-        # In the end of the first batch, for that is written down before the batch is run: after a
-        # crash in it Spark would have the query begin wherever initial() says then.
+        # The end of the first batch carries the start of the query, because Spark logs it before it
+        # runs the batch; after a crash Spark would otherwise start at a new result of initial().
         initial = begun.initial if begun.unread else None
         return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
 
     def _not_before(self, begun: SourceOffset, latest: OffsetSnapshot) -> PartitionOffsets:
-        """The ends, but none before where the query is, unless that lasts.
+        """Return the ends of the logs, raised to the positions of the query for a while.
 
-        A new leader may for a moment know less than the last one; a topic that was made anew
-        knows less for good.
+        A new leader may briefly know less than the previous one; a recreated topic stays shorter.
         """
         ends = dict(latest.ends)
         now = self._now()
@@ -154,14 +153,14 @@ class MicroBatchPlanner:
         return ends
 
     def _moves(self, begun: SourceOffset, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
-        """Whether there is anything between; partitions that are new and empty are not."""
+        """Whether a partition has moved or is gone; empty new partitions do not count."""
         gone = begun.positions.keys() - ends.keys()
         return bool(gone) or any(end != starts.get(tp) for tp, end in ends.items())
 
     def _too_few(self, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
-        """Whether to wait for more: ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
+        """Whether to wait for more records, by ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
 
-        Not with Trigger.AvailableNow: nothing more will come.
+        Not with Trigger.AvailableNow, which expects no further records.
         """
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or self._triggered is None:
@@ -171,34 +170,34 @@ class MicroBatchPlanner:
         return sum(max(end - starts.get(tp, end), 0) for tp, end in ends.items()) < least
 
     def reported(self) -> OffsetMap | None:
-        """The ends of the logs when they were last asked for."""
+        """Return the ends of the logs as of the last lookup, for the progress of the query."""
         return None if self._latest is None else SourceOffset(self._latest.ends).to_map()
 
-    # -- what a batch reads
+    # -- ranges of a batch
 
     def ranges(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> list[OffsetRange]:
-        """What lies between two offsets of the query.
+        """Return the ranges between two offsets of the query.
 
         Raises:
-            DataLoss: some of it is gone, and ``failOnDataLoss`` is true.
-            KafkaError: the cluster did not answer until the deadline.
+            DataLoss: some of the records are gone, and ``failOnDataLoss`` is true.
+            KafkaError: the cluster did not answer before the deadline.
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:
-            # What Spark gives for the first batch is what initial() says now.
+            # The start that Spark passes for the first batch is a new result of initial().
             if not until.positions:
-                # It began when no topic matched yet; what there is by now is read by the next one.
+                # No topic matched at the start; the next batch reads the topics that match now.
                 return []
             if until.initial is not None:
                 begun = SourceOffset(until.initial, topic_ids=until.topic_ids)
             elif starts_at_an_end(self._options.starting):
-                # The JVM connector planned it, and keeps where it began in a file of its own.
+                # The JVM connector planned this batch, and keeps its start in a file of its own.
                 self._losses.beginning_unknown(until.positions)
         if begun.positions == until.positions and begun.topic_ids == until.topic_ids:
             return []
-        # Spark tries none of this again: an outage that begins here would end the query.
+        # Spark does not retry this call: an outage that begins here would end the query.
         partitions, ends = self._latest_offsets.answer(
             lambda offset_reader: self._now_there(offset_reader, until)
         )
@@ -213,17 +212,17 @@ class MicroBatchPlanner:
         )
 
     def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
-        """A batch is done: tell the group of ``commitGroup``, for tools that show its lag."""
+        """Commit the end of a finished batch for the group of the option ``commitGroup``."""
         if self._group is not None:
             self._group.tell(SourceOffset.parse(end).positions)
 
     def close(self) -> None:
-        """The query ends, if Spark has the time to say so."""
+        """Commit once more at the end of the query; Spark calls this only if it has time."""
         if self._group is not None:
             self._group.close()
 
 
 def _made_again(begun: SourceOffset, latest: OffsetSnapshot) -> bool:
-    """Whether a topic is another one, which may have come as far as the one before."""
+    """Whether a topic was deleted and created again; its offsets may be as large as before."""
     ids = latest.partitions.topic_ids
     return any(ids.get(topic, id_) != id_ for topic, id_ in begun.topic_ids.items())

@@ -1,4 +1,4 @@
-"""What a cluster says to a query's planner: which partitions, whose, and from where to where."""
+"""OffsetReader: looks up the partitions of a query and their offsets in the cluster."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NO_ID = UUID(int=0)
 
 @dataclass(frozen=True)
 class Partitions:
-    """The partitions to read, by a cluster's metadata of one moment.
+    """The partitions to read, from the cluster's metadata at one moment.
 
     Attributes:
-        leaders: node id of each one's leader, -1 for none.
-        topic_ids: of the topics, where the brokers have ids.
+        leaders: node id of each partition's leader, -1 for none.
+        topic_ids: topic ids, if the brokers have any.
     """
 
     leaders: Mapping[TopicPartition, int]
@@ -37,18 +37,18 @@ class Partitions:
 
 
 class Ends(NamedTuple):
-    """Where the logs begin and end."""
+    """Log start and log end offsets of partitions."""
 
     starts: PartitionOffsets
     ends: PartitionOffsets
 
 
 class OffsetReader:
-    """Asks a cluster, for one query; made in any thread, asked on the cluster's loop.
+    """Lookup of partitions and offsets for one query; created in any thread, used on the loop.
 
     Args:
-        cluster: started.
-        options: of the query.
+        cluster: a started cluster.
+        options: options of the query.
         timeout: seconds for each request, retries included; None for ``default.api.timeout.ms``.
     """
 
@@ -65,13 +65,13 @@ class OffsetReader:
         return self._cluster.admin()
 
     async def partitions(self, *, missing_ok: bool = False) -> Partitions:
-        """The partitions that the query reads, as the cluster has them now.
+        """Return the partitions that the query reads, as they are now.
 
         Args:
-            missing_ok: leave out what was named and does not exist.
+            missing_ok: leave out named topics and partitions that do not exist.
 
         Raises:
-            UnknownTopicOrPartition: a topic or partition that was named does not exist.
+            UnknownTopicOrPartition: a named topic or partition does not exist.
             KafkaError: the cluster cannot be asked.
         """
         strategy = self._options.strategy
@@ -82,7 +82,7 @@ class OffsetReader:
             return Partitions(leaders, ids)
         await self._admin.start()
         described = await self._admin.describe_topics(names, timeout=self._timeout)
-        # One that matched a pattern may be deleted since it was listed.
+        # A topic that matched a pattern may have been deleted since it was listed.
         missing_ok = missing_ok or isinstance(strategy, Pattern)
         for name in names:
             topic = described[name]
@@ -118,21 +118,22 @@ class OffsetReader:
                 return sorted({tp.topic for tp in partitions})
             case Pattern(pattern):
                 await self._admin.start()
-                # A part of a name will do, as to Spark's own connector (it asks findFirstIn).
+                # Any part of the name may match, as in Spark's own connector, which uses
+                # findFirstIn.
                 found = re.compile(pattern).search
                 listed = await self._admin.list_topics(timeout=self._timeout)
                 return sorted(name for name in listed if found(name))
 
     async def log_starts(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
-        """The first offset of each partition's log."""
+        """Return the log start offset of each partition."""
         return await self._list(dict.fromkeys(partitions, EARLIEST))
 
     async def log_ends(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
-        """The end of each partition's log: where reading ends, by ``isolation.level``."""
+        """Return the end of each partition's log, as ``isolation.level`` lets it be read."""
         return await self._list(dict.fromkeys(partitions, LATEST))
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> PartitionOffsets:
-        """Offsets by time in milliseconds; -1 where no record is that young."""
+        """Return offsets by timestamp in milliseconds; -1 if no record is that young."""
         if not wanted:
             return {}
         await self._admin.start()
@@ -145,17 +146,17 @@ class OffsetReader:
         return {tp: found[tp].offset for tp in wanted}
 
     async def ends(self, partitions: Iterable[TopicPartition]) -> Ends:
-        """Both ends of each partition's log."""
+        """Return the start and end offsets of each partition's log."""
         tps = list(partitions)
         return Ends(await self.log_starts(tps), await self.log_ends(tps))
 
     async def resolve(
         self, limit: Limit, partitions: Iterable[TopicPartition], ends: Ends, which: Which
     ) -> PartitionOffsets:
-        """The offsets that an option stands for, for all partitions.
+        """Return the offsets that a limit stands for, for all partitions.
 
         Raises:
-            ConfigError: the option names other partitions, or a time that nothing is as young as.
+            ConfigError: the limit names other partitions, or a timestamp after the last record.
         """
         tps = set(partitions)
         match limit:
@@ -181,14 +182,14 @@ class OffsetReader:
     async def first_since(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> PartitionOffsets:
-        """The first record at or after a time; a partition that has none is left out."""
+        """Return the first offset at or after a timestamp, for partitions that have one."""
         found = await self._list(dict.fromkeys(partitions, timestamp_ms))
         return {tp: offset for tp, offset in found.items() if offset >= 0}
 
     async def _by_time(
         self, timestamps: Mapping[TopicPartition, int], which: Which
     ) -> PartitionOffsets:
-        """The first offset as young as asked for; -1 where there is none and that will do."""
+        """Return the first offset at or after each timestamp; LATEST if there may be none."""
         found = await self._list(timestamps)
         for tp, timestamp in timestamps.items():
             if found[tp] < 0 and which == "starting" and not self._options.no_match_latest:

@@ -1,13 +1,13 @@
-"""Offsets of a query: their JSON in Spark's logs and options, and how a limit is shared out.
+"""Offsets of a query: their JSON form in Spark's logs and options, and the split of a limit.
 
-Pure: asks no broker. A query's offset is a map topic -> partition -> offset, the same as the JVM
-connector's, so its checkpoints can be read. Two kinds of entries, which look like topics, carry
-what the JVM connector keeps elsewhere or not at all:
+No I/O. The offset of a query is a map of topic to partition to offset, as in the JVM connector, so
+that its checkpoints can be read. Two kinds of entries, which look like topics, hold what the JVM
+connector keeps elsewhere or not at all:
 
-- ``__aiokq_initial__.<topic>`` stands in the end of the very first batch: where the query began.
-  Spark asks for that again after a crash in this batch, and "latest" would have moved on;
-- ``__aiokq_topic_id__.<topic>`` has the topic's id, as two integers: a topic that was deleted and
-  made again is another one, however far its offsets have come.
+- ``__aiokq_initial__.<topic>`` is in the end of the very first batch: the start of the query. Spark
+  asks for the start again after a crash in this batch, when "latest" would be another offset;
+- ``__aiokq_topic_id__.<topic>`` has the topic's id, as two integers, by which a topic that was
+  deleted and created again is recognized, whatever its offsets are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 PartitionOffsets: TypeAlias = dict[TopicPartition, int]
 OffsetMap: TypeAlias = dict[str, dict[str, int]]
-"""What Spark keeps: topic to partition (a string, as in JSON) to offset."""
+"""An offset as Spark stores it: topic to partition (a string, as in JSON) to offset."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -49,12 +49,12 @@ TOPIC_ID: Final = "__aiokq_topic_id__."
 
 @dataclass(frozen=True)
 class SourceOffset:
-    """One offset of a query, taken apart.
+    """One offset of a query, parsed.
 
     Attributes:
-        positions: of the next record to read, by partition.
-        initial: where the query began; in its first offset, and in the end of its first batch.
-        topic_ids: of the topics at that time; a topic whose brokers have no ids is left out.
+        positions: offset of the next record to read, by partition.
+        initial: start of the query; only in its first offset, and in the end of its first batch.
+        topic_ids: ids of the topics at that time; topics of brokers without ids are left out.
     """
 
     positions: PartitionOffsets
@@ -63,15 +63,15 @@ class SourceOffset:
 
     @property
     def unread(self) -> bool:
-        """Whether this is where the query began."""
+        """Whether this is the start of the query."""
         return self.positions == self.initial
 
     @classmethod
     def parse(cls, offset: Mapping[str, Mapping[str, int]]) -> SourceOffset:
-        """From what Spark kept, be it ours or the JVM connector's.
+        """Return the offset that Spark has stored for this source, or for the JVM connector.
 
         Raises:
-            ConfigError: it is no map of topics to partitions to offsets.
+            ConfigError: the value is not a map of topic to partition to offset.
         """
         positions: PartitionOffsets = {}
         initial: PartitionOffsets = {}
@@ -94,7 +94,7 @@ class SourceOffset:
         return cls(positions, initial or None, ids)
 
     def to_map(self) -> OffsetMap:
-        """What Spark is to keep; equal offsets give equal text, as Spark compares that."""
+        """Return the form that Spark stores and compares; equal offsets give equal text."""
         out: OffsetMap = {}
         for topic, id_ in self.topic_ids.items():
             out[TOPIC_ID + topic] = {"0": _signed(id_.int >> 64), "1": _signed(id_.int % 2**64)}
@@ -110,12 +110,12 @@ def _number(item: tuple[str, int]) -> int:
 
 
 def _signed(half: int) -> int:
-    """Of 64 bits, as JSON readers of the JVM have them."""
+    """Return 64 bits as a signed integer, which JSON readers of the JVM can hold."""
     return half - 2**64 if half >= 2**63 else half
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions as messages show them."""
+    """Return partitions as text for messages."""
     return ", ".join(map(str, sorted(partitions)))
 
 
@@ -123,10 +123,10 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
 
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """The option ``assign``: ``{"topicA":[0,1]}``.
+    """Parse the option ``assign``: ``{"topicA":[0,1]}``.
 
     Raises:
-        ConfigError: it is not of that form.
+        ConfigError: the text has another form.
     """
     try:
         return tuple(
@@ -141,19 +141,19 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 
 def parse_partition_offsets(text: str) -> PartitionOffsets:
-    """The options ``startingOffsets`` and ``endingOffsets``: ``{"topicA":{"0":23,"1":-1}}``.
+    """Parse the options ``startingOffsets`` and ``endingOffsets``: ``{"topicA":{"0":23,"1":-1}}``.
 
     Raises:
-        ConfigError: it is not of that form.
+        ConfigError: the text has another form.
     """
     return _partition_numbers(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
 
 
 def parse_partition_timestamps(text: str) -> PartitionOffsets:
-    """The options ``...OffsetsByTimestamp``: ``{"topicA":{"0":123456789}}``, in milliseconds.
+    """Parse the options ``...OffsetsByTimestamp``: ``{"topicA":{"0":123456789}}``, in milliseconds.
 
     Raises:
-        ConfigError: it is not of that form.
+        ConfigError: the text has another form.
     """
     return _partition_numbers(
         text,
@@ -184,13 +184,14 @@ def _int(value: object) -> int:
 
 
 def prorated(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
-    """``end``, but only so far that about ``limit`` offsets lie between, shared out by backlog.
+    """Return ``end``, cut to about ``limit`` offsets in proportion to the backlogs.
 
-    A partition that has any gets at least one, so that none starves; so the sum may be above the
-    limit, by one for each partition.
+    Each partition with a backlog gets at least one offset, so that none starves; the sum may exceed
+    the limit by one for each partition.
 
     Args:
-        start: where each partition is; one of ``end`` that is missing here is left at its end.
+        start: position of each partition; a partition of ``end`` that is missing here keeps its
+            end.
 
     Source: Spark `KafkaMicroBatchStream.rateLimit`.
     """

@@ -1,6 +1,6 @@
-"""Names of options: of the source, of the sink, of the client; a slip of the pen is told.
+"""Names of options of the source, the sink and the client; misspelt names are refused.
 
-Those of both are known in one place, so that an option of the one given to the other is no slip.
+Source and sink share one list, so that an option of one given to the other is not called unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WRITE: Final = (
     "topic",
     "includeHeaders",
     "exactlyOnce",
-    # Spark's own, which it hands to the sink as well.
+    # Options of Spark itself, which it passes to the sink as well.
     "checkpointLocation",
     "queryName",
     "asyncProgressTrackingEnabled",
@@ -60,10 +60,10 @@ NOT_OURS: Final[Mapping[str, str]] = {
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """No option is misspelt.
+    """Check that the source or the sink knows every option.
 
     Raises:
-        ConfigError: an option that neither the source nor the sink has.
+        ConfigError: neither of them knows an option.
     """
     for name in options:
         lower = name.lower()
@@ -75,7 +75,7 @@ def check_names(options: Mapping[str, str]) -> None:
 
 
 def kafka_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The ``kafka.*`` ones, by Kafka's names."""
+    """Return the ``kafka.*`` options, by Kafka's names."""
     return {
         name.lower().removeprefix(KAFKA): value
         for name, value in options.items()

@@ -1,6 +1,6 @@
-"""Values of single options: flags, numbers, durations, in the words of Spark where it refuses.
+"""Parsers of option values: flags, numbers and durations, with Spark's wording of refusals.
 
-Where those do not name the option, its name comes before them.
+Where Spark's wording does not name the option, its name is put before it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["duration", "flag", "number", "of_option", "positive"]
 
 @contextmanager
 def of_option(name: str) -> Iterator[None]:
-    """What is refused in here is that option's: its name comes before the words of the refusal.
+    """Put the name of an option before the message of a ConfigError raised in the block.
 
     Raises:
-        ConfigError: as it was, with the name.
+        ConfigError: the same message, with the name.
     """
     try:
         yield
@@ -71,7 +71,7 @@ _UNITS: Final = {
 
 
 def duration(given: Mapping[str, str], name: str, default: str) -> float:
-    """Seconds; "15m" and the like, a number alone is milliseconds.
+    """Return a duration in seconds, from "15m" and the like; a number alone is milliseconds.
 
     Source: Spark `JavaUtils.timeStringAs`.
     """

@@ -1,7 +1,7 @@
-"""Options of the source, with the names, defaults, refusals and words of Spark's Kafka connector.
+"""Options of the source, with the names, defaults and error messages of Spark's Kafka connector.
 
-Pure: what they mean for a cluster is planned elsewhere, and what the ``kafka.*`` ones mean for a
-client is in security.py.
+No I/O: planning.py and others apply the options to a cluster; security.py translates the
+``kafka.*`` options to settings of the client.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
 """Spark's ``spark.network.timeout``."""
 
 CONSUMER_OPTIONS: Final = frozenset({"group.id", "isolation.level", "max.partition.fetch.bytes"})
-"""Of a consumer's ``kafka.*`` options those that are looked at; all of the client's are."""
+"""The consumer's ``kafka.*`` options that have an effect, besides all options of the client."""
 
 AUTO_OFFSET_RESET: Final = """
 Kafka option 'auto.offset.reset' is not supported.
@@ -52,22 +52,23 @@ REFUSED: Final[Mapping[str, str]] = {
     "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
     "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
-"""``kafka.*`` options that a reader refuses, in the order they are looked for."""
+"""``kafka.*`` options that a reader refuses, in the order in which they are checked."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a read was asked for; made by `parse`.
+    """Options of a read; made by `parse`.
 
     Attributes:
-        strategy: which partitions.
-        starting: where to begin; of a stream, only the first time.
-        ending: where to end; of a batch.
-        no_match_latest: begin at the end of a partition that has nothing as young as asked for.
-        kafka: for the client, by Kafka's names.
+        strategy: the partitions to read.
+        starting: start of the read; for a stream, of its first run.
+        ending: end of the read, for a batch.
+        no_match_latest: start at the end of partitions that have no record at or after the
+            requested time.
+        kafka: settings of the client, by Kafka's names.
         max_trigger_delay: seconds.
-        max_tasks: at most so many tasks; None for the default.
-        commit_group: the group to commit a stream's progress for, so that lag tools see it.
+        max_tasks: maximum number of tasks; None for the default.
+        commit_group: group for which a stream's progress is committed, so that lag tools see it.
     """
 
     strategy: Strategy
@@ -93,11 +94,11 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-        """Check the options, and take them.
+        """Return the options, checked.
 
         Args:
-            options: as Spark gives them; names in any case.
-            streaming: of a stream; some options are the one's or the other's.
+            options: as Spark passes them; names in any case.
+            streaming: whether the query is a stream; some options are for one kind only.
 
         Raises:
             ConfigError: an option is missing, unknown, of the wrong form, or contradicts another.
@@ -167,23 +168,23 @@ class ReadOptions:
 
     @property
     def isolation_level(self) -> IsolationLevel:
-        """``kafka.isolation.level``."""
+        """The option ``kafka.isolation.level``."""
         level = self.kafka.get("isolation.level", "read_uncommitted").lower()
         return "read_committed" if level == "read_committed" else "read_uncommitted"
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """The columns of the frame, where the user gives no schema."""
+        """The columns of the frame, unless the user gives a schema."""
         return self.columns or default_columns(self.include_headers)
 
 
 def frame_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that a read with these options has; looks at nothing else.
+    """Return the columns of a read with these options; other options are not checked.
 
-    Spark asks for the schema before it says whether this is a batch or a stream.
+    Spark asks for the schema before it says whether the query is a batch or a stream.
 
     Raises:
-        ConfigError: ``columns`` or ``includeHeaders`` is of the wrong form.
+        ConfigError: ``columns`` or ``includeHeaders`` has a wrong form.
     """
     given = {name.lower(): value for name, value in options.items()}
     if "columns" in given:

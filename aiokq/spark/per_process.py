@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class PerProcess(Generic[T]):
-    """Makes an object once per process; a forked child makes its own.
+    """Factory of an object that exists once per process; a forked child makes its own.
 
-    Call it in any thread. Keep it for the life of the process: it stays registered for forks.
+    Callable in any thread. Keep it for the life of the process: its fork hook stays registered.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -32,7 +32,7 @@ class PerProcess(Generic[T]):
     def __call__(self) -> T:
         """Return the object of this process."""
         with self._lock:
-            # Not every fork runs Python's hooks: a child of foreign code is told by its id.
+            # Some forks, as of foreign code, do not run Python's hooks; the process id shows them.
             if self._made is None or self._pid != os.getpid():
                 self._made, self._pid = self._make(), os.getpid()
             return self._made

@@ -1,7 +1,7 @@
-"""Ranges of offsets to tasks: a pure function of the ranges and the options, so that it repeats.
+"""Distribution of offset ranges over tasks.
 
-Each task of a Python source costs Spark some 27 ms (JVM ones a few), so that many small ranges go
-into few tasks; 64 partitions need not be 64 tasks.
+A pure function of the ranges and the options, so that it can be repeated. Each task of a Python
+source costs Spark some 27 ms (a JVM task a few), so small ranges share a task.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from aiokq import TopicPartition
 __all__ = ["ROWS_PER_TASK", "OffsetRange", "pack", "plan", "split"]
 
 ROWS_PER_TASK: Final = 200_000
-"""Fewer rows than this are not worth a second task."""
+"""Number of rows below which a second task does not pay."""
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Part of a partition's log.
+    """A range of offsets of a partition.
 
     Attributes:
-        topic: the topic.
-        partition: its number.
+        topic: name of the topic.
+        partition: number of the partition.
         start: first offset.
-        stop: offset to end before.
-        topic_id: of the topic that was planned for, if the brokers have ids.
-        leader: node id of the partition's leader when it was planned; a hint.
+        stop: offset after the last.
+        topic_id: id of the topic for which the range was planned, if the brokers have ids.
+        leader: node id of the partition's leader when the range was planned; a hint.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """Offsets in it; records may be fewer."""
+        """Number of offsets; the log may have fewer records."""
         return self.stop - self.start
 
 
@@ -58,12 +58,12 @@ def plan(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[list[OffsetRange]]:
-    """The tasks, each a list of ranges in order; empty ranges are left out.
+    """Return the tasks, each a list of ranges in order; empty ranges are left out.
 
     Args:
-        max_tasks: how many tasks to use at most, but for what the other two ask for.
-        min_partitions: of Spark; large ranges are split to get about so many tasks.
-        max_records_per_partition: no task gets more offsets than that.
+        max_tasks: maximum number of tasks, unless the other two arguments need more.
+        min_partitions: Spark's option; large ranges are split to get about this many tasks.
+        max_records_per_partition: maximum number of offsets in a task.
     """
     parts = split(
         ranges,
@@ -81,7 +81,7 @@ def split(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[OffsetRange]:
-    """Ranges, the large ones divided, as the JVM connector divides them.
+    """Return the ranges with large ones split, as in the JVM connector.
 
     Source: Spark `KafkaOffsetRangeCalculator`.
     """
@@ -99,7 +99,7 @@ def split(
         return parts
     total = sum(part.size for part in parts)
     small = [part for part in parts if _share(part.size, total, min_partitions) == 1]
-    # What stays whole takes no part in how the rest is divided.
+    # Ranges that stay whole do not count in the split of the others.
     large_total = total - sum(part.size for part in small)
     wanted = max(min_partitions - len(small), 1)
     whole = {(part.topic, part.partition, part.start) for part in small}
@@ -135,13 +135,13 @@ def _divided(part: OffsetRange, count: int) -> list[OffsetRange]:
 def pack(
     ranges: Sequence[OffsetRange], tasks: int, *, max_records: int | None = None
 ) -> list[list[OffsetRange]]:
-    """Ranges shared out over at most so many tasks, the largest first, each to the emptiest task.
+    """Distribute ranges over tasks, largest first, each to the task with the fewest offsets.
 
-    Of equally full tasks one that reads from the same leader already is taken.
+    Among tasks with equally many offsets one that already reads from the same leader is preferred.
 
     Args:
-        tasks: how many; more only where ``max_records`` would be passed.
-        max_records: most offsets in one task.
+        tasks: number of tasks; exceeded only to keep ``max_records``.
+        max_records: maximum number of offsets in a task.
     """
     loads: list[int] = [0] * min(tasks, len(ranges))
     leaders: list[set[int]] = [set() for _ in loads]

@@ -1,8 +1,8 @@
-"""Producers of this process: made when first asked for, lent to one task at a time, kept.
+"""Producers of this process, each lent to one task at a time, and kept for later tasks.
 
-A producer costs a producer id, and knows topics. A worker runs tasks one after another, so one is
-usually all there is. One that a task failed with is not lent again: what it still holds would be
-another task's failure.
+A new producer costs a producer id and has to fetch metadata. A worker runs tasks one after another,
+so one producer is usually enough. After a failed task its producer is closed, because records that
+it still holds would fail in another task.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["lent_producer"]
 
 _idle: WeakKeyDictionary[WorkerClient, list[Producer]] = WeakKeyDictionary()
-"""A client belongs to a process and to a set of options: those of a parent are never asked for."""
+"""Idle producers by client; a client belongs to a process and a set of options."""
 _lock = threading.Lock()
 
 
 def _reset_after_fork() -> None:
     global _lock
-    # The lock may have been held by a thread that the child does not have.
+    # The lock may have been held by a thread that does not exist in the child.
     _lock = threading.Lock()
 
 
@@ -38,9 +38,9 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 @contextmanager
 def lent_producer(kafka: Mapping[str, str]) -> Iterator[tuple[WorkerClient, Producer]]:
-    """A producer for the time of a task, and what runs its calls.
+    """Yield a producer for one task, and the client that runs its coroutines.
 
-    If the block fails, what was not sent is given up.
+    If the block raises, records that were not sent are discarded.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.

@@ -1,7 +1,7 @@
-"""Filters that choose what is fetched: partitions, topics, offsets, and times as a first cut.
+"""Filter pushdown: filters on topic, partition, offset and timestamp limit what is fetched.
 
-Opt-in, as Spark refuses any reader that takes filters unless
-``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector has nothing like it.
+Opt-in, because Spark refuses readers that take filters unless
+``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector does not have it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from aiokq.spark.planning import OffsetRange
 __all__ = ["PushdownReader"]
 
 Narrow: TypeAlias = Callable[[OffsetRange], OffsetRange | None]
-"""What is left of a range under a filter; None if nothing is."""
+"""Function from a range to the part that a filter selects; None if it selects nothing."""
 
 
 class PushdownReader(KafkaBatchReader):
-    """A batch reader that takes filters.
+    """Batch reader that takes filters.
 
-    ``topic`` and ``partition`` (= and in) leave partitions out, comparisons of ``offset`` shorten
-    ranges. ``timestamp >=`` and ``>`` begin at the first record that young; as times in a log need
-    not grow, Spark looks at the rows again.
+    ``topic`` and ``partition`` (= and in) leave out partitions, comparisons of ``offset`` shorten
+    ranges. ``timestamp >=`` and ``>`` move the start to the first record that young; because
+    timestamps in a log need not grow, Spark applies these filters again.
     """
 
     _narrowing: tuple[Narrow, ...] = ()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes what it can; gives back what Spark has to look at."""
+        """Take the filters that limit ranges; return those that Spark has to apply."""
         left: list[Filter] = []
         for item in filters:
             since = _since_ms(item)
@@ -63,10 +63,10 @@ class PushdownReader(KafkaBatchReader):
 
 
 def _narrow(item: Filter) -> Narrow | None:
-    """What a filter leaves of a range; None if it is none of ours."""
+    """Return the function that applies a filter to a range; None if the filter is not supported."""
     match item:
         case IsNotNull(("topic" | "partition" | "offset" | "timestamp",)):
-            return lambda part: part  # they never are
+            return lambda part: part  # these columns are never null
         case EqualTo(("topic",), str(topic)):
             return lambda part: part if part.topic == topic else None
         case EqualTo(("partition",), int(number)):
@@ -94,11 +94,11 @@ def _between(part: OffsetRange, start: int, stop: int) -> OffsetRange | None:
 
 
 def _since_ms(item: Filter) -> int | None:
-    """The time before which a filter lets nothing through, if it is such a one."""
+    """Return the time in milliseconds before which a filter selects nothing, or None."""
     match item:
         case GreaterThanOrEqual(("timestamp",), datetime() as time) | GreaterThan(
             ("timestamp",), datetime() as time
         ):
-            # One without a zone is of the session's, which is not known here.
+            # A time without a zone is in the session's, which is not known here.
             return None if time.tzinfo is None else math.floor(time.timestamp() * 1000)
     return None

@@ -1,8 +1,8 @@
-"""Ranges of offsets to Arrow batches, in a worker: fetched ahead on the loop, decoded here.
+"""Reader of offset ranges in a worker: fetches ahead on the event loop, and decodes in the task.
 
-Batches come in the order of the ranges, so that a task that is repeated gives the same rows in the
-same order. Up to WINDOW ranges are fetched at a time, so that a broker is asked for the next while
-the first are decoded; what is fetched and not decoded yet is bounded in bytes.
+Batches come in the order of the ranges, so that a repeated task returns the same rows in the same
+order. Up to WINDOW ranges are fetched at the same time, so that brokers work on the next ranges
+while the first one is decoded; the bytes that are fetched but not decoded are bounded.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ if TYPE_CHECKING:
 __all__ = ["read_ranges"]
 
 FETCH_BYTES: Final = 1024 * 1024
-"""Kafka's ``max.partition.fetch.bytes``; a record batch for Spark is about this large."""
+"""Kafka's ``max.partition.fetch.bytes``, and about the size of a record batch for Spark."""
 COLUMNS_BYTES: Final = 8 * FETCH_BYTES
-"""Decompressed, after which an Arrow batch ends with its record batch: what was fetched may become
-a thousand times as large."""
+"""Decompressed bytes after which an Arrow batch ends with the current record batch, because fetched
+bytes may decompress to a thousand times their size.
+"""
 WINDOW: Final = 4
-"""Ranges that are fetched at a time."""
+"""Number of ranges that are fetched at the same time."""
 RANGE_BYTES: Final = 4 * FETCH_BYTES
-"""Of one range, fetched and not decoded."""
+"""Maximum bytes of one range that are fetched but not decoded."""
 AHEAD_BYTES: Final = 16 * FETCH_BYTES
-"""Of all ranges of a task; the first of them may go on all the same."""
+"""Maximum bytes of all ranges of a task; the first range may exceed it."""
 END_OF_LOG_WAIT_MS: Final = 500
-"""How long a broker may hold a fetch at the end of its log."""
+"""Milliseconds that a broker may hold a fetch at the end of its log."""
 AGAIN: Final = 0.1
-"""Seconds between two fetches of an offset that a broker does not have, and should."""
+"""Seconds between two fetches of an offset that the broker should have but reports out of range."""
 
 
 def read_ranges(
     ranges: Sequence[OffsetRange], options: ReadOptions, projection: Projection
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the ranges, as batches in the schema of the projection.
+    """Yield the records of the ranges, as batches in the schema of the projection.
 
     Raises:
-        DataLoss: a range is not there any more, and ``failOnDataLoss`` is true.
-        CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+        DataLoss: records of a range are gone, and ``failOnDataLoss`` is true.
+        CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
         KafkaError: the cluster did not answer in time.
     """
     if not ranges:
@@ -63,7 +64,7 @@ def read_ranges(
         try:
             for records in readahead:
                 cursor = records.cursor()
-                # Columns end before a corrupt batch, too, which the next call raises.
+                # Columns also end before a corrupt batch; the next call raises its error.
                 while True:
                     columns = cursor.columns(projection.columns, COLUMNS_BYTES)
                     if len(columns):
@@ -76,7 +77,7 @@ def read_ranges(
 
 @dataclass
 class _RangeBuffer:
-    """One range: what was fetched of it and not taken yet."""
+    """Records of one range that are fetched but not taken."""
 
     number: int
     range: OffsetRange
@@ -86,7 +87,7 @@ class _RangeBuffer:
 
 
 class _Readahead:
-    """Fetches on the loop thread; iterated in another. What both touch is under `_changed`."""
+    """Records fetched ahead on the loop thread; `_changed` guards what both threads use."""
 
     def __init__(
         self, client: WorkerClient, ranges: Sequence[OffsetRange], options: ReadOptions
@@ -103,7 +104,7 @@ class _Readahead:
         self._fetching = _Fetching(client.cluster, options)
         self._pumps = [client.submit(self._pump()) for _ in range(min(WINDOW, len(ranges)))]
 
-    # -- taking
+    # -- in the thread of the task
 
     def __iter__(self) -> Iterator[PartitionRecords]:
         for buffer in self._buffers:
@@ -132,14 +133,14 @@ class _Readahead:
             self._loop.call(self._room.set)
 
     def close(self) -> None:
-        """End fetching, also in the middle."""
+        """Cancel the fetching, even if it has not finished."""
         for pump in self._pumps:
             pump.cancel()
 
-    # -- fetching, on the loop
+    # -- on the loop
 
     async def _pump(self) -> None:
-        """Fetches ranges, each the next one that nobody fetches, until all are or one failed."""
+        """Fetch the next unfetched range, one after another, until none is left or one fails."""
         try:
             for buffer in self._next:
                 await self._may_fetch(buffer)
@@ -156,7 +157,7 @@ class _Readahead:
                     buffer.ended = True
                     self._changed.notify_all()
         except BaseException as error:
-            # Raised where the records are taken; the others end with their next batch.
+            # The iterating thread raises it; other pumps end after their next batch.
             with self._changed:
                 self._failure = self._failure or error
                 self._changed.notify_all()
@@ -167,7 +168,8 @@ class _Readahead:
     async def _may_fetch(self, buffer: _RangeBuffer) -> None:
         while True:
             with self._changed:
-                # The first range always goes on: the others may hold all the room.
+                # The first range may always fetch, because the others may occupy all of
+                # AHEAD_BYTES.
                 if self._failure is not None or (
                     buffer.bytes < RANGE_BYTES
                     and (buffer.number <= self._head or self._bytes < AHEAD_BYTES)
@@ -179,7 +181,7 @@ class _Readahead:
 
 
 class _Fetching:
-    """Fetches one range after the other, and notices what is not there any more."""
+    """Fetches of single ranges, with detection of lost records."""
 
     def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
         self._cluster = cluster
@@ -189,7 +191,7 @@ class _Fetching:
         self._max_bytes = int(options.kafka.get("max.partition.fetch.bytes", FETCH_BYTES))
 
     async def batches(self, part: OffsetRange) -> AsyncGenerator[PartitionRecords, None]:
-        """The records of a range, fetch by fetch; ends at its end, whatever stands there."""
+        """Yield the records of a range, fetch by fetch, up to its end offset."""
         position = part.start
         now = asyncio.get_running_loop().time
         moved = now()
@@ -207,7 +209,7 @@ class _Fetching:
             except OffsetOutOfRange:
                 after = await self._after_loss(part, position)
                 if after == position:
-                    # The log has it: who leads it now did not know that yet.
+                    # The log has the offset, but the current leader did not know it yet.
                     if now() - moved > self._timeout:
                         self._losses.unreadable(part.topic_partition, position, part.stop)
                         return
@@ -219,18 +221,18 @@ class _Fetching:
             if records.next_offset > position:
                 position = records.next_offset
                 yield records
-                # Whoever takes the records may take minutes: only waiting for more counts.
+                # The consumer may take minutes for a batch; only waiting for the broker counts.
                 moved = now()
             elif now() - moved > self._timeout:
-                # The log ends before the range does, and nothing comes.
+                # The log ends before the range does, and no records arrive.
                 self._losses.unreadable(part.topic_partition, position, part.stop)
                 return
 
     def _replaced(self, part: OffsetRange) -> bool:
-        """Whether a topic was deleted and made again since: its records are a later batch's.
+        """Whether the topic was deleted and created again; a later batch reads its new records.
 
         Raises:
-            DataLoss: it was, and losses are errors.
+            DataLoss: the topic was replaced, and ``failOnDataLoss`` is true.
         """
         if part.topic_id is None:
             return False
@@ -241,9 +243,10 @@ class _Fetching:
         return True
 
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
-        """Where to go on after the broker said that an offset is not in its log.
+        """Return the next offset to fetch after OFFSET_OUT_OF_RANGE.
 
-        Where it was, if it is by now: a new leader may for a moment know less than the last one.
+        It is the same offset if the log has it by now: a new leader may briefly know less than the
+        previous one.
         """
         tp = part.topic_partition
         first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)

@@ -1,7 +1,7 @@
-"""From records to frames: what asyncio reads becomes Arrow, and that a DataFrame.
+"""Kafka records as DataFrames: batches that asyncio code has consumed become Arrow, then a frame.
 
-For streams that Spark reads by itself there is ``format("aiokq")``: this is for records that the
-application has in its hands.
+For streams that Spark reads itself use ``format("aiokq")``; these functions are for records that
+the application already has.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["RecordsFrame", "frame_of", "frames"]
 
 @dataclass(frozen=True)
 class RecordsFrame:
-    """Records as a frame, and where they end.
+    """A frame of records, and the offsets after them.
 
     Attributes:
-        frame: with the columns of Spark's Kafka source.
-        rows: how many.
-        offsets: of the next record of each partition, as `Consumer.commit` takes them: commit when
-            the work on the frame is done.
+        frame: has the columns of Spark's Kafka source.
+        rows: number of rows.
+        offsets: next offset to consume of each partition, as `Consumer.commit` takes them; commit
+            them when the frame has been processed.
     """
 
     frame: DataFrame
@@ -46,15 +46,15 @@ async def frame_of(
     *,
     columns: Iterable[str] | None = None,
 ) -> DataFrame:
-    """A frame of batches, as ``consumer.batches()`` gives them.
+    """Return a frame of batches, as ``consumer.batches()`` yields them.
 
     Args:
-        columns: of Spark's Kafka source, in the order wanted; all but headers by default.
+        columns: columns of Spark's Kafka source, in the wanted order; default: all but headers.
 
     Raises:
-        ConfigError: no batch: without one there is no schema.
-        CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
-        ValueError: no such column.
+        ConfigError: there is no batch, and so no schema.
+        CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
+        ValueError: there is no such column.
     """
     held = list(batches)
     if not held:
@@ -70,26 +70,25 @@ async def frames(
     max_wait: float = 1.0,
     columns: Iterable[str] | None = None,
 ) -> AsyncIterator[RecordsFrame]:
-    """Frames of what a source of batches gives, one after another, none of them empty.
+    """Yield frames of the batches of a source, one after another, none of them empty.
 
-    ``async for part in frames(spark, consumer.batches())``. A frame has what came until there
-    were ``max_rows`` or ``max_wait`` was over; nothing is read ahead while it is worked on, so
-    memory is bounded by it. It ends when the source does. In a group set
+    ``async for part in frames(spark, consumer.batches())``. A frame holds the records that arrived
+    until there were ``max_rows`` or ``max_wait`` had passed. Nothing is read ahead while a frame is
+    processed, so memory is bounded by one frame. The iteration ends with the source. In a group set
     ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`: automatic commit counts a batch
-    as finished when the next one is asked for, which is before the work on its frame.
+    as processed when the next one is requested, which is before its frame is processed.
 
     Args:
-        source: waiting for the next batch may be cancelled without losing one, as
-            ``consumer.batches()`` has it. Async generators have not: what they gather, gather
-            before.
-        max_rows: a frame is full then; a batch is never divided.
-        max_wait: seconds from its first batch.
-        columns: of Spark's Kafka source, in the order wanted; all but headers by default.
+        source: a wait for its next batch must be cancellable without losing a batch, as with
+            ``consumer.batches()``. Async generators do not have this property.
+        max_rows: number of rows at which a frame is full; batches are not divided.
+        max_wait: seconds from the first batch of a frame.
+        columns: columns of Spark's Kafka source, in the wanted order; default: all but headers.
 
     Raises:
-        ConfigError: a limit that is not positive.
-        CorruptRecord: a batch of the log cannot be decoded: the partition rests until `seek()`.
-        whatever the source raises. What came before an error is handed over first.
+        ConfigError: a limit is not positive.
+        CorruptRecord: a batch of the log cannot be decoded; the partition pauses until `seek()`.
+        whatever the source raises. Batches that came before an error are yielded first.
     """
     if max_rows < 1 or max_wait <= 0:
         raise ConfigError(f"max_rows={max_rows}, max_wait={max_wait}: more than 0")
@@ -113,16 +112,16 @@ async def frames(
             except StopAsyncIteration:
                 ended = True
                 break
-            except Exception as error:  # noqa: BLE001  raised when what came before is handed over
+            except Exception as error:  # noqa: BLE001  raised after the batches before it
                 failure = error
                 break
-            # Before the next one is asked for: until then a batch that cannot be decoded as a whole
-            # counts only as far as it can.
+            # Decoded before the next batch is requested: until then a batch that cannot be decoded
+            # completely counts only as far as it can.
             try:
                 part = await in_thread(partial(batch.to_arrow, chosen))
             except CorruptRecord as error:
                 failure = error
-                part = await in_thread(partial(batch.to_arrow, chosen))  # what is before the damage
+                part = await in_thread(partial(batch.to_arrow, chosen))  # records before the damage
             if part.num_rows:
                 parts.append(part)
                 offsets[TopicPartition(batch.topic, batch.partition)] = batch.next_offset
@@ -143,7 +142,7 @@ def _chosen(columns: Iterable[str] | None) -> tuple[str, ...]:
 def _made(
     spark: SparkSession, batches: list[RecordBatch[Any]], columns: tuple[str, ...]
 ) -> DataFrame:
-    """In a thread: decoding takes time, too."""
+    """Decode the batches and make a frame of them; runs in a thread, as decoding takes time."""
     return _frame(spark, [batch.to_arrow(columns) for batch in batches])
 
 

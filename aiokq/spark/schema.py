@@ -1,8 +1,8 @@
-"""The columns of Kafka records, in Spark's words and in Arrow's, and which of them are wanted.
+"""Columns of Kafka records, as Spark and Arrow types, and the selection of columns to read.
 
-Column pruning does not reach a Python source: a schema given by the user, or the option
-``columns``, chooses columns instead. The JVM connector has one fixed schema, the same as this one
-whole. The schema that rows to be written must have is the sink's.
+Spark does not tell Python sources which columns a query uses: a schema given by the user, or the
+option ``columns``, selects columns instead. The JVM connector has one fixed schema, which equals
+the full schema here. write_options.py has the schema of rows to write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS: Final[dict[str, str]] = {
     "timestampType": "int",
     HEADERS: "array<struct<key:string,value:binary>>",
 }
-"""Name to type as `DataType.simpleString()` writes it, in order.
+"""Column name to type, in the form of `DataType.simpleString()`, in order.
 
 Source: Spark `KafkaRecordToRowConverter.kafkaSchema`.
 """
@@ -47,20 +47,20 @@ _BY_LOWER: Final = {name.lower(): name for name in COLUMNS}
 
 
 def ddl(columns: Sequence[str]) -> str:
-    """The schema of these columns, as Spark's schema language has it."""
+    """Return the schema of these columns in Spark's DDL."""
     return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
 
 
 def default_columns(include_headers: bool) -> tuple[str, ...]:
-    """All columns, the headers only if wanted."""
+    """Return all columns, with the headers only on request."""
     return tuple(name for name in COLUMNS if include_headers or name != HEADERS)
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """The option ``columns``: names, comma separated.
+    """Parse the option ``columns``: names, comma separated.
 
     Raises:
-        ConfigError: a column that records do not have, one named twice, or none.
+        ConfigError: there is no such column, a column is named twice, or none is named.
     """
     names: list[str] = []
     for name in (part.strip() for part in text.split(",") if part.strip()):
@@ -80,7 +80,7 @@ def _known() -> str:
 
 
 def check_columns(columns: Sequence[str] | None, schema: StructType) -> None:
-    """The option ``columns`` and the frame's schema say the same.
+    """Check that the option ``columns`` and the schema of the frame agree.
 
     Raises:
         ConfigError: both are given, and differ.
@@ -94,13 +94,13 @@ def check_columns(columns: Sequence[str] | None, schema: StructType) -> None:
 
 
 class Projection:
-    """Which columns are read, in which order, and called what.
+    """The selected columns, their order and their names in the frame.
 
     Args:
-        schema: of the frame; the user's or that of `ddl`.
+        schema: schema of the frame, given by the user or made by `ddl`.
 
     Raises:
-        ConfigError: a column that records do not have, or of another type.
+        ConfigError: records have no such column, or one of another type.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -131,7 +131,7 @@ class Projection:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The schema that Spark compares the first batch's with, exactly."""
+        """The Arrow schema, which Spark compares exactly with that of the first batch."""
         if self._schema is None:
             import pyarrow as pa
 
@@ -156,7 +156,7 @@ class Projection:
         return self._schema
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of `columns` in exactly that schema; nothing is copied."""
+        """Return a batch of `columns` in exactly `arrow_schema`, without copying data."""
         import pyarrow as pa
 
         arrays = [
@@ -174,7 +174,7 @@ def _headers_type() -> pa.DataType:
 
 
 def _as_spark_has_it(headers: pa.Array) -> pa.Array:
-    """Headers whose keys may be null: they never are, but Spark's schema says so."""
+    """Return headers with nullable keys: they are never null, but Spark's schema says so."""
     import pyarrow as pa
 
     kind = _headers_type()

@@ -1,7 +1,7 @@
-"""The ``kafka.*`` options as settings of a client: Kafka's names to ours, none silently lost.
+"""Translation of the ``kafka.*`` options to settings of a client; no option is silently ignored.
 
-Java's ways of giving credentials are translated in credentials.py. Which options a reader refuses,
-in Spark's words, is in options.py, those of a writer in write_options.py.
+credentials.py translates Java's forms of credentials. options.py refuses options for readers, and
+write_options.py for writers, both in Spark's words.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NO_EFFECT: Final = frozenset(
         "value.serializer",
     }
 )
-"""Kafka's, and harmless to leave out; said once."""
+"""Options of Kafka that can be ignored without harm; each is logged once."""
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "interceptor.classes": "",
@@ -85,14 +85,14 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "ssl.engine.factory.class": "Java classes cannot be loaded",
     "ssl.provider": "Java classes cannot be loaded",
 }
-"""What they ask for cannot be had, and leaving it out would not be harmless."""
+"""Options that cannot be supported and cannot be ignored without harm."""
 
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "of SASL there is PLAIN",
     "sasl.login.": "of SASL there is PLAIN",
     "sasl.oauthbearer.": "of SASL there is PLAIN",
 }
-"""How names begin that Kafka has and this library has not."""
+"""Prefixes of options that Kafka has and this library does not have."""
 
 _SETTINGS_OF: Final[Mapping[str, str]] = {
     "sasl_plain_username": "sasl.jaas.config",
@@ -101,18 +101,18 @@ _SETTINGS_OF: Final[Mapping[str, str]] = {
     "ssl_certfile": "ssl.keystore.location",
     "ssl_password": "ssl.key.password",
 }
-"""The option that a setting may have come from, for messages."""
+"""The option from which a setting may have come, for messages."""
 
 
 def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
-    """Settings of a Cluster from ``kafka.*`` options; those of a consumer or producer are left out.
+    """Return the settings of a Cluster, without those of consumers and producers.
 
     Args:
-        kafka: by Kafka's names, as in ``bootstrap.servers``.
+        kafka: options by Kafka's names, such as ``bootstrap.servers``.
 
     Raises:
-        ConfigError: an option is unknown, out of range, contradicts another, or is Java's alone;
-            it is named.
+        ConfigError: an option is unknown, out of range, contradicts another, or needs Java; the
+            error names it.
     """
     _check(kafka)
     values: dict[str, object] = dict(_named(kafka, ClusterSettings))
@@ -124,13 +124,13 @@ def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
 
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a producer among ``kafka.*`` options, without those of its Cluster.
+    """Return the settings of a producer, without those of its Cluster.
 
     Args:
-        kafka: by Kafka's names, as in ``linger.ms``.
+        kafka: options by Kafka's names, such as ``linger.ms``.
 
     Returns:
-        by the names of `aiokq.ProducerSettings`; values as they were given.
+        values as given, by the names of `aiokq.ProducerSettings`.
 
     Raises:
         ConfigError: as `cluster_settings`.
@@ -139,7 +139,7 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     of_cluster = ClusterSettings.model_fields
     given = _named(kafka, ProducerSettings)
     values = {name: value for name, value in given.items() if name not in of_cluster}
-    # The timeouts of the two are checked against each other.
+    # The producer's timeouts are checked against the request timeout.
     request = {n: given[n] for n in ("request_timeout_ms",) if n in given}
     try:
         ProducerSettings(**(values | request))  # type: ignore[arg-type]  # checked by itself
@@ -176,12 +176,13 @@ def _check(kafka: Mapping[str, str]) -> None:
 
 
 def warn_of_unused(kafka: Mapping[str, str], used: frozenset[str]) -> None:
-    """Say of settings of a consumer that they have no effect, once.
+    """Log once for each consumer setting that it has no effect.
 
-    Those of a producer are left alone: who writes as well has one set of options for both.
+    Settings of producers are not logged: an application that also writes has one set of options for
+    both.
 
     Args:
-        used: the names of those that have one.
+        used: names of the settings that have an effect.
     """
     for name in kafka:
         setting = name.replace(".", "_")
@@ -202,7 +203,7 @@ def _known() -> frozenset[str]:
         ConsumerSettings,
         AdminSettings,
     )
-    # What is no text cannot be an option.
+    # Options are text, and ssl_context is not.
     return frozenset(name for kind in kinds for name in kind.model_fields) - {"ssl_context"}
 
 
@@ -213,13 +214,13 @@ def _warn_once(name: str) -> None:
 
 @contextmanager
 def named_as_options(kafka: Mapping[str, str]) -> Iterator[None]:
-    """What fails in here says "kafka.max.request.size" where the client says max_request_size.
+    """Make errors raised in the block name options: kafka.max.request.size for max_request_size.
 
     Args:
         kafka: the options that the client was made of, by Kafka's names.
 
     Raises:
-        KafkaError: the same object, in the words of whoever gave the options.
+        KafkaError: the same object with a changed message.
     """
     try:
         yield
@@ -229,15 +230,15 @@ def named_as_options(kafka: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
-    """A message about settings as one about options."""
+    """Return a message with names of options in place of names of settings."""
 
     def name(found: re.Match[str]) -> str:
         setting = found[0]
         origin = _SETTINGS_OF.get(setting, "")
         return "kafka." + (origin if origin in kafka else setting.replace("_", "."))
 
-    # Names of one word are words: they are names where a message begins with one. In quotes, or
-    # with a partition, stands the name of a topic.
+    # Settings of one word are matched only at the start of a message, as they may be plain words. A
+    # name in quotes or with a partition number is that of a topic.
     inside = [rf"(?<!')\b{n}\b(?!'|-[0-9])" for n in sorted(_known()) if "_" in n]
     first = [rf"^{n}(?=: )" for n in sorted(_known()) if "_" not in n]
     return re.sub("|".join(inside + first), name, text)

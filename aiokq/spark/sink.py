@@ -1,7 +1,7 @@
-"""Writers of format("aiokq"): rows come as Arrow batches, and are in the log when a task ends.
+"""Writers of format("aiokq"); a task ends when all of its rows are acknowledged.
 
-At least once, as Spark's own connector: a task that fails is run again by Spark, and what it wrote
-before stays. What rows become is in write_rows.py, what may be asked for in write_options.py.
+At least once, as in Spark's own connector: Spark repeats a failed task, and rows that it had
+written stay in the log. write_rows.py turns rows into records, write_options.py checks the options.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ OVERWRITE = (
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: all of it is acknowledged.
+    """Result of a task, all of whose rows are acknowledged.
 
     Attributes:
-        rows: so many.
+        rows: number of rows.
     """
 
     rows: int
@@ -56,14 +56,14 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows go, and from which columns; what a writer takes along to its tasks."""
+    """Destination of rows and the columns they have; pickled with the writer for its tasks."""
 
     options: WriteOptions
     columns: WriteColumns
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> Target:
-        """Checked.
+        """Return the checked options and columns.
 
         Raises:
             ConfigError: an option or a column is refused.
@@ -75,9 +75,9 @@ class Target:
         """Write all rows, and wait until each is acknowledged.
 
         Raises:
-            DeliveryFailed: rows were not; with the topic and the partitions.
+            DeliveryFailed: rows were not acknowledged; names topic and partitions.
             BootstrapFailed: no address gave metadata.
-            KafkaError: a row was not accepted; the topic is noted.
+            KafkaError: a row was not accepted; a note names the topic.
             ValueError: a row has no topic, or a partition below 0.
             TypeError: a header has no name.
         """
@@ -89,7 +89,8 @@ class Target:
             try:
                 for batch in batches:
                     made = chunks(batch, self.columns, self.options.topic)
-                    # Spark makes this one while the one before waits for room, or is being sent.
+                    # Spark computes this batch while the previous one waits for buffer memory or is
+                    # sent.
                     if accepting is not None:
                         accepting.result()
                     accepting = client.submit(feed.accept(made))
@@ -105,9 +106,9 @@ class Target:
 
 
 class _Feed:
-    """Gives a producer its records; runs on the loop.
+    """Feeder of records to a producer; runs on the loop.
 
-    Memory: `buffer_memory` bounds what a producer holds, and one batch waits for room in it.
+    Memory: `buffer_memory` bounds the producer, and one more batch waits for memory in it.
     """
 
     def __init__(self, producer: Producer) -> None:
@@ -115,17 +116,17 @@ class _Feed:
         self._samples: deque[tuple[str, Delivery]] = deque()
 
     async def accept(self, made: Sequence[Chunk]) -> None:
-        """Records in, once there is room for them.
+        """Pass rows to the producer; wait for buffer memory.
 
         Raises:
-            KafkaError: one of these is refused, or one of those before was not delivered.
+            KafkaError: a row was refused, or an earlier one was not delivered.
         """
         await self._check()
         for topic, rows in made:
             place = f"topic {topic!r}"
             with _noting(f"while writing {len(rows)} rows to {place}"):
                 deliveries = await self._producer.send_columns(topic, rows)
-            # One of many: `flush` counts them all, this is to stop before the end.
+            # One delivery of many, to notice failures early; `flush` checks all of them.
             self._samples.append((place, deliveries[len(deliveries) - 1]))
 
     async def _check(self) -> None:
@@ -137,7 +138,7 @@ class _Feed:
 
 @contextmanager
 def _without_deliveries() -> Iterator[None]:
-    """There are none to await in a job: the advice would lead nowhere."""
+    """Replace the advice in DeliveryFailed to await deliveries, which a Spark job does not have."""
     try:
         yield
     except DeliveryFailed as failed:
@@ -148,7 +149,7 @@ def _without_deliveries() -> Iterator[None]:
 
 @contextmanager
 def _noting(text: str) -> Iterator[None]:
-    """Says with an exception where it came from: what Spark shows is the text in the worker."""
+    """Add a note to exceptions; Spark shows their text in the worker."""
     try:
         yield
     except Exception as error:
@@ -157,40 +158,40 @@ def _noting(text: str) -> Iterator[None]:
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
-    """Of `DataFrame.write`."""
+    """Writer of `DataFrame.write`."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """One task; see `Target.write`."""
+        """Write the rows of one task; see `Target.write`."""
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All rows are in the log already."""
+        """Log the number of rows, which are all in the log already."""
         logger.info("wrote %s rows", _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was written stays: a log takes nothing back."""
+        """Log the number of rows that the tasks had written; a log cannot take them back."""
         logger.warning("the write failed; %s rows were written all the same", _rows(messages))
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Of `DataFrame.writeStream`."""
+    """Writer of `DataFrame.writeStream`."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """One task of one batch; see `Target.write`."""
+        """Write the rows of one task of a batch; see `Target.write`."""
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All rows are in the log already."""
+        """Log the number of rows, which are all in the log already."""
         logger.debug("batch %s: wrote %s rows", batchId, _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was written stays, and is written again with the batch."""
+        """Log the number of rows that were written; they are written again with the batch."""
         logger.warning("batch %s failed; %s rows were written", batchId, _rows(messages))
 
 
@@ -201,10 +202,10 @@ def _rows(messages: Sequence[WriterCommitMessage | None]) -> int:
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> KafkaBatchWriter:
-    """The writer of a batch.
+    """Return the writer of a batch.
 
-    Only mode "append" and "overwrite" come here. Spark refuses the others, its default among them,
-    for every source that is written in Python.
+    Spark calls it for the modes "append" and "overwrite" only; it refuses the other modes,
+    including its default, for all Python sources.
 
     Raises:
         ConfigError: an option, a column or the save mode is refused.
@@ -217,11 +218,11 @@ def batch_writer(
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> KafkaStreamWriter:
-    """The writer of a stream.
+    """Return the writer of a stream.
 
     Args:
-        overwrite: output mode "complete": as in Spark's own connector each batch writes all rows
-            again, and those written before stay.
+        overwrite: output mode "complete": each batch writes all rows again, and earlier ones stay,
+            as in Spark's own connector.
 
     Raises:
         ConfigError: an option or a column is refused.

@@ -1,4 +1,4 @@
-"""AiokqDataSource: what Spark calls format("aiokq"); the readers and writers do the work."""
+"""AiokqDataSource, the data source behind format("aiokq")."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = ["AiokqDataSource", "register"]
 
 
 class AiokqDataSource(DataSource):
-    """Kafka topics as frames, batch and streaming, both ways; options as Spark's own connector.
+    """Data source for Kafka topics, batch and streaming; options as in Spark's own connector.
 
-    Spark finds it as ``format("aiokq")`` by itself, through `pyspark_aiokq`; `register` is for
-    another number of tasks, and for pushdown.
+    Spark finds ``format("aiokq")`` by itself through `pyspark_aiokq`; call `register` to set the
+    number of tasks or pushdown for a session.
 
     Attributes:
-        tasks: a read is shared out over at most so many tasks, where ``maxTasks`` does not say.
-        pushdown: whether filters are pushed down, where the option does not say.
+        tasks: maximum number of tasks of a read without the option ``maxTasks``.
+        pushdown: whether filters are pushed down in a read without the option ``pushdown``.
 
     Raises:
         ConfigError: an option is unknown.
     """
 
-    # Spark makes an object of the class in processes that have no session: what a session knows
-    # comes with the class.
+    # Spark creates instances in processes without a session, so values of the session are
+    # attributes of the class.
     tasks: ClassVar[int | None] = None
     pushdown: ClassVar[bool] = False
 
@@ -51,15 +51,15 @@ class AiokqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "aiokq"
 
     def schema(self) -> str:
-        """The columns of Kafka records, as Spark's own connector has them."""
+        """Return the columns of Kafka records, as in Spark's own connector."""
         return ddl(frame_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For a batch.
+        """Return the reader of a batch.
 
         Raises:
             ConfigError: an option or the schema is refused.
@@ -73,7 +73,7 @@ class AiokqDataSource(DataSource):
         return kind(options, schema, self._max_tasks())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For a stream; one whose options or schema are refused says so when Spark asks it."""
+        """Return the reader of a stream; refused options raise at Spark's first call of it."""
         from aiokq.spark.failing_stream_reader import failing_stream_reader
         from aiokq.spark.stream_reader import stream_reader
 
@@ -84,13 +84,13 @@ class AiokqDataSource(DataSource):
             return failing_stream_reader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For a batch."""
+        """Return the writer of a batch."""
         from aiokq.spark.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For a stream."""
+        """Return the writer of a stream."""
         from aiokq.spark.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
@@ -110,14 +110,15 @@ class AiokqDataSource(DataSource):
 def register(
     spark: SparkSession, *, tasks: int | None = None, pushdown: bool | None = None
 ) -> type[AiokqDataSource]:
-    """Make ``format("aiokq")`` known to a session, with what the session knows.
+    """Register ``format("aiokq")`` with a session, with defaults taken from the session.
 
     Args:
         spark: the session, classic or Connect.
-        tasks: a read is shared out over at most so many tasks where ``maxTasks`` does not say; the
-            session's default parallelism if not given.
-        pushdown: whether filters on partition, topic, offset and timestamp choose what is read;
-            if not given, whether ``spark.sql.python.filterPushdown.enabled`` is set. True sets it.
+        tasks: maximum number of tasks of a read without the option ``maxTasks``; default: the
+            session's default parallelism.
+        pushdown: whether filters on partition, topic, offset and timestamp limit what is read;
+            default: the setting ``spark.sql.python.filterPushdown.enabled``. True enables the
+                setting.
 
     Returns:
         the class that was registered.
@@ -139,7 +140,7 @@ def register(
 
 
 def _default_parallelism(spark: SparkSession) -> int | None:
-    """None in Connect, whose sessions do not tell."""
+    """Return the default parallelism; None in Connect, whose sessions do not have it."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception as error:

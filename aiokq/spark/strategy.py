@@ -1,6 +1,6 @@
-"""Strategy: which partitions a read is of, by ``assign``, ``subscribe`` or ``subscribePattern``.
+"""Selection of the partitions to read, by ``assign``, ``subscribe`` or ``subscribePattern``.
 
-Pure: which of them there are is asked by offset_reader.py.
+No I/O: offset_reader.py looks up which of them exist.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class Pattern:
-    """All topics in whose names it is found, at any place; Kafka's own are left out."""
+    """All topics whose name contains a match of the pattern, except Kafka's internal topics."""
 
     pattern: str
 
@@ -46,10 +46,13 @@ Strategy: TypeAlias = Assign | Subscribe | Pattern
 
 
 def parse_strategy(given: Mapping[str, str]) -> Strategy:
-    """From the options, their names in lower case.
+    """Return the strategy that the options name.
+
+    Args:
+        given: options by lower-case names.
 
     Raises:
-        ConfigError: none of them is given, or more than one, or its form is wrong.
+        ConfigError: none of the three options is given, more than one is, or the value is wrong.
     """
     chosen = [name for name in STRATEGIES if name.lower() in given]
     if len(chosen) != 1:

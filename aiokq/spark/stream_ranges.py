@@ -1,6 +1,6 @@
-"""Where a stream begins, and what its batch reads between two offsets, by what is there now.
+"""Start of a stream, and the ranges that a batch reads, given what the log has now.
 
-Pure. Says what is lost: topics made anew, partitions deleted, records aged out.
+No I/O. Reports losses: recreated topics, deleted partitions, records deleted by retention.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["beginning", "stream_ranges"]
 
 
 def beginning(positions: PartitionOffsets, ends: Ends, losses: Losses) -> PartitionOffsets:
-    """Where a new query begins: nowhere beyond the ends of its logs.
+    """Return the start positions of a new query, none beyond the end of its log.
 
     Raises:
-        ConfigError: an offset that was asked for is beyond, and losses are errors.
+        ConfigError: a requested offset is beyond the end, and ``failOnDataLoss`` is true.
     """
     for tp, position in sorted(positions.items()):
         if position > ends.ends[tp]:
@@ -29,14 +29,14 @@ def beginning(positions: PartitionOffsets, ends: Ends, losses: Losses) -> Partit
 def stream_ranges(
     begun: SourceOffset, until: SourceOffset, partitions: Partitions, ends: Ends, losses: Losses
 ) -> list[OffsetRange]:
-    """The ranges between two offsets, cut to what is there where losses are tolerated.
+    """Return the ranges between two offsets of a query, cut to what the log has.
 
     Args:
-        partitions: those that exist now.
-        ends: of the logs, of those among them that the batch is about.
+        partitions: the partitions that exist now.
+        ends: start and end offsets of the existing partitions of the batch.
 
     Raises:
-        DataLoss: as `losses` has it.
+        DataLoss: records are gone, and ``failOnDataLoss`` is true.
 
     Source: Spark `KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets`.
     """
@@ -52,8 +52,8 @@ def stream_ranges(
     ranges: list[OffsetRange] = []
     for tp in sorted(until.positions.keys() - gone):
         if _replaced(tp.topic, until, partitions):
-            # The next batch begins at this end, sees another id, and reads the topic from its
-            # beginning: what is read of it here would be read twice.
+            # The next batch starts at this end, sees another topic id, and reads the topic from its
+            # start; records read here would be read twice.
             continue
         start = ends.starts[tp]
         if tp in added:
@@ -63,7 +63,7 @@ def stream_ranges(
             start = _not_aged_out(tp, begun.positions[tp], ends.starts, losses)
         stop = until.positions[tp]
         if stop < start and tp.topic not in again:
-            # What aged out is told; the rest is a log that became shorter.
+            # Records deleted by retention are reported above; here the log has become shorter.
             if begun.positions.get(tp, start) > stop:
                 losses.changed(tp, start, stop)
             continue
@@ -80,7 +80,7 @@ def stream_ranges(
 def _made_again(
     begun: SourceOffset, until: SourceOffset, partitions: Partitions, losses: Losses
 ) -> set[str]:
-    """Topics that are others than they were, by their ids; where those are known."""
+    """Return and report the topics that were recreated, by their ids if these are known."""
     again: set[str] = set()
     for topic in sorted({tp.topic for tp in until.positions}):
         known = [
@@ -95,7 +95,7 @@ def _made_again(
 
 
 def _replaced(topic: str, until: SourceOffset, partitions: Partitions) -> bool:
-    """Whether a topic is another than it was when the end of the batch was asked for."""
+    """Whether a topic was recreated after the end of the batch was determined."""
     id_ = until.topic_ids.get(topic)
     return id_ is not None and partitions.topic_ids.get(topic, id_) != id_
 

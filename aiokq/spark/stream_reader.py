@@ -1,7 +1,7 @@
-"""Streaming reads: the process that Spark keeps for a query plans its batches; tasks read them.
+"""Streaming reader: Spark's process for the query plans its batches, and tasks read them.
 
-What is here of Spark's versions is in this module alone: limits on what a batch reads, and
-Trigger.AvailableNow, came with PySpark 4.2.
+Only this module depends on the version of Spark: limits on a batch, and Trigger.AvailableNow, exist
+since PySpark 4.2.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ Offset = Mapping[str, Mapping[str, int]]
 def stream_reader(
     options: ReadOptions, schema: StructType, max_tasks: int
 ) -> DataSourceStreamReader:
-    """The reader that this version of Spark knows how to use.
+    """Return the reader for this version of Spark.
 
     Raises:
-        ConfigError: an option needs a newer one.
+        ConfigError: an option needs a newer version.
     """
     if HAS_LIMITS:
         return LimitedStreamReader(options, schema, max_tasks)
@@ -68,10 +68,10 @@ def stream_reader(
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What all versions have in common.
+    """Reader with what all versions have in common.
 
-    An object is made in the planner, and sent to the workers for `read`; another one lives in the
-    query's own process, and only that one asks the cluster.
+    The planner creates an instance, which is pickled to the workers for `read`. Another instance
+    lives in the query's own process, and is the only one that asks the cluster.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
@@ -84,11 +84,11 @@ class _StreamReader(DataSourceStreamReader):
         return self.__dict__ | {"_planner": None}
 
     def initialOffset(self) -> OffsetMap:
-        """Where a new query begins; the same, however often Spark asks."""
+        """Return the start of a new query; the same for each call."""
         return self._planner.initial()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a batch.
+        """Return the tasks of a batch.
 
         Raises:
             DataLoss: records of it are gone, and ``failOnDataLoss`` is true.
@@ -103,30 +103,30 @@ class _StreamReader(DataSourceStreamReader):
         return [TaskRanges(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, in a worker."""
+        """Yield the rows of one task; called in a worker."""
         assert isinstance(partition, TaskRanges)
         return read_ranges(partition.ranges, self._options, self._projection)
 
     def commit(self, end: Offset) -> None:
-        """The batch up to here is done; Spark says so when it plans the next one."""
+        """Commit the end of a finished batch; Spark calls this when it plans the next one."""
         self._planner.commit(end)
 
     def stop(self) -> None:
-        """The query has ended. Spark says so only where it has failed, or its driver died."""
+        """End the query; Spark calls this only if the query has failed or its driver has died."""
         self._planner.close()
 
     def reportLatestOffset(self) -> OffsetMap | None:
-        """The ends of the logs, for the query's progress."""
+        """Return the ends of the logs, for the query's progress."""
         return self._planner.reported()
 
 
 if HAS_LIMITS:
 
     class LimitedStreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        """For PySpark from 4.2 on."""
+        """Reader for PySpark 4.2 and newer."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """The larger of the limits in the options; the smaller is looked after here."""
+            """Return the maximum of the options, else the minimum; `next_end` applies both."""
             options = self._options
             if options.max_offsets_per_trigger is not None:
                 return ReadMaxRows(options.max_offsets_per_trigger)
@@ -135,7 +135,7 @@ if HAS_LIMITS:
             return ReadAllAvailable()
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> OffsetMap:
-            """The end of the next batch; its start if there is to be none."""
+            """Return the end of the next batch, or its start if there is nothing to read yet."""
             return self._planner.next_end(
                 start,
                 BatchLimit(
@@ -145,36 +145,36 @@ if HAS_LIMITS:
             )
 
         def prepareForTriggerAvailableNow(self) -> None:
-            """Read what is there now, and no more."""
+            """Read up to the current ends of the logs, and no further."""
             self._planner.freeze()
 
 
 class UnlimitedStreamReader(_StreamReader):
-    """For PySpark 4.1, which does not say where a batch starts when it asks for its end."""
+    """Reader for PySpark 4.1, which asks for the end of a batch without passing its start."""
 
     _last: OffsetMap | None = None
     _begun: OffsetMap | None = None
 
     def initialOffset(self) -> OffsetMap:
-        """Where a new query begins; the same, however often Spark asks."""
+        """Return the start of a new query; the same for each call."""
         self._begun = super().initialOffset()
         self._last = self._last or self._begun
         return self._begun
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a batch; after a restart the first that is known of where it was."""
+        """Return the tasks of a batch; after a restart its end is the first known position."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
-            # The end of a first batch without rows looks like a beginning, but is where it is: by
-            # the end of the next one it must not be moved to where it would begin now.
+            # The end of a first batch without rows carries the start of the query. As the start of
+            # another batch it is a plain position, which the end of that batch must not move.
             start = {topic: at for topic, at in start.items() if not topic.startswith(INITIAL)}
         return super().partitions(start, end)
 
     def latestOffset(self) -> OffsetMap:  # type: ignore[override]
-        """The end of the next batch.
+        """Return the end of the next batch.
 
         Raises:
-            KafkaError: where the query is, is not known, and the cluster cannot be asked.
+            KafkaError: the position of the query is unknown, and the cluster cannot be asked.
         """
         if self._last is None:
             self._last = self._beginning()
@@ -182,16 +182,16 @@ class UnlimitedStreamReader(_StreamReader):
         return self._last
 
     def _beginning(self) -> OffsetMap | None:
-        """Where a new query begins, noted in the end of its first batch.
+        """Return the start of a new query, which goes into the end of its first batch.
 
-        Spark asks a new one for its end first, and for its beginning when that end is logged:
-        "latest" has moved on by then. One that goes on is asked the same. To that one it means
-        nothing but a batch without rows.
+        For a new query Spark asks for the end first, and for the start once that end is logged,
+        when "latest" may be another offset. For a resumed query Spark asks in the same order; there
+        the result means a batch without rows.
         """
         try:
             return self.initialOffset()
         except ConfigError as error:
-            # A new query is told so when Spark asks for its beginning. One that goes on has no
-            # need of options that no longer fit.
+            # Spark shows the error to a new query when it asks for the start. A resumed query does
+            # not need options that no longer fit.
             logger.debug("the beginning is not known: %s", error)
             return None

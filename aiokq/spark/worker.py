@@ -1,8 +1,8 @@
-"""One event loop and one client per cluster in each process: made when first asked for.
+"""One event loop, and one client per cluster, in each process; created on first use.
 
-Spark's workers are forked from a daemon, run tasks of many queries one after another in their main
-thread, and are reused; an event loop in a thread of its own lives as long as they do. Everything
-is made after the fork, and known by the process id: what a parent process had is left alone.
+Spark forks its workers from a daemon, and reuses them: they run tasks of many queries one after
+another in their main thread, while the event loop lives in a thread of its own. Everything is
+created after the fork and belongs to a process id; objects of a parent process are not touched.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["LoopThread", "WorkerClient", "loop_thread", "worker_client"]
 T = TypeVar("T")
 
 CLOSE_TIMEOUT: Final = 2.0
-"""Seconds to close clients in at the end of the process."""
+"""Seconds for closing clients at the end of the process."""
 
 
 class LoopThread:
-    """An event loop in a daemon thread, for code that blocks."""
+    """An event loop in a daemon thread, for blocking code."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -46,13 +46,14 @@ class LoopThread:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                # A coroutine raised it; its caller has it, and the others have their loop still.
+                # A coroutine raised it, and its caller receives it; the loop runs on for all
+                # others.
                 continue
             return
 
     @property
     def is_current(self) -> bool:
-        """Whether this is asked on the loop: whoever waits for it there waits for itself."""
+        """Whether the calling thread is the loop's own, where waiting for it would deadlock."""
         return threading.current_thread() is self._thread
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -74,10 +75,10 @@ class LoopThread:
         """Run a coroutine on the loop and wait for its result.
 
         Args:
-            timeout: seconds; then it is cancelled.
+            timeout: seconds after which the coroutine is cancelled; None waits without limit.
 
         Raises:
-            TimeoutError: not in time.
+            TimeoutError: the timeout has passed.
         """
         future = self.submit(coroutine)
         try:
@@ -97,7 +98,7 @@ class LoopThread:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where there is one: this thread is ours, a library would not choose."""
+    """Return a uvloop loop if uvloop is installed; a library may choose it for its own thread."""
     try:
         import uvloop
     except ImportError:
@@ -106,13 +107,13 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class WorkerClient:
-    """A Cluster on the loop thread of this process, for code that blocks.
+    """A Cluster on the loop thread of this process, for blocking code.
 
-    ``client.run(client.cluster.refresh("orders"))``. Whoever needs it in a worker calls
-    `worker_client` there: it cannot be sent to one.
+    ``client.run(client.cluster.refresh("orders"))``. It cannot be sent to a worker: code in a
+    worker calls `worker_client` there.
 
     Args:
-        options: that the cluster was made of, if it was: errors name these.
+        options: the options that the cluster was made of, if any; errors name these.
 
     Attributes:
         cluster: to be used on the loop only, by `run` and `submit`.
@@ -133,10 +134,10 @@ class WorkerClient:
         """Run a coroutine on the loop and wait for its result.
 
         Args:
-            timeout: seconds; then it is cancelled.
+            timeout: seconds after which the coroutine is cancelled; None waits without limit.
 
         Raises:
-            TimeoutError: not in time.
+            TimeoutError: the timeout has passed.
         """
         if self._options is None:
             return self.thread.run(coroutine, timeout)
@@ -151,7 +152,7 @@ class WorkerClient:
 
 
 class _Process:
-    """What there is of this process: its loop and its clients."""
+    """The loop and the clients of this process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -162,7 +163,7 @@ class _Process:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """At the end of the process, so that brokers see connections closed, not broken."""
+        """Close the clients at the end of the process, so that brokers see orderly disconnects."""
         if os.getpid() != self.pid:
             return
         clients = [client.cluster for client in self.clients.values()]
@@ -171,7 +172,7 @@ class _Process:
             try:
                 self.thread.run(_close_all(clients), CLOSE_TIMEOUT)
             except (TimeoutError, KafkaError):
-                # Nobody is left to tell; the system closes the sockets.
+                # The process ends, and the system closes the sockets.
                 return
 
 
@@ -184,24 +185,24 @@ _this_process = PerProcess(_Process)
 
 
 def loop_thread() -> LoopThread:
-    """The loop thread of this process."""
+    """Return the loop thread of this process."""
     return _this_process().thread
 
 
 def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient:
-    """The client of this process for a cluster; made the first time, then shared.
+    """Return the client of this process for a cluster; created on the first call, then shared.
 
-    It lives until the process ends, or until somebody closes its cluster: who asks after that gets
-    a new one.
+    It lives until the process ends or its cluster is closed; after that the next call creates a new
+    one.
 
     Args:
-        settings: of the cluster, or ``kafka.*`` options by Kafka's names, as
+        settings: settings of the cluster, or ``kafka.*`` options by Kafka's names, as
             ``{"bootstrap.servers": "host:9092"}``.
 
     Raises:
         BootstrapFailed: no address gave metadata; each is named with its reason.
         ConfigError: a setting is unknown, or out of range.
-        RuntimeError: called on the loop itself, before the client was made.
+        RuntimeError: called on the loop itself, before the client was created.
     """
     process = _this_process()
     key = _key(settings)
@@ -215,7 +216,7 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
         return client
     with process.lock:
         making = process.making[key]
-    # One lock for each: a cluster that is away, and waited for, is in nobody else's way.
+    # One lock per cluster, so that an unreachable cluster does not delay clients of others.
     with making:
         client = process.clients.get(key)
         if client is None or client.cluster.closed:
@@ -238,7 +239,7 @@ def _key(settings: ClusterSettings | Mapping[str, str]) -> object:
 
 
 def _text(value: object) -> str:
-    """All secrets look alike in a repr: whoever has another password is another client's user."""
+    """Return a text that differs for different secrets, whose repr is always the same."""
     return repr(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 

@@ -1,4 +1,4 @@
-"""Options and columns of the sink: refusals and words are those of Spark's Kafka connector."""
+"""Options and columns of the sink, with the error messages of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-"""The columns that are written, in the order they are checked in.
+"""The columns that are written, with their types, in the order in which they are checked.
 
-Source: Spark `KafkaWriter.validateQuery`. ``timestamp`` is not its, up to 4.2.
+Source: Spark `KafkaWriter.validateQuery`, which up to 4.2 has no ``timestamp``.
 """
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a write was asked for; made by `parse`.
+    """Options of a write; made by `parse`.
 
     Attributes:
-        topic: of all rows; None if each row has its own.
-        kafka: for the client, by Kafka's names.
+        topic: topic of all rows; None if each row has its own.
+        kafka: settings of the client, by Kafka's names.
     """
 
     topic: str | None = None
@@ -53,10 +53,10 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Check the options, and take them.
+        """Return the options, checked.
 
         Args:
-            options: as Spark gives them; names in any case.
+            options: as Spark passes them; names in any case.
 
         Raises:
             ConfigError: an option is missing, unknown, refused or of the wrong form.
@@ -78,7 +78,8 @@ class WriteOptions:
             raise ConfigError(
                 "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka producer"
             )
-        # In the driver, so that a slip of the pen does not first fail four tasks.
+        # Checked in the driver: otherwise a misspelt option would fail only after four task
+        # attempts.
         cluster_settings(kafka)
         producer_settings(kafka)
         return cls(given.get("topic"), kafka)
@@ -86,10 +87,10 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class WriteColumns:
-    """Where in a row the parts of a record are; -1 for those that rows do not have.
+    """Column numbers of the parts of a record; -1 for parts that rows do not have.
 
     Attributes:
-        topic: -1 where the option names the topic: it wins.
+        topic: -1 if the option names the topic, which takes precedence.
     """
 
     value: int
@@ -101,14 +102,14 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> WriteColumns:
-        """The columns of a frame; those with other names are not written.
+        """Return the columns of a frame; columns with other names are not written.
 
         Args:
-            schema: of the frame.
-            topic: the option.
+            schema: schema of the frame.
+            topic: value of the option ``topic``.
 
         Raises:
-            ConfigError: no value, no topic anywhere, or a column of a wrong type.
+            ConfigError: there is no value, no topic, or a column of a wrong type.
         """
         places: dict[str, int] = {}
         for at, column in enumerate(schema.fields):

@@ -1,4 +1,4 @@
-"""Rows as Arrow has them, as columns for a producer, each for one topic; no row is touched."""
+"""Conversion of Arrow rows to columns for a producer, by topic, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ NULL_TOPIC: Final = (
 
 
 class Chunk(NamedTuple):
-    """Rows that go in one call; those that name their partition stay in order with the others."""
+    """Rows of one topic for one call of `send_columns`."""
 
     topic: str
     rows: RecordColumns
 
 
 def chunks(batch: pa.RecordBatch, columns: WriteColumns, topic: str | None) -> list[Chunk]:
-    """The rows of a batch, topic by topic.
+    """Return the rows of a batch, topic by topic.
 
-    Rows of one partition stay in order. Sent one chunk after another they do so in the log, too.
+    Rows of one partition stay in order; in the log, too, if the chunks are sent one after another.
 
     Args:
-        topic: of all rows; if not given each row has its own.
+        topic: topic of all rows; None if each row has its own.
 
     Raises:
         ValueError: a row has no topic, or a partition below 0.
