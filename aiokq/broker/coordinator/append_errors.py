@@ -1,4 +1,4 @@
-"""The error codes by which clients of a coordinator learn that its log refused an append.
+"""Translation of append errors of the log into errors that clients of a coordinator know.
 
 Source: Kafka ``CoordinatorOperationExceptionHelper.java``.
 """

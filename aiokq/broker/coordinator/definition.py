@@ -1,4 +1,4 @@
-"""What distinguishes one coordinator of a node from another: its topic, keys, records and shards.
+"""Interface of a coordinator's definition: its topic, key partitioning, records and shards.
 
 Source: Kafka ``CoordinatorRuntime.Builder``, ``CoordinatorShardBuilder.java``.
 """
@@ -21,14 +21,15 @@ S_co = TypeVar("S_co", bound=Shard, covariant=True)
 
 
 class ShardFactory(Protocol[S_co]):
-    """Makes the shards of a coordinator, and encodes their records."""
+    """Factory of a coordinator's shards, and codec of their records."""
 
     def new_shard(self, timers: Timers, leader_epoch: int) -> S_co:
         """Return an empty shard, for one leadership of its partition.
 
         Args:
-            timers: of this shard; the runtime runs them.
-            leader_epoch: of the partition, which is a transaction coordinator's epoch.
+            timers: the timers of this shard; the runtime runs the due ones.
+            leader_epoch: the leader epoch of the partition; a transaction coordinator uses it as
+                its coordinator epoch.
         """
         ...
 
@@ -41,16 +42,16 @@ class ShardFactory(Protocol[S_co]):
         ...
 
     def decode(self, key: Buffer | None, value: Buffer | None, /) -> CoordinatorRecord | None:
-        """Return the record of a key and value; None if its type is unknown and to be ignored.
+        """Return the record of a key and value; None to ignore an unknown type.
 
         Raises:
-            ProtocolError: the bytes are no record of the type they claim to be.
+            ProtocolError: the bytes are not a valid record of their type.
         """
         ...
 
 
 class CoordinatorDefinition(Protocol[S_co]):
-    """The settings of one coordinator; the runtime holds no rule of any particular one."""
+    """The topic, key partitioning and shards of one coordinator; the runtime is common to all."""
 
     @property
     def topic(self) -> str:
@@ -59,17 +60,20 @@ class CoordinatorDefinition(Protocol[S_co]):
 
     @property
     def entries(self) -> str:
-        """What a shard is made of, in the plural, for log lines and background tasks: `groups`."""
+        """The plural noun for a shard's entries, such as `groups`, for log lines and task names."""
         ...
 
     def topic_spec(self, live_brokers: int) -> TopicSpec:
-        """How the topic is created, with no more replicas than there are live brokers."""
+        """Return the topic to create, with at most `live_brokers` replicas per partition."""
         ...
 
     def partition_of(self, key: str, partitions: int) -> int:
-        """Return the partition that coordinates a key, of so many partitions."""
+        """Return the partition, below `partitions`, that coordinates a key."""
         ...
 
     def shard_factory(self) -> ShardFactory[S_co]:
-        """Import what shards need. Runs in the executor, when the first shard is needed."""
+        """Import the modules of shards and return their factory.
+
+        The runtime calls this in the executor, when the first shard is needed.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Which partition coordinates a key: Java's hash of the string, as Kafka's coordinators use it."""
+"""The partition that coordinates a key, by Java's hash of strings as in Kafka's coordinators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _INT_MIN: Final = -(2**31)
 
 
 def partition_by_hash(key: str, partitions: int) -> int:
-    """Return the partition of a group id or transactional id, of so many partitions.
+    """Return the partition, below `partitions`, of a group id or transactional id.
 
     Source: Kafka ``Utils.abs(key.hashCode()) % partitions``.
     """

@@ -1,4 +1,4 @@
-"""The result of a shard's operation: the records to append, and the answer, now or later.
+"""The result of a shard's operation: the records to append, and an immediate or later response.
 
 Source: Kafka ``CoordinatorResult.java``.
 """
@@ -18,14 +18,14 @@ __all__ = ["Deferred", "Outcome", "WrittenCallback", "in_sequence"]
 R = TypeVar("R")
 
 WrittenCallback = Callable[["KafkaError | None"], None]
-"""Called once after an outcome's records were written and replayed (None), or with the error."""
+"""Called once: with None after an outcome's records were appended, or with the append error."""
 
 
 class Deferred(Generic[R]):
-    """An answer that a shard gives later, once.
+    """A response that a shard gives later, once.
 
     Attributes:
-        done: whether it was given; `value` is set from then on.
+        done: whether the response was given; `value` is set from then on.
     """
 
     __slots__ = ("_callbacks", "_value", "done")
@@ -37,11 +37,11 @@ class Deferred(Generic[R]):
 
     @property
     def value(self) -> R | None:
-        """The answer; None until it is `done`."""
+        """The response; None until `done`."""
         return self._value
 
     def complete(self, value: R) -> bool:
-        """Give the answer; False if one was given before, which then stays."""
+        """Set the response; return False, and keep the first response, if there is one already."""
         if self.done:
             return False
         self.done = True
@@ -52,7 +52,7 @@ class Deferred(Generic[R]):
         return True
 
     def on_complete(self, callback: Callable[[R], None]) -> None:
-        """Call back with the answer: at once if it is there, else from `complete`."""
+        """Call `callback` with the response: at once if it is set, else from `complete`."""
         if self.done:
             callback(self._value)  # type: ignore[arg-type]  # done: it has its value
         else:
@@ -61,7 +61,7 @@ class Deferred(Generic[R]):
 
 @dataclass(slots=True)
 class Outcome(Generic[R]):
-    """Records and an answer.
+    """The records that an operation decided to append, and its response.
 
     The runtime appends the records as one batch, replays each through the shard, and only then
     gives the response. If they cannot be appended, nothing is replayed and the caller gets an
@@ -69,13 +69,14 @@ class Outcome(Generic[R]):
 
     Attributes:
         records: the changes of durable state, in order.
-        response: the answer; None where `deferred` gives it, or where nobody needs one (timers).
-        deferred: the answer that comes later. It is awaited after the records are written.
-        atomic: all records in one batch or none; if False, they may be split over batches.
-        replay: whether the records are replayed after they were appended. False where the state
-            they describe has been reached already (classic groups): `on_written` then takes the
-            change back if the append failed.
-        on_written: told whether the records were written.
+        response: the response; None if `deferred` gives it, or if there is no request (timers).
+        deferred: gives the response later. The runtime awaits it after the records are committed.
+        atomic: whether all records are appended in one batch or not at all; if False, they may be
+            split over several batches.
+        replay: whether the records are replayed after they were appended. False if the operation
+            has already changed the state (classic groups): `on_written` then undoes the change if
+            the append failed.
+        on_written: called once with the result of the append.
     """
 
     records: list[CoordinatorRecord] = field(default_factory=list)
@@ -87,7 +88,7 @@ class Outcome(Generic[R]):
 
 
 def in_sequence(first: WrittenCallback | None, second: WrittenCallback) -> WrittenCallback:
-    """One callback that calls two in order."""
+    """Return a callback that calls `first`, if there is one, and then `second`."""
     if first is None:
         return second
 

@@ -15,4 +15,4 @@ class CoordinatorRecord(NamedTuple):
 
     key: Message
     value: Message | None
-    """None is a tombstone: it removes what the key names."""
+    """None for a tombstone, which removes the entry of the key."""

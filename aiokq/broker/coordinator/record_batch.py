@@ -1,7 +1,7 @@
-"""Encodes a batch of coordinator records: one timestamp, uncompressed, no headers.
+"""Encoder of a batch of coordinator records: one timestamp, uncompressed, no headers.
 
-`records.record.encode_batch` does the same for any records and takes three times as long; every
-offset commit is such a batch.
+`records.record.encode_batch` encodes any records but takes three times as long, and every offset
+commit is such a batch.
 
 Tests: ``tests/unit/broker/coordinator/test_record_batch.py``.
 """
@@ -40,12 +40,12 @@ def encode_record_batch(
     crc32c: Checksum,
     producer: tuple[int, int] | None = None,
 ) -> tuple[bytearray, BatchHeader]:
-    """One v2 batch that begins at offset 0, and its header.
+    """Return a v2 batch with base offset 0, and its header.
 
     Args:
         pairs: key and value of each record; a value of None is a tombstone.
         now_ms: the timestamp of all records.
-        producer: id and epoch of the producer in whose transaction the records are.
+        producer: id and epoch of the producer whose transaction contains the records.
     """
     parts = []
     for index, (key, value) in enumerate(pairs):

@@ -1,7 +1,7 @@
-"""A coordinator of a node: which shard serves a key, and whether requests may be given to it.
+"""The coordinator runtime: routes requests to the shards of the partitions that this node leads.
 
-Owns the shards of the partitions that this node leads, from election to resignation. What the
-coordinator is about is in its definition: topic, keys, records and shards.
+A shard exists from the election of the node as leader of the partition until its resignation.
+Topic, keys, records and shards of a particular coordinator are in its definition.
 
 Source: Kafka ``CoordinatorRuntime.java``.
 Tests: ``tests/unit/broker/coordinator/test_runtime.py``.
@@ -49,13 +49,13 @@ class CoordinatorRuntime(Generic[S]):
     It is a `LeadershipListener`: `elected` begins to load a partition, `resigned` unloads it.
 
     Args:
-        definition: what it coordinates.
+        definition: the topic, key partitioning and shards of the coordinator.
         topics: the topics of the node.
         create_topic: creates the coordinator's topic.
         live_brokers: the number of brokers that replicas can be placed on.
         cold_reads: reads the logs that are loaded.
-        background: told of failures of loading and of timers.
-        on_failure: told of a bug that stopped the loading.
+        background: reports failures of loading and of timers, and gives their backoff.
+        on_failure: called with the exception of a bug that stopped background work.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class CoordinatorRuntime(Generic[S]):
         self._background = background
         self._contexts: dict[int, ShardContext[S]] = {}
         self._elected: dict[int, Partition] = {}
-        """Led by this node, and not loaded yet as the modules of shards are not imported."""
+        """Partitions led here that wait for the import of the shards' modules."""
         self._factory: ShardFactory[S] | None = None
         self._importing = False
         self._partitions = 0
-        """Of the topic when it was first seen; 0 until then."""
+        """The number of partitions when the topic was first seen; 0 until then."""
         self._closed = False
         self._supervisor = Supervisor(f"coordinator of {definition.entries}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
@@ -93,7 +93,7 @@ class CoordinatorRuntime(Generic[S]):
     # --- start and stop
 
     async def start(self) -> None:
-        """Begin to load what the node leads; requests are answered with 14 until that is done."""
+        """Begin to load the partitions led here; requests fail with 14 until that is done."""
         await self._supervisor.start()
         topic = self._topics.get(self._definition.topic)
         if topic is not None:
@@ -103,20 +103,20 @@ class CoordinatorRuntime(Generic[S]):
                     self.elected(partition)
 
     def stop(self) -> None:
-        """Resign everything: waiting requests are answered with 16, later ones with 15."""
+        """Close all shards: pending requests fail with 16, later ones with 15."""
         self._closed = True
         self._unload()
 
     async def close(self) -> None:
-        """`stop`, and wait for background work to end. Safe twice."""
+        """Stop, and wait for background work to end. Idempotent."""
         self.stop()
         await self._supervisor.close()
 
     def spawn(self, work: Coroutine[object, None, R], *, name: str) -> asyncio.Task[R]:
-        """Run work of the coordinator in the background, until it is closed.
+        """Run work of the coordinator in the background, at most until the coordinator is closed.
 
         Raises:
-            Closed: it is closed, or not started.
+            Closed: the coordinator is closed, or not started.
         """
         return self._supervisor.spawn(work, name=name)
 
@@ -130,18 +130,22 @@ class CoordinatorRuntime(Generic[S]):
         producer: TransactionalProducer | None = None,
         leader_epoch: int | None = None,
     ) -> R:
-        """Have the key's shard decide; append and replay its records; answer when committed.
+        """Run an operation on the key's shard, write its records, and return the response.
+
+        The records are appended as one step, replayed through the shard, and committed on return.
 
         Args:
-            operation: decides, by the shard as it is. It must not await or change durable state.
+            operation: decides on records by the current state of the shard. It must not await, or
+                change durable state.
             producer: the producer in whose transaction the records are written.
-            leader_epoch: what `leader_epoch` gave when the work of which this write is a part was
-                begun; with another leadership since then nothing is written.
+            leader_epoch: the result of `leader_epoch` at the beginning of the work that this write
+                is part of. If the leadership has changed since, the write fails with 16.
 
         Raises:
-            BrokerError: 14 while the shard is loaded, 15 if it cannot be used, 16 if this node
-                does not coordinate the key or ceases to before the records are committed, -1 if
-                the records are too large or cannot be encoded; what the operation raises.
+            BrokerError: 14 while the shard is being loaded, 15 if it is unavailable, 16 if this
+                node does not coordinate the key or ceases to before the records are committed, -1
+                if the records are too large or cannot be encoded, or the error that the operation
+                raises.
         """
         context = self._context(key)
         if leader_epoch is not None and leader_epoch != context.leader_epoch:
@@ -150,24 +154,24 @@ class CoordinatorRuntime(Generic[S]):
         if outcome.response is not None and (
             end_offset is None or context.log.is_committed(end_offset)
         ):
-            return outcome.response  # nothing to wait for, as nearly always
+            return outcome.response  # nothing to wait for: the usual case
         return await context.answer(outcome, end_offset)
 
     def read(self, key: str, operation: Callable[[S], R]) -> R:
-        """Ask the key's shard something that changes nothing.
+        """Run a read-only operation on the key's shard and return its result.
 
         Raises:
-            BrokerError: 14, 15 or 16 as `write`; what the operation raises.
+            BrokerError: 14, 15 or 16 as `write`, or the error that the operation raises.
         """
         return operation(self._context(key).shard)
 
     async def write_all(
         self, operation: Callable[[S, Instant], Outcome[R]]
     ) -> dict[int, R | BrokerError]:
-        """Run a write on every shard that serves requests; the answers by partition.
+        """Run a write on every active shard; return the responses or errors by partition.
 
-        All shards have written before the first one is waited for. Partitions that are not loaded
-        are left out: what the write is about must be recognisable when they are.
+        All shards append before the first response is awaited. Shards that are not loaded are
+        skipped, so they must be able to notice the same change by themselves later.
         """
         answers: dict[int, R | BrokerError] = {}
         begun = []
@@ -188,11 +192,11 @@ class CoordinatorRuntime(Generic[S]):
         return answers
 
     def read_all(self, operation: Callable[[S], list[R]]) -> list[R]:
-        """Ask the shards of all partitions that this node leads, and join their answers.
+        """Run a read-only operation on all shards of this node; concatenate the results.
 
         Raises:
-            CoordinatorLoadInProgress: one is still being loaded.
-            CoordinatorNotAvailable: one cannot be used, or the node is closing.
+            CoordinatorLoadInProgress: a shard is still being loaded.
+            CoordinatorNotAvailable: a shard is unavailable, or the node is closing.
         """
         if self._closed:
             raise CoordinatorNotAvailable()
@@ -201,14 +205,14 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 context = self._context_of(index)
             except NotCoordinator:
-                continue  # another node has the answer
+                continue  # another node leads the partition
             answers += operation(context.shard)
         return answers
 
     async def end_transaction(
         self, partition: int, producer: TransactionalProducer, marker: EndTransactionMarker
     ) -> None:
-        """Write the marker that ends a producer's transaction in a partition, and tell its shard.
+        """Append a transaction marker of a producer to a partition, and apply it to the shard.
 
         Returns when the marker is committed.
 
@@ -233,7 +237,7 @@ class CoordinatorRuntime(Generic[S]):
         """Return the node that coordinates a key. Creates the topic if it does not exist yet.
 
         Raises:
-            CoordinatorNotAvailable: no node does at present; says why.
+            CoordinatorNotAvailable: no node coordinates the key at present; the message says why.
         """
         await self._ensure_topic()
         name = self._definition.topic
@@ -258,7 +262,7 @@ class CoordinatorRuntime(Generic[S]):
         if self._closed:
             raise CoordinatorNotAvailable()
         if not self._partitions:
-            raise NotCoordinator()  # the client asks for the coordinator, which creates the topic
+            raise NotCoordinator()  # the client sends FindCoordinator, which creates it
         index = self._partition_of(key, self._partitions)
         context = self._contexts.get(index)
         if context is None:
@@ -267,7 +271,7 @@ class CoordinatorRuntime(Generic[S]):
         return context
 
     def _context_of(self, index: int) -> ShardContext[S]:
-        """The context that serves a partition now; `_context` does the same without this call."""
+        """Return the context of a partition; `_context` repeats this inline for speed."""
         context = self._contexts.get(index)
         if context is None:
             raise self._unavailability(index)
@@ -291,7 +295,7 @@ class CoordinatorRuntime(Generic[S]):
     # --- leadership
 
     def elected(self, partition: Partition) -> None:
-        """This node leads a partition: load its shard, if it is one of this coordinator's topic.
+        """Load the shard of a partition that this node now leads; ignore other topics.
 
         The same or an older leader epoch changes nothing; a newer one replaces the shard.
         """
@@ -308,7 +312,7 @@ class CoordinatorRuntime(Generic[S]):
             )
 
     def resigned(self, partition: Partition) -> None:
-        """This node leads a partition no longer: what was begun there fails with 16."""
+        """Close the shard of a partition led here until now; pending requests fail with 16."""
         index = partition.index
         if self._elected.get(index) is partition:
             del self._elected[index]
@@ -318,13 +322,13 @@ class CoordinatorRuntime(Generic[S]):
             context.close()
 
     async def _begin_to_load(self) -> None:
-        """Import the modules of shards, then load what was elected meanwhile."""
+        """Import the modules of shards, then load the partitions elected meanwhile."""
         task = self._background.task(f"load {self._definition.entries}")
         while not self._closed:
             try:
                 await self._import()
                 break
-            except Exception as error:  # noqa: BLE001 - such as an import without descriptors
+            except Exception as error:  # noqa: BLE001 - such as no free descriptors
                 await asyncio.sleep(task.failed(error))
         self._importing = False
 
@@ -396,6 +400,6 @@ class CoordinatorRuntime(Generic[S]):
             self._partitions = 0
             self._unload()
         elif not self._partitions:
-            # As in Kafka, partitions that are added later coordinate nothing until all brokers are
-            # restarted: by another count every key would be in another partition.
+            # As in Kafka, partitions added later are not used until all brokers are restarted: with
+            # another number of partitions, most keys would belong to another partition.
             self._partitions = len(topic.partitions)

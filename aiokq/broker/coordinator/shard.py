@@ -1,4 +1,4 @@
-"""What the runtime requires of a shard: the state machine of one partition of a coordinator.
+"""Interface of a shard: the state machine of one partition of a coordinator.
 
 Source: Kafka ``CoordinatorShard.java``.
 """
@@ -27,10 +27,12 @@ class TransactionalProducer(NamedTuple):
 class Shard(Protocol):
     """The state of one partition, during one leadership of this node.
 
-    A shard knows neither log nor loop. Requests call methods of its own that return an `Outcome`;
-    the runtime appends the outcome's records, gives each to `replay`, and then answers. The same
-    `replay` rebuilds the state when the log is loaded, so durable state changes nowhere else.
-    The runtime calls nothing else between an outcome and the replay of its records.
+    A shard has no access to the log or the event loop. A request calls a method of the shard that
+    returns an `Outcome`; the runtime appends the records of the outcome, passes each one to
+    `replay`, and then sends the response. `replay` also rebuilds the state when the log is loaded,
+    so durable state must not change anywhere else. The runtime calls no other method of the shard
+    between an
+    outcome and the replay of its records.
     """
 
     def __len__(self) -> int:
@@ -44,8 +46,8 @@ class Shard(Protocol):
 
         Args:
             offset: the record's offset in the partition.
-            producer_id: the producer in whose transaction the record was written: it is pending
-                until `end_transaction` is called for that producer.
+            producer_id: the producer in whose transaction the record was written; the record is
+                pending until `end_transaction` is called for that producer.
         """
         ...
 
@@ -57,12 +59,12 @@ class Shard(Protocol):
         ...
 
     def loaded(self, instant: Instant) -> None:
-        """The whole log has been replayed and requests follow: start timers."""
+        """Start timers; called after the whole log was replayed, before the first request."""
         ...
 
     def unloaded(self) -> None:
-        """This node no longer coordinates the partition: cancel timers, answer waiting requests.
+        """Cancel timers and answer pending requests, as the leadership has ended.
 
-        Answers that a shard leaves open are failed with NOT_COORDINATOR by the runtime.
+        The runtime fails requests that the shard leaves unanswered with NOT_COORDINATOR.
         """
         ...

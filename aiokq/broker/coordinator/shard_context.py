@@ -55,7 +55,7 @@ RETRY_SECONDS: Final = 0.5
 
 
 class ShardState(Enum):
-    """Whether requests may be given to a shard."""
+    """The state of a shard, which decides whether it accepts requests."""
 
     LOADING = "its log is being replayed"
     ACTIVE = "it serves requests"
@@ -65,9 +65,9 @@ class ShardState(Enum):
 
 @frozen
 class _Retry:
-    """The action of a timer that failed, with the backoff of its failures.
+    """The action of a failed timer, with the backoff of its failures.
 
-    Scheduling the timer's key anew replaces it, and with it the backoff.
+    Scheduling the timer's key again replaces this action and so resets the backoff.
     """
 
     action: Action
@@ -81,12 +81,12 @@ class ShardContext(Generic[S]):
     """One shard during one leadership. Used from the node's loop only.
 
     Args:
-        entries: what the shard is made of, for log lines and background tasks.
+        entries: the plural noun for the shard's entries; see `CoordinatorDefinition.entries`.
 
     Attributes:
-        shard: replaced when a failed load begins again; so are `timers`.
-        log: of the shard's partition.
-        state: whether requests may be given to the shard.
+        shard: the shard; replaced, like `timers`, when a failed load is retried.
+        log: the log of the shard's partition.
+        state: decides whether the shard accepts requests.
     """
 
     def __init__(
@@ -119,19 +119,19 @@ class ShardContext(Generic[S]):
 
     @property
     def is_active(self) -> bool:
-        """Whether the shard serves requests."""
+        """Whether the shard accepts requests."""
         return self.state is ShardState.ACTIVE
 
     @property
     def is_unusable(self) -> bool:
-        """Whether its log cannot be read or written until the node is restarted."""
+        """Whether the shard's log could not be read, or is offline until the node is restarted."""
         return self.state is ShardState.FAILED or self.log.is_offline
 
     def check_active(self) -> None:
         """Refuse a request that the shard cannot serve.
 
         Raises:
-            CoordinatorLoadInProgress: it is being loaded.
+            CoordinatorLoadInProgress: the shard is being loaded.
             CoordinatorNotAvailable: its log cannot be read or written.
             NotCoordinator: the leadership is over.
         """
@@ -144,24 +144,24 @@ class ShardContext(Generic[S]):
         raise CoordinatorNotAvailable(f"{self.log.name} is offline")
 
     def check_open(self) -> None:
-        """Refuse to go on if the leadership is over.
+        """Raise `NotCoordinator` if the leadership is over.
 
         Raises:
-            NotCoordinator: it is.
+            NotCoordinator: the leadership is over.
         """
         if self.state is ShardState.CLOSED:
             raise NotCoordinator()
 
     def instant(self) -> Instant:
-        """Now."""
+        """Return the current time on both clocks."""
         return Instant(self._clock.monotonic(), self._clock.timestamp_ms())
 
     # --- loading and unloading
 
     async def load(self) -> None:
-        """Replay the log, then serve requests. An error that may pass leads to another attempt.
+        """Replay the log, then accept requests; retry after transient errors.
 
-        A damaged log, and one that is offline until the node restarts, are not tried again.
+        The load is not retried if the log is damaged, or offline until the node restarts.
         """
         entries = self._entries
         task = self._background.task(f"load {entries}")
@@ -173,7 +173,7 @@ class ShardContext(Generic[S]):
                     return
                 self.activate()
                 break
-            except Exception as error:  # noqa: BLE001 - the other shards are loaded all the same
+            except Exception as error:  # noqa: BLE001 - of one shard; others are loaded
                 if self.state is ShardState.CLOSED:
                     return
                 self.state = ShardState.FAILED
@@ -198,13 +198,13 @@ class ShardContext(Generic[S]):
         )
 
     def activate(self) -> None:
-        """The log has been replayed: serve requests."""
+        """Accept requests, after the log has been replayed."""
         self.state = ShardState.ACTIVE
         self.shard.loaded(self.instant())
         self.schedule_wakeup()
 
     def close(self) -> None:
-        """The leadership is over: requests that wait for an answer fail with NOT_COORDINATOR."""
+        """End the leadership: pending requests fail with NOT_COORDINATOR."""
         was_active = self.state is ShardState.ACTIVE
         self.state = ShardState.CLOSED
         if self._wakeup is not None:
@@ -227,13 +227,13 @@ class ShardContext(Generic[S]):
     ) -> tuple[Outcome[R], int | None]:
         """Run an operation, append the records it decides on, and replay them.
 
-        Awaits nothing, so that no other operation sees the shard in between.
+        Does not await, so that no other operation sees an intermediate state of the shard.
 
         Returns:
-            The outcome, and the log's end behind its records; None where it has none.
+            The outcome, and the log end offset after its records; None if it has no records.
 
         Raises:
-            BrokerError: what the operation raises, or why the records were not appended.
+            BrokerError: the operation failed, or its records were not appended.
         """
         instant = self.instant()
         try:
@@ -249,10 +249,10 @@ class ShardContext(Generic[S]):
         return outcome, self.log.end_offset if outcome.records else None
 
     async def answer(self, outcome: Outcome[R], end_offset: int | None) -> R:
-        """The response of a write, once its records are committed and the shard has given it.
+        """Return the response of a write, after its records are committed and the shard has set it.
 
         Raises:
-            NotCoordinator: the records may not survive, or the leadership ended meanwhile.
+            NotCoordinator: the records could not be synced to disk, or the leadership ended.
         """
         if end_offset is not None and not self.log.is_committed(end_offset):
             await self.committed(end_offset)
@@ -265,7 +265,7 @@ class ShardContext(Generic[S]):
         """Wait until the records before an offset are committed under this leadership.
 
         Raises:
-            NotCoordinator: they may not survive, or the leadership ended meanwhile.
+            NotCoordinator: the records could not be synced to disk, or the leadership ended.
         """
         try:
             await self.log.committed(end_offset)
@@ -280,7 +280,7 @@ class ShardContext(Generic[S]):
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def give(response: R) -> None:
-            if not answer.done():  # it is where the request was cancelled
+            if not answer.done():  # it is done if the request was cancelled
                 answer.set_result(response)
 
         deferred.on_complete(give)
@@ -291,10 +291,10 @@ class ShardContext(Generic[S]):
             self._answers.discard(answer)
 
     def end_transaction(self, producer: TransactionalProducer, marker: EndTransactionMarker) -> int:
-        """Append the marker that ends a producer's transaction here, and tell the shard.
+        """Append the marker that ends a producer's transaction here, and apply it to the shard.
 
         Returns:
-            The log's end behind the marker.
+            The log end offset after the marker.
 
         Raises:
             BrokerError: the marker was not appended.
@@ -319,7 +319,7 @@ class ShardContext(Generic[S]):
         """Append an outcome's records, then replay them.
 
         Raises:
-            BrokerError: they were not appended; its code is one that clients of a coordinator know.
+            BrokerError: the records were not appended; clients of a coordinator know its code.
         """
         failure: BrokerError | None = None
         try:
@@ -329,7 +329,7 @@ class ShardContext(Generic[S]):
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:
             failure = coordinator_error(error)
-            # The log reports a disk that refuses, once for all its appends.
+            # The log itself reports a disk error, once for all its appends.
             level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
             if outcome.records:
                 logger.log(
@@ -366,11 +366,11 @@ class ShardContext(Generic[S]):
     # --- timers
 
     def schedule_wakeup(self) -> None:
-        """Have the loop run the timers when the first one is due."""
+        """Have the event loop run the timers when the first one is due."""
         at = self.timers.next_at
         if self._wakeup is not None:
             if at is not None and self._wakes_at <= at:
-                return  # it comes early enough, and arms itself again
+                return  # the pending wakeup is early enough
             self._wakeup.cancel()
             self._wakeup = None
         if at is not None and self.state is ShardState.ACTIVE:
@@ -402,9 +402,9 @@ class ShardContext(Generic[S]):
                 if outcome is not None:
                     self._apply(outcome, instant)
             except BrokerError:
-                # A shard that changes by replay alone has not changed: run the timer again.
+                # A shard that changes only by replay has not changed: run the timer again.
                 retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
-        except Exception as error:  # noqa: BLE001 - of one timer; the others run on
+        except Exception as error:  # noqa: BLE001 - of one timer; the others still run
             task = task or self._background.task(f"timers of {self._entries}")
             retry_in = task.failed(error)
             again = _Retry(action, task)

@@ -49,7 +49,7 @@ RECORDS_PER_TURN: Final = 64
 """Records replayed in one turn of the loop, which takes about two milliseconds."""
 
 RECORD_OVERHEAD: Final = 32
-"""Upper bound of what a record in a batch adds to the size of its key and value."""
+"""Upper bound of the bytes that a record takes in a batch besides its key and value."""
 
 
 class _EncodedRecord(NamedTuple):
@@ -67,7 +67,8 @@ class ShardLog:
 
     Args:
         factory: encodes and decodes the records.
-        leader_epoch: of this leadership; an append under a later one is refused.
+        leader_epoch: the leader epoch of this leadership; appends fail once the partition has a
+            later one.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class ShardLog:
         """Wait until the records before an offset are committed.
 
         Raises:
-            KafkaStorage: the disk refused to sync them, or the log was closed.
+            KafkaStorage: the records could not be synced to disk, or the log was closed.
         """
         await self.partition.committed(offset)
 
@@ -125,15 +126,16 @@ class ShardLog:
         now_ms: int,
         producer: TransactionalProducer | None = None,
     ) -> Iterator[tuple[int, CoordinatorRecord]]:
-        """Append records; yields each one with its offset once its batch is in the log.
+        """Append records; yield each one with its offset after its batch is in the log.
 
         Args:
-            atomic: all records in one batch; else in as many as max.message.bytes requires.
+            atomic: whether all records go into one batch; else into as many as max.message.bytes
+                requires.
             producer: the producer in whose transaction they are written.
 
         Raises:
             NotLeaderOrFollower: this leadership is over.
-            KafkaStorage: the disk refused; the records yielded before are in the log.
+            KafkaStorage: the write to disk failed; the records yielded before are in the log.
             RecordTooLarge: a batch is larger than max.message.bytes.
             ProtocolError: a record cannot be encoded; nothing was appended.
         """
@@ -156,7 +158,7 @@ class ShardLog:
         Raises:
             NotLeaderOrFollower: this leadership is over.
             InvalidProducerEpoch, TransactionCoordinatorFenced: a newer epoch has written here.
-            KafkaStorage: the disk refused; nothing was appended.
+            KafkaStorage: the write to disk failed; nothing was appended.
         """
         data = encode_marker(
             marker,
@@ -168,7 +170,7 @@ class ShardLog:
         self._append(data, read_header(data), now_ms)
 
     def _append(self, data: bytes | bytearray, header: BatchHeader, now_ms: int) -> int:
-        """Append one batch; its first offset."""
+        """Append one batch and return its base offset."""
         partition = self.partition
         if partition.leader_epoch != self.leader_epoch:
             raise NotLeaderOrFollower(
@@ -202,9 +204,9 @@ class ShardLog:
     # --- loading
 
     async def replay(self, shard: Shard) -> int:
-        """Replay the whole log into the shard; returns the number of records.
+        """Replay the whole log into the shard; return the number of records.
 
-        The loop gets its turns in between. Nothing may be appended meanwhile.
+        Yields to the event loop in between. Nothing may be appended meanwhile.
 
         Raises:
             KafkaStorage: the log cannot be read.

@@ -1,8 +1,8 @@
-"""Timers without a clock: a shard schedules actions, and the owner of the clock takes due ones.
+"""Timers without a clock: a shard schedules actions, and the owner of the clock takes the due ones.
 
-The runtime takes them on the loop; tests advance the time themselves.
+The runtime takes due timers on the event loop; tests advance the time themselves.
 
-Source: Kafka ``CoordinatorTimer.java`` (a key has one timer; scheduling it anew replaces it).
+Source: Kafka ``CoordinatorTimer.java`` (a key has one timer; scheduling it again replaces it).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Timers:
     """The timers of one shard.
 
     Due timers are taken by deadline, and in the order of scheduling where deadlines are equal, so
-    that a simulation is repeatable. Moving a deadline back, as each heartbeat does, sorts nothing.
+    that a simulation is repeatable. Moving a deadline to a later time, as each heartbeat does,
+    leaves the heap unchanged.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class Timers:
             heapq.heapify(self._queue)
 
     def deadline(self, key: Hashable) -> float | None:
-        """When the key's timer is due; None if it has none."""
+        """Return when the key's timer is due, in monotonic seconds; None if it has none."""
         timer = self._timers.get(key)
         return None if timer is None else timer.at
 
