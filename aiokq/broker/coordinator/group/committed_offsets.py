@@ -1,6 +1,6 @@
 """The committed offsets of a shard's groups, and the pending offsets of open transactions.
 
-Whether a member may commit is decided by its group.
+The group decides whether a member may commit.
 
 Source: Kafka ``OffsetMetadataManager.java``; KIP-98, KIP-211, KIP-447.
 """
@@ -30,22 +30,22 @@ NEVER: Final = -1
 
 
 class CommittedOffset(NamedTuple):
-    """The position of a group in a partition."""
+    """The committed offset of a group in a partition."""
 
     offset: int
     leader_epoch: int
-    """The leader epoch of the record before it; -1 if the client gave none."""
+    """The leader epoch of the last consumed record; -1 if the client gave none."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int
-    """The time at which it expires; -1 if the retention of the group applies."""
+    """The time at which the offset expires; -1 if `offsets.retention.minutes` applies."""
     topic_id: uuid.UUID
-    """The id of the topic it was committed for; zero if unknown."""
+    """The id of the topic at the time of the commit; zero if unknown."""
     record_offset: int
-    """The offset of its record in the log: of two commits the later record counts."""
+    """The log offset of the commit's record; of two commits, the one with the later record wins."""
 
     def is_of(self, topic_id: uuid.UUID) -> bool:
-        """Whether it was committed for this topic, not for an earlier one of the same name."""
+        """Whether the commit was for this topic, not for an earlier topic of the same name."""
         return topic_id == self.topic_id or ZERO_UUID in (topic_id, self.topic_id)
 
 
@@ -60,7 +60,7 @@ class OffsetStore:
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self._pending: dict[int, dict[_GroupPartition, CommittedOffset]] = {}
         self._writers: dict[str, dict[tuple[str, int], set[int]]] = {}
-        # One object per topic id: equal ids of 100,000 offsets would slow down the collector.
+        # One object per topic id: 100,000 equal objects would slow down garbage collection.
         self._topic_ids: dict[uuid.UUID, uuid.UUID] = {}
 
     # --- lookup
@@ -74,7 +74,7 @@ class OffsetStore:
         return iter(self._offsets.get(group, {}).items())
 
     def has_offsets(self, group: str) -> bool:
-        """Whether the group has committed offsets, or pending ones in an open transaction."""
+        """Whether the group has committed offsets, or pending offsets in an open transaction."""
         return group in self._offsets or group in self._writers
 
     def is_unstable(self, group: str, topic: str, partition: int) -> bool:
@@ -87,7 +87,7 @@ class OffsetStore:
     # --- tombstones
 
     def tombstones(self, group: str) -> list[CoordinatorRecord]:
-        """Return the records that remove all offsets of a group, pending ones too."""
+        """Return the records that remove all offsets of a group, including pending ones."""
         places = {(topic, p): None for topic, ps in self.topics_of(group) for p in ps}
         places.update(dict.fromkeys(self._writers.get(group, ())))
         return [_tombstone(group, topic, partition) for topic, partition in places]
@@ -126,11 +126,11 @@ class OffsetStore:
         now_ms: int,
         is_kept: Callable[[str], bool],
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """Return the records that remove expired offsets, and whether the group then has none left.
+        """Return the records that remove expired offsets, and whether no offsets are left then.
 
         Args:
             base_ms: the time from which retention counts; None for each commit's own time.
-            is_kept: whether the offsets of a topic are kept, as members subscribe to it.
+            is_kept: whether the offsets of a topic are kept, because members subscribe to it.
         """
         records = []
         all_expire = group not in self._writers
@@ -164,7 +164,8 @@ class OffsetStore:
 
         Args:
             offset: the record's offset.
-            producer_id: of the transaction that the record is part of; its offset is pending.
+            producer_id: the producer whose transaction contains the record. Its offset is pending
+                until the transaction ends.
         """
         place = (key.group, key.topic, key.partition)
         if value is None:

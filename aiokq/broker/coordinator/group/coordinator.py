@@ -89,12 +89,12 @@ class _GroupCoordinatorDefinition:
 
 
 class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
-    """Coordinates the groups of one node, and drops their offsets in topics that are deleted.
+    """The group coordinator of one node; also removes offsets committed for deleted topics.
 
     Args:
-        racks: the live nodes with their racks; None for a node without a rack.
-        group_configs: the settings of single groups.
-        counters: where metrics find the numbers of groups and members.
+        racks: returns the rack of each live node, None for a node without a rack.
+        group_configs: the settings of individual groups.
+        counters: metrics, to which the numbers of groups and members are added.
 
     The other arguments are those of `CoordinatorRuntime`.
     """
@@ -136,13 +136,13 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     def _drop_offsets_if_deleted(self, topic: Topic) -> None:
         if self._registry.get(topic.name) is topic or not self.active_shards():
             return
-        with contextlib.suppress(Closed):  # a bug has ended the background work, and so the node
+        with contextlib.suppress(Closed):  # a bug ended background work, and stops the node
             self.spawn(self._drop_offsets(topic), name=f"drop offsets of {topic.name}")
 
     async def _drop_offsets(self, topic: Topic) -> None:
         """Have every shard remove the offsets committed for a deleted topic.
 
-        A shard that is not loaded yet recognises them later by the topic's id.
+        A shard that is not loaded yet recognises these offsets later by the topic id.
         """
         gone = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
 
@@ -159,7 +159,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
                     error,
                 )
 
-    # --- metrics, asked for from any thread
+    # --- metrics, read from any thread
 
     def _count_groups(self) -> dict[tuple[str, ...], int]:
         return Counter((group.type.value, group.state_name) for group in self._groups())

@@ -32,8 +32,10 @@ class Caller(NamedTuple):
     """In Kafka's form: "/" and the address."""
     version: int
     describable: Callable[[frozenset[str]], Collection[str]] = lambda topics: topics
-    """Returns those of some topics that the sender may describe; a regular expression that it
-    subscribes to matches no others."""
+    """Returns the topics, of the given ones, that the sender may describe.
+
+    Subscriptions by regular expression match no other topics.
+    """
 
 
 class Group(Protocol):
@@ -57,7 +59,7 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members; member ids that have not joined yet do not count."""
+        """Whether the group has no members; member ids that have not joined yet do not count."""
         ...
 
     @property
@@ -66,11 +68,11 @@ class Group(Protocol):
         ...
 
     def loaded(self, instant: Instant) -> None:
-        """The log has been replayed and requests follow: start the timers."""
+        """Start the timers, after the log was replayed and before the first request."""
         ...
 
     def unloaded(self) -> None:
-        """This node no longer coordinates the group: cancel timers, answer requests with 16."""
+        """Cancel timers and answer pending requests with 16, as the leadership has ended."""
         ...
 
     def validate_offset_commit(

@@ -1,4 +1,4 @@
-"""The groups of one shard by group id: made, replayed, replaced by the other protocol, removed.
+"""The groups of one shard by group id: creation, replay, change of protocol and removal.
 
 Source: Kafka ``GroupMetadataManager.java`` (``replay`` methods).
 """
@@ -34,11 +34,11 @@ class GroupMap:
     """The groups of both protocols.
 
     Args:
-        timeouts: of single groups, where they differ from the broker's.
+        timeouts: timeouts of individual groups; None if all groups have the broker's.
         rebalances: counts rebalances by the name of the group protocol.
 
     Attributes:
-        by_id: the groups, not to be changed from outside.
+        by_id: the groups; callers must not change it.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class GroupMap:
         """Return the classic group of this id.
 
         Raises:
-            UnknownMemberId: there is none, so nobody is a member of it.
+            UnknownMemberId: there is no such classic group, so the request's member id is unknown.
         """
         group = self.by_id.get(group_id)
         if not isinstance(group, ClassicGroup):
@@ -119,34 +119,34 @@ class GroupMap:
         return ConsumerGroup(group_id, self._consumer_context)
 
     def put(self, group: Group) -> None:
-        """Add a group whose state precedes its records (classic groups)."""
+        """Add a classic group, whose state changes before its records are written."""
         self.by_id[group.group_id] = group
 
     def undo_put(self, group: Group, replaced: Group | None) -> None:
-        """Undo `put`: the group's records were not written."""
+        """Undo `put`, because the group's records could not be written."""
         group_id = group.group_id
         if self.by_id.pop(group_id, None) is group and replaced is not None:
             self.by_id[group_id] = replaced
 
     def begin_upgrade(self, group: ConsumerGroup) -> None:
-        """Have the replay of this group's first records put it into the map."""
+        """Prepare the replay of this group's first records, which adds the group to the map."""
         self._upgrading[group.group_id] = group
 
     def end_upgrade(self, group_id: str) -> None:
-        """The group's records were written, or refused."""
+        """End `begin_upgrade`, after the group's records were written or could not be written."""
         self._upgrading.pop(group_id, None)
 
     # --- replay
 
     def add_simple(self, group_id: str) -> None:
-        """Add a group that has committed offsets but no record of its own: an empty one."""
+        """Add an empty group, for committed offsets of a group that has no record of its own."""
         self.by_id[group_id] = self.new_classic(group_id, None)
 
     def replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         """Apply the record of a classic group."""
         present = self.by_id.pop(group_id, None)
         if isinstance(present, ClassicGroup) and group_id in self._upgrading:
-            # Members that wait for an answer join again, and find the upgraded group.
+            # Members with pending requests join again, and find the upgraded group.
             present.unloaded(RebalanceInProgress.code)
         elif present is not None:
             present.unloaded()
@@ -157,7 +157,7 @@ class GroupMap:
 
     def replay_consumer(self, record: CoordinatorRecord) -> None:
         """Apply a record of a group of the consumer protocol."""
-        group_id: str = record.key.group_id  # type: ignore[attr-defined]  # all of them have it
+        group_id: str = record.key.group_id  # type: ignore[attr-defined]  # all these keys have it
         group = self.by_id.get(group_id)
         if not isinstance(group, ConsumerGroup):
             if record.value is None:
@@ -179,7 +179,7 @@ class GroupMap:
             group.loaded(instant)
 
     def unloaded(self) -> None:
-        """Cancel the timers of all groups, answer waiting members, and forget the groups."""
+        """Cancel the timers of all groups, answer pending requests, and remove the groups."""
         for group in self.by_id.values():
             group.unloaded()
         self.by_id.clear()

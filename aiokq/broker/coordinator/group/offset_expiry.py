@@ -1,4 +1,4 @@
-"""Removes committed offsets whose retention is over, and groups that have nothing left.
+"""Expiry of committed offsets after their retention time, and removal of empty groups without any.
 
 Source: Kafka ``GroupCoordinatorShard.cleanupGroupMetadata``; KIP-211.
 """
@@ -41,12 +41,12 @@ class OffsetExpiry:
         self._offsets = offsets
 
     def schedule(self, instant: Instant) -> None:
-        """Have the next pass begin after the interval."""
+        """Schedule the next pass after `offsets.retention.check.interval.ms`."""
         interval = self._settings.offsets_retention_check_interval_ms / 1000
         self._timers.schedule(_PASS_KEY, instant.now + interval, self._begin)
 
     def cancel(self) -> None:
-        """Stop."""
+        """Cancel the current and the next pass."""
         self._timers.cancel(_PASS_KEY)
         self._timers.cancel(_REST_KEY)
 

@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
-The group has permitted the request before; topics that do not exist are refused by the handlers.
+The group has validated the request before, and the handlers have refused unknown topics.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """
@@ -49,7 +49,7 @@ LONG_MAX: Final = 2**63 - 1
 def commit(
     request: OffsetCommitRequest, *, metadata_max_bytes: int, instant: Instant
 ) -> Outcome[OffsetCommitResponse]:
-    """Commit offsets; those whose metadata is too long are refused one by one (12)."""
+    """Commit offsets; each one whose metadata is too long is refused with 12."""
     retention_ms = request.retention_time_ms
     expires_ms = NEVER
     if retention_ms != -1:
@@ -110,7 +110,7 @@ def fetch(
     """Return the offsets of a group, the requested ones or all; -1 where none is committed.
 
     Args:
-        exists: whether the group exists; one that does not has no offsets.
+        exists: whether the group exists; otherwise there are no offsets.
         require_stable: answer 88 for offsets that an open transaction may change.
     """
     group_id = request.group_id
@@ -128,7 +128,7 @@ def fetch(
             unstable = require_stable and store.is_unstable(group_id, name, index)
             offset = store.get(group_id, name, index) if exists and not unstable else None
             if offset is not None and not offset.is_of(topic_id):
-                offset = None  # of an earlier topic of this name
+                offset = None  # committed for an earlier topic of this name
             if offset is not None or request.topics is not None or unstable:
                 partitions.append(_fetched(index, offset, unstable))
         if partitions or request.topics is not None:
@@ -167,7 +167,7 @@ def delete(
     """Remove offsets of a group; topics that a member subscribes to are refused (86).
 
     Raises:
-        GroupNotEmpty, GroupIdNotFound: the group does not permit it.
+        GroupNotEmpty, GroupIdNotFound: the state of the group does not permit it.
     """
     group.validate_offset_delete()
     response = OffsetDeleteResponse()

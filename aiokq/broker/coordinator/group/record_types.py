@@ -48,7 +48,7 @@ GROUP_METADATA_VERSION: Final = 3
 """The last version that is not flexible; Kafka still writes it."""
 
 EXPIRING_OFFSET_VERSION: Final = 1
-"""The only version with an expiry time of its own (the retention time of OffsetCommit 2-4)."""
+"""The only version with an expiry time (from the retention time of OffsetCommit 2-4)."""
 
 _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     # The number is the type in the key; the version of the value is independent of it.
@@ -69,7 +69,7 @@ _reported: set[int] = set()
 
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as Kafka writes them, each after a 16-bit type or version."""
+    """Return key and value as Kafka writes them, each after a 16-bit type or version."""
     key, value = record
     encoded_key = encode_prefixed(key, key.MIN_VERSION)
     if value is None:
@@ -83,7 +83,7 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord
     Newer brokers write further types (share and streams groups), which are ignored.
 
     Raises:
-        ProtocolError: the bytes are no record of the type that they claim to be.
+        ProtocolError: the bytes are not a valid record of their type.
     """
     if key is None or len(key) < 2:
         raise ProtocolError("a coordinator record without a key", api="CoordinatorRecord", offset=0)

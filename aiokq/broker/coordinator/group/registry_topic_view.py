@@ -1,6 +1,6 @@
-"""The topics of a node as its group coordinator sees them.
+"""Adapter from a node's topic registry to `TopicView`.
 
-Kept apart from `topic_view`, which shards and their tests import without a registry.
+Separate from `topic_view`, which shards and their tests import without a registry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RegistryTopicView:
     """A `TopicView` of a topic registry.
 
     Args:
-        racks: the live nodes with their racks; None for a node without a rack.
+        racks: returns the rack of each live node, None for a node without a rack.
     """
 
     def __init__(

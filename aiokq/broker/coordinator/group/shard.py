@@ -1,7 +1,7 @@
 """The shard of the group coordinator: all groups and offsets of a `__consumer_offsets` partition.
 
-Owns which group a request is given to, and which groups are created and replaced. What happens
-inside a group is in `classic` and `consumer`.
+It routes each request to its group, and creates and replaces groups. The behaviour of a group is in
+`classic` and `consumer`.
 
 Source: Kafka ``GroupCoordinatorShard.java``, ``GroupMetadataManager.java``.
 """
@@ -84,11 +84,11 @@ class GroupShard:
     Requests return an `Outcome`, or raise the `BrokerError` that answers them.
 
     Args:
-        timeouts: of single groups, where they differ from the broker's.
+        timeouts: timeouts of individual groups; None if all groups have the broker's.
         rebalances: counts rebalances by the name of the group protocol.
 
     Attributes:
-        groups: by group id, of both protocols.
+        groups: the groups of both protocols by group id.
         offsets: the committed offsets of all groups.
     """
 
@@ -124,7 +124,7 @@ class GroupShard:
     def join(
         self, request: JoinGroupRequest, caller: Caller, instant: Instant
     ) -> Outcome[JoinGroupResponse]:
-        """JoinGroup; creates the group for a first member, which must not have a member id yet.
+        """Handle JoinGroup; create the group for a first member, which has no member id yet.
 
         Raises:
             BrokerError: as `classic_members.join`.
@@ -150,7 +150,7 @@ class GroupShard:
         group = self._groups.new_classic(group_id, instant.timestamp_ms)
         outcome = classic_join.join(group, request, caller, instant)
         records = [] if replaced is None else replaced.tombstones()
-        # The group exists from now on, and in the log too, though it has no generation yet.
+        # The group exists from now on, so it is written to the log before it has a generation.
         records += outcome.records or [group.empty_record()]
         self._groups.put(group)
         if replaced is not None:
@@ -168,7 +168,7 @@ class GroupShard:
         return outcome
 
     def sync(self, request: SyncGroupRequest, instant: Instant) -> Outcome[SyncGroupResponse]:
-        """SyncGroup.
+        """Handle SyncGroup.
 
         Raises:
             BrokerError: as `member_requests.sync` and `classic_members.sync`.
@@ -179,7 +179,7 @@ class GroupShard:
         return member_requests.sync(self._groups.classic(request.group_id), request, instant)
 
     def heartbeat(self, request: HeartbeatRequest, instant: Instant) -> Outcome[HeartbeatResponse]:
-        """Heartbeat.
+        """Handle Heartbeat.
 
         Raises:
             BrokerError: as `member_requests.heartbeat` and `classic_members.heartbeat`.
@@ -190,7 +190,7 @@ class GroupShard:
         return member_requests.heartbeat(self._groups.classic(request.group_id), request, instant)
 
     def leave(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
-        """LeaveGroup, of members or of an admin client that removes them.
+        """Handle LeaveGroup of members, or of an admin client that removes members.
 
         Raises:
             UnknownMemberId: there is no such group.
@@ -206,10 +206,10 @@ class GroupShard:
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat; a join creates the group, or upgrades a classic one.
+        """Handle ConsumerGroupHeartbeat; a join creates the group, or upgrades a classic group.
 
         Raises:
-            GroupIdNotFound: there is no such group, or it is a classic one and not upgraded.
+            GroupIdNotFound: there is no such group, or it is a classic group and is not upgraded.
             BrokerError: as `ConsumerGroup.heartbeat` and `check_heartbeat`.
         """
         check_heartbeat(request, caller.version, self._groups.assignors)
@@ -239,7 +239,7 @@ class GroupShard:
             if error is not None:
                 created.unloaded()
             else:
-                created.loaded(instant)  # starts the sessions of members it has taken over
+                created.loaded(instant)  # starts the sessions of upgraded members
 
         outcome.on_written = in_sequence(outcome.on_written, written)
         return outcome
@@ -249,7 +249,7 @@ class GroupShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, instant: Instant
     ) -> Outcome[OffsetCommitResponse]:
-        """OffsetCommit of a member, or without generation while the group is empty.
+        """Handle OffsetCommit of a member, or without generation while the group is empty.
 
         Raises:
             BrokerError: as `Group.validate_offset_commit`; if there is no group, 22, or 69 from
@@ -272,7 +272,7 @@ class GroupShard:
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """OffsetFetch of one group.
+        """Handle OffsetFetch of one group.
 
         Raises:
             BrokerError: 25 or 113 for a member of the consumer protocol.
@@ -289,7 +289,7 @@ class GroupShard:
         )
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        """OffsetDelete.
+        """Handle OffsetDelete.
 
         Raises:
             BrokerError: 69 if there is no such group, 68 if its state does not permit it.
@@ -321,7 +321,10 @@ class GroupShard:
         ]
 
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
-        """DescribeGroups of one group. Not a classic one: dead, from version 6 on with 69."""
+        """Handle DescribeGroups of one group.
+
+        A group that is not classic is described as dead, from version 6 on with error 69.
+        """
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return group.describe()
@@ -336,10 +339,10 @@ class GroupShard:
         return dead
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribedGroup:
-        """ConsumerGroupDescribe of one group.
+        """Handle ConsumerGroupDescribe of one group.
 
         Raises:
-            GroupIdNotFound: there is none, or it is a classic one.
+            GroupIdNotFound: there is no such group, or it is a classic group.
         """
         group = self._groups.existing(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -347,7 +350,7 @@ class GroupShard:
         return group.describe()
 
     def delete_group(self, group_id: str) -> Outcome[DeletableGroupResult]:
-        """DeleteGroups of one group: removes the group and its offsets.
+        """Handle DeleteGroups of one group: remove the group and its offsets.
 
         Raises:
             BrokerError: 69 if there is no such group, 68 if it has members.
@@ -369,7 +372,7 @@ class GroupShard:
         self._expiry.schedule(instant)
 
     def unloaded(self) -> None:
-        """Cancel all timers; members that wait for an answer are told to look elsewhere (16)."""
+        """Cancel all timers, and answer pending requests with NOT_COORDINATOR (16)."""
         self._expiry.cancel()
         self._groups.unloaded()
 
@@ -390,5 +393,5 @@ class GroupShard:
             self._groups.replay_consumer(record)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply or drop the offsets that a producer's transaction would commit."""
+        """Commit or drop the pending offsets of a producer's transaction."""
         self.offsets.end_transaction(producer_id, committed=committed)

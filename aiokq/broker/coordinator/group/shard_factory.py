@@ -1,4 +1,4 @@
-"""Makes the shards of the group coordinator, with all that they share."""
+"""Factory of the group coordinator's shards."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["GroupShardFactory"]
 
 
 class GroupShardFactory:
-    """A `ShardFactory`.
+    """The `ShardFactory` of groups.
 
     Args:
-        timeouts: those that may differ between groups.
+        timeouts: the timeouts that may differ between groups.
         rebalances: counts rebalances by the name of the group protocol.
     """
 

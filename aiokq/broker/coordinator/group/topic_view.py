@@ -1,4 +1,4 @@
-"""The topics as a shard of the group coordinator sees them: an interface.
+"""Interface through which a shard of the group coordinator looks up topics.
 
 `RegistryTopicView` implements it for a node; tests implement it with a dictionary.
 """

@@ -1,4 +1,4 @@
-"""A classic group: what it refuses, and its loading and unloading on this node.
+"""A classic group: validation of its requests, and its loading and unloading on this node.
 
 Source: Kafka ``ClassicGroup.java``.
 """
@@ -117,7 +117,7 @@ class ClassicGroup(ClassicGroupState):
         self.rebalance.restart_session(member, instant)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Permit any fetch: OffsetFetch of classic members carries no generation.
+        """Permit any fetch, because OffsetFetch of classic members carries no generation.
 
         Raises:
             GroupIdNotFound: the group is dead.
@@ -125,7 +125,7 @@ class ClassicGroup(ClassicGroupState):
         self._check_alive()
 
     def validate_offset_delete(self) -> None:
-        """Refuse if there are members whose subscriptions the broker cannot read.
+        """Refuse OffsetDelete if there are members whose subscriptions the broker cannot read.
 
         Raises:
             GroupIdNotFound, GroupNotEmpty.
@@ -158,7 +158,7 @@ class ClassicGroup(ClassicGroupState):
             self.rebalance.prepare("it has more members than group.max.size", instant)
 
     def unloaded(self, code: int = NotCoordinator.code) -> None:
-        """Cancel all timers and answer all waiting requests with a code: 16 to look elsewhere."""
+        """Cancel all timers, and answer all pending requests with an error code."""
         self.rebalance.cancel_timers()
         for member in self.roster:
             self.roster.complete_join(

@@ -33,8 +33,11 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NO_TIMESTAMP: Final = -1
 
 MAX_NAME_IN_MEMBER_ID: Final = 1000
-"""Characters of the client or instance id in a member id. A member id that is longer than a string
-of the protocol may be could be neither sent to the client nor written to the log."""
+"""Characters of the client or instance id in a member id.
+
+A member id longer than the longest string of the protocol could be neither sent to the client nor
+written to the log.
+"""
 
 
 class ClassicGroupState:
@@ -150,7 +153,7 @@ class ClassicGroupState:
         return f"{called[:MAX_NAME_IN_MEMBER_ID]}-{unique}"
 
     def joined(self, member_id: str) -> JoinGroupResponse:
-        """The answer to the JoinGroup of a member; the leader also gets the list of members."""
+        """Return the JoinGroup response of a member; the leader also gets the list of members."""
         members = []
         if self.roster.is_leader(member_id):
             members = [
@@ -186,7 +189,7 @@ class ClassicGroupState:
         )
 
     def record(self, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-        """The record of the group as it is, with these assignments by member id."""
+        """Return the record of the group's current state, with these assignments by member id."""
         return self._stored(
             GroupMetadataValue(
                 protocol_type=self.protocol_type,
@@ -201,7 +204,7 @@ class ClassicGroupState:
         )
 
     def logged(self, record: CoordinatorRecord) -> None:
-        """Remember a record of the group that was written: the newest one in the log."""
+        """Remember the newest record of the group in the log."""
         assert isinstance(record.value, GroupMetadataValue)
         self._logged = record.value
 
@@ -210,8 +213,8 @@ class ClassicGroupState:
 
         None if that record does not have the old member id.
 
-        For states whose content is not written yet: a coordinator that loads the log must know the
-        new member id, or it would fence the member.
+        Used while the group's current state is not in the log yet: a coordinator that loads the log
+        must know the new member id, or it would fence the member.
         """
         value = self._logged
         if value is None or all(member.member_id != old_member_id for member in value.members):

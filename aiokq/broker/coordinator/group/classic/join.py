@@ -40,12 +40,12 @@ FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
 def join(
     group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """JoinGroup; the answer comes at once, or with the next generation."""
+    """Handle JoinGroup; the response is immediate, or deferred until the next generation."""
     member_id = request.member_id
     if not _is_within_max_size(group, member_id):
         group.roster.remove(member_id)
         group.rebalance.end_session(member_id)
-        outcome = group.rebalance.complete_if_joined(instant)  # others no longer wait for it
+        outcome = group.rebalance.complete_if_joined(instant)  # the group no longer waits for it
         return _refused(GroupMaxSizeReached, "", outcome)
     if group.state is ClassicState.DEAD:
         return _refused(CoordinatorNotAvailable, member_id)
@@ -85,8 +85,8 @@ def _join_unknown(
         return _add(group, request, caller, member_id, instant)
     if caller.version < FIRST_WITH_REQUIRED_MEMBER_ID:
         return _add(group, request, caller, member_id, instant)
-    # The client has to join again with this member id (KIP-394), so that one that gave up before
-    # it got the answer leaves no member behind.
+    # The client has to join again with this member id (KIP-394), so that a client that disconnects
+    # before it gets the response leaves no member behind.
     group.rebalance.await_pending(member_id, request.session_timeout_ms, instant)
     return _refused(MemberIdRequired, member_id)
 
@@ -136,8 +136,8 @@ def _join_again(
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
         return _refused(UnknownMemberId, member_id)  # an empty group with a member: a bug
-    # The answer of this generation may have been lost. A leader that joins again in a stable group
-    # wants a rebalance: it alone notices changed topics.
+    # The response of this generation may have been lost. A leader that joins again in a stable
+    # group wants a rebalance: only the leader notices changed topics.
     repeats = group.state is ClassicState.COMPLETING_REBALANCE or (
         group.state is ClassicState.STABLE and not group.roster.is_leader(member_id)
     )
@@ -156,7 +156,7 @@ def _replace_static(
     member_id: str,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """A static member was restarted: it gets a new member id, without a rebalance if possible."""
+    """Give a restarted static member a new member id, without a rebalance if possible."""
     roster, instance = group.roster, request.group_instance_id
     assert instance is not None
     old_member_id = roster.static_members[instance]
@@ -192,7 +192,7 @@ def _replace_static(
         if error is None:
             group.logged(record)
         if roster.members.get(member_id) is not member or member.joining is not joining:
-            return  # it left or joined again meanwhile
+            return  # the member left or joined again meanwhile
         if error is not None:
             roster.update(member, *before, None)
             roster.replace_static(instance, old_member_id)
@@ -203,7 +203,8 @@ def _replace_static(
         if caller.version >= FIRST_WITH_SKIP_ASSIGNMENT:
             response.skip_assignment = roster.is_leader(member_id)
         else:
-            # It must not compute an assignment, as nobody else joins: name another leader.
+            # The member must not compute an assignment, as no other member joins: name another
+            # leader.
             response.leader = old_leader or ""
             response.members = []
         roster.complete_join(member, response)
@@ -257,7 +258,7 @@ def _refused(
 def _waiting(
     outcome: Outcome[None], joining: Deferred[JoinGroupResponse]
 ) -> Outcome[JoinGroupResponse]:
-    """Return the records of a rebalance, with the answer that comes when it completes."""
+    """Return the records of a rebalance, with the response deferred until it completes."""
     return Outcome(
         outcome.records, deferred=joining, replay=outcome.replay, on_written=outcome.on_written
     )

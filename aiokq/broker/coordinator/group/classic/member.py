@@ -1,4 +1,4 @@
-"""One member of a classic group: its identity, its protocols, and the answers it waits for.
+"""One member of a classic group: its identity, its protocols, and its pending responses.
 
 Source: Kafka ``ClassicGroupMember.java``.
 """
@@ -43,8 +43,8 @@ class ClassicMember:
         group_instance_id: the instance id of a static member (KIP-345).
         protocols: in order of preference.
         assignment: from the leader, in the current stable generation.
-        joining: the pending answer to its JoinGroup; `syncing` to its SyncGroup.
-        is_new: its first JoinGroup has not been answered, so it cannot send heartbeats yet.
+        joining: the pending response to its JoinGroup; `syncing` is that to its SyncGroup.
+        is_new: whether its first JoinGroup is unanswered, so that it cannot send heartbeats yet.
     """
 
     member_id: str
@@ -66,9 +66,9 @@ class ClassicMember:
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """Whether its session does not expire, as it waits for an answer.
+        """Whether the session does not expire, because a request of the member is pending.
 
-        The first join of a new member does not count: its client may have gone unnoticed.
+        The first join of a new member does not count: its client may have disconnected unnoticed.
         """
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
@@ -84,7 +84,7 @@ class ClassicMember:
         raise KeyError(protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the candidate it prefers."""
+        """Return the candidate that the member prefers."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
     def stored(self, protocol_name: str | None, assignment: bytes) -> MemberMetadata:

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup in a classic group.
+"""Requests of a classic group's members: SyncGroup, Heartbeat and LeaveGroup.
 
 Source: Kafka ``GroupMetadataManager.java`` (classicGroupSync, -Heartbeat, -Leave).
 """
@@ -39,7 +39,7 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 def sync(
     group: ClassicGroup, request: SyncGroupRequest, instant: Instant
 ) -> Outcome[SyncGroupResponse]:
-    """SyncGroup: the answer is the member's assignment, once the leader has sent it.
+    """Handle SyncGroup: respond with the member's assignment, once the leader has sent it.
 
     Raises:
         BrokerError: 15, 22, 23, 25, 82, or 27 if the members have to join again.
@@ -75,7 +75,7 @@ def _assign(
     syncing: Deferred[SyncGroupResponse],
     instant: Instant,
 ) -> Outcome[SyncGroupResponse]:
-    """Write the assignment of the leader; members get it when it is written."""
+    """Write the assignment of the leader; respond to members when it is written."""
     given = {one.member_id: one.assignment for one in request.assignments}
     assignment = {member.member_id: given.get(member.member_id, b"") for member in group.roster}
     without = sum(member_id not in given for member_id in assignment)
@@ -113,7 +113,7 @@ def _assign(
 def heartbeat(
     group: ClassicGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """Heartbeat: restarts the session; 27 tells the member to join again.
+    """Handle Heartbeat: restart the session, and ask the member to join again by 27.
 
     Raises:
         BrokerError: 15, 25, 82, 22.
@@ -131,7 +131,7 @@ def heartbeat(
 def leave(
     group: ClassicGroup, request: LeaveGroupRequest, instant: Instant
 ) -> Outcome[LeaveGroupResponse]:
-    """LeaveGroup: removes members by member id, or static ones by instance id alone.
+    """Handle LeaveGroup: remove members by member id, or static members by instance id alone.
 
     Raises:
         CoordinatorNotAvailable: the group is dead.
@@ -204,5 +204,5 @@ def _check_member(
 
 
 def _differs(requested: str | None, known: str | None) -> bool:
-    """Whether a client names another protocol; old clients name none."""
+    """Whether a request names another protocol; requests of old clients name none."""
     return requested is not None and known is not None and requested != known

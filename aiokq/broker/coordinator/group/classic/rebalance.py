@@ -1,6 +1,6 @@
-"""The rebalances of a classic group: which members are waited for, and how long.
+"""The rebalances of a classic group: which members it waits for, and how long.
 
-Owns the timers of the group: sessions, joins and syncs.
+Includes the timers of the group: sessions, joins and syncs.
 
 Source: Kafka ``GroupMetadataManager.java`` (prepareRebalance, completeClassicGroupJoin ...).
 """
@@ -31,18 +31,22 @@ __all__ = ["ClassicRebalance"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
-"""Seconds that the first JoinGroup of a member may wait, as in Kafka. Until it is answered the
-member cannot send heartbeats, so a client that has gone would not be noticed; others retry."""
+"""Seconds that the first JoinGroup of a member may wait, as in Kafka.
+
+The member cannot send heartbeats until it is answered, so nothing else would reveal that its client
+has disconnected. A client that is still connected retries.
+"""
 
 
 MIN_RECHECK_SECONDS: Final = 1.0
-"""The minimum of seconds until a rebalance that no member has joined is examined again."""
+"""The minimum of seconds until a rebalance that no member has joined is checked again."""
 
 
 class ClassicRebalance:
     """The rebalances of one group.
 
-    Methods that may complete a rebalance return an Outcome: a group that became empty is written.
+    Methods that may complete a rebalance return an Outcome, because a group that became empty is
+    written to the log.
 
     Attributes:
         member_added: a member joined since the initial rebalance was last delayed.
@@ -118,8 +122,8 @@ class ClassicRebalance:
                 )
                 self._drop(member)
         if not roster.elect_leader() and len(roster):
-            # Only absent static members are left: wait until one joins or their sessions end,
-            # and do not examine that more often than once a second, whatever their timeouts are.
+            # Only absent static members are left: wait until one joins or their sessions end. Check
+            # at most once a second, even if their timeouts are shorter.
             self._schedule_completion(instant, at_least=MIN_RECHECK_SECONDS)
             return Outcome()
         group.begin_generation(instant.timestamp_ms)
@@ -170,11 +174,12 @@ class ClassicRebalance:
                 assignment=member.assignment,
             )
             if group.roster.complete_sync(member, response):
-                # Its session timer may have run, without effect, while it waited for the leader.
+                # The session timer may have expired without effect while the member waited for the
+                # leader.
                 self.restart_session(member, instant)
 
     def synced(self, member_id: str) -> None:
-        """A member has sent SyncGroup; when all have, the timer is cancelled."""
+        """Note that a member has sent SyncGroup; cancel the timer when all have."""
         pending = self._group.roster.pending_syncs
         pending.pop(member_id, None)
         if not pending:
@@ -191,7 +196,7 @@ class ClassicRebalance:
         return self._complete_without(instant)
 
     def remove_pending(self, member_id: str, instant: Instant) -> Outcome[None]:
-        """Remove a member id that was given out and has not joined."""
+        """Remove a member id that was given to a client and has not joined."""
         self._group.roster.remove(member_id)
         self.end_session(member_id)
         return self._complete_without(instant)
@@ -207,7 +212,7 @@ class ClassicRebalance:
         self._drop(member)
 
     def _drop(self, member: ClassicMember) -> None:
-        """Remove a member; requests of it that wait are answered with 25."""
+        """Remove a member, and answer its pending requests with 25."""
         roster = self._group.roster
         unknown = UnknownMemberId.code
         roster.complete_join(member, JoinGroupResponse(error_code=unknown))
@@ -226,7 +231,7 @@ class ClassicRebalance:
         self._start_session(member.member_id, NEW_MEMBER_JOIN_TIMEOUT, instant)
 
     def await_pending(self, member_id: str, session_timeout_ms: int, instant: Instant) -> None:
-        """Start the session of a member id that was given out and has to join."""
+        """Start the session of a member id that was given to a client and has to join."""
         self._group.roster.pending_joins[member_id] = None
         self._start_session(member_id, session_timeout_ms / 1000, instant)
 

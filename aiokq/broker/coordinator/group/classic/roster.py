@@ -1,6 +1,6 @@
 """The members of a classic group, the leader among them, and the protocols they share.
 
-Knows neither the state of the group nor timers.
+Independent of the group's state and timers.
 
 Source: Kafka ``ClassicGroup.java``.
 """
@@ -41,7 +41,7 @@ class ClassicRoster:
     Attributes:
         leader_id: the member that computes the assignment; None without members.
         members: by member id, in the order of joining; `static_members`: member ids by instance id.
-        pending_joins: member ids that were given out (79) and have not joined yet.
+        pending_joins: member ids that were given to clients with 79 and have not joined yet.
         pending_syncs: members that have not sent SyncGroup in this generation yet.
     """
 
@@ -110,7 +110,7 @@ class ClassicRoster:
                 del self._supporters[protocol.name]
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
-        """Give a static member a new member id; requests that wait under the old one are fenced."""
+        """Give a static member a new member id; pending requests of the old one are fenced."""
         old_member_id = self.static_members[group_instance_id]
         member = self.members.pop(old_member_id)
         self.complete_join(
@@ -157,7 +157,7 @@ class ClassicRoster:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """Make a member that has joined the leader, unless the leader has; False if none has."""
+        """Ensure that the leader is a member that has joined; return False if no member has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is not None:
             return True
@@ -177,7 +177,7 @@ class ClassicRoster:
 
     @property
     def joining(self) -> int:
-        """The number of members whose JoinGroup waits for its answer."""
+        """The number of members with a pending JoinGroup."""
         return self._joining
 
     @property
@@ -192,10 +192,10 @@ class ClassicRoster:
     def set_joining(
         self, member: ClassicMember, joining: Deferred[JoinGroupResponse] | None
     ) -> None:
-        """Set the pending answer of a member's JoinGroup.
+        """Set the pending response of a member's JoinGroup.
 
-        A join that is pending already is answered with 27: its client has abandoned it and sent
-        another one, but the request must be completed.
+        An earlier JoinGroup that is pending is answered with 27: its client has abandoned it, but
+        every request must be completed.
         """
         superseded, member.joining = member.joining, joining
         self._joining += (joining is not None) - (superseded is not None)
@@ -205,7 +205,7 @@ class ClassicRoster:
             )
 
     def set_syncing(self, member: ClassicMember, syncing: Deferred[SyncGroupResponse]) -> None:
-        """Set the pending answer of a member's SyncGroup; an earlier one is answered with 27."""
+        """Set the pending response of a member's SyncGroup; answer an earlier request with 27."""
         superseded, member.syncing = member.syncing, syncing
         if superseded is not None:
             superseded.complete(SyncGroupResponse(error_code=RebalanceInProgress.code))
@@ -229,7 +229,7 @@ class ClassicRoster:
         return any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)
 
     def elect_protocol(self) -> str:
-        """The protocol with most votes among those that all members support; first one if tied."""
+        """Return the most voted protocol among those all members support; break ties by order."""
         candidates = {name for name, n in self._supporters.items() if n == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
@@ -237,7 +237,7 @@ class ClassicRoster:
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
         """Return the topics that members subscribe to; None if a subscription cannot be read.
 
-        Only the fields of version 0 are read, which all later versions begin with.
+        Only the fields of version 0 are read, with which all later versions begin.
         """
         topics: set[str] = set()
         try:

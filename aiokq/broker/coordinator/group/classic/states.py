@@ -15,15 +15,15 @@ class ClassicState(Enum):
     """The state of a classic group, by its name in DescribeGroups."""
 
     EMPTY = "Empty"
-    """It has no members; offsets remain until they expire."""
+    """The group has no members; offsets remain until they expire."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are told to join again; joins are answered when all have joined."""
+    """Members are asked to join again; joins are answered when all have joined."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """All have joined; the assignment of the leader is awaited."""
+    """All members have joined; the group waits for the leader's assignment."""
     STABLE = "Stable"
     """Members can fetch their assignments."""
     DEAD = "Dead"
-    """It was deleted or unloaded; references to it are obsolete."""
+    """The group was deleted or unloaded; references to it are obsolete."""
 
 
 PERMITTED_TRANSITIONS: Final[dict[ClassicState, frozenset[ClassicState]]] = {

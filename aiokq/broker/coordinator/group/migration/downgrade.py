@@ -1,4 +1,4 @@
-"""Turns a group of the consumer protocol whose members are all classic into a classic group.
+"""Downgrade of a consumer-protocol group with only classic members to a classic group.
 
 Source: Kafka ``GroupMetadataManager.validateOnlineDowngrade...``,
 ``ClassicGroup.fromConsumerGroup`` (4.2).
@@ -36,10 +36,11 @@ _DOWNGRADE_POLICIES: Final = ("bidirectional", "downgrade")
 
 
 class OnlineDowngrades:
-    """The downgrades of the groups of one shard; what `ConsumerContext.downgrades` requires.
+    """The downgrades of the groups of one shard; implements `consumer.context.Downgrades`.
 
     Args:
-        classic_group: the classic group of an id, once the records of its downgrade are replayed.
+        classic_group: returns the classic group of an id, after the records of its downgrade were
+            replayed.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class OnlineDowngrades:
         self._classic_group = classic_group
 
     def is_due(self, group_id: str, members: Collection[ConsumerMember]) -> bool:
-        """Whether a group with these members left becomes a classic one."""
+        """Whether a group with only these members left is downgraded to a classic group."""
         if not members or any(member.classic is None for member in members):
             return False
         if self._settings.group_consumer_migration_policy not in _DOWNGRADE_POLICIES:
@@ -76,8 +77,8 @@ class OnlineDowngrades:
         """Return the downgrade of a group to these members; None if a subscription cannot be read.
 
         Args:
-            members: all use the classic protocol.
-            targets: the target assignment of each.
+            members: the members; all use the classic protocol.
+            targets: the target assignments by member id.
             replaced: a member id whose tombstones precede these records.
         """
         group_id = image.group_id
@@ -109,7 +110,7 @@ class OnlineDowngrades:
 
 
 class Downgrade:
-    """One downgrade.
+    """The downgrade of one group.
 
     Attributes:
         records: the tombstones of the consumer group, and the record of the classic group.
@@ -128,7 +129,7 @@ class Downgrade:
         self._classic_group = classic_group
 
     def complete(self, reason: str | None, instant: Instant) -> None:
-        """Give the classic group, whose record has just been replayed, what the record leaves out.
+        """Complete the classic group with the state that its record, just replayed, lacks.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.
@@ -145,12 +146,12 @@ class Downgrade:
             )
         group.loaded(instant)
         if reason is not None:
-            # Nobody has joined yet, so this writes nothing.
+            # No member has joined yet, so there are no records to write.
             group.rebalance.prepare(reason, instant)
 
 
 def _roster(group_id: str, members: Collection[ConsumerMember]) -> ClassicRoster:
-    """Return the members as those of a classic group."""
+    """Return the members as members of a classic group."""
     roster = ClassicRoster(group_id)
     for member in members:
         assert member.classic is not None

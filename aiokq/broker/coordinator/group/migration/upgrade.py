@@ -1,4 +1,4 @@
-"""Turns a classic group with members into a group of the consumer protocol.
+"""Upgrade of a classic group with members to the consumer protocol.
 
 Source: Kafka ``GroupMetadataManager.validateOnlineUpgrade``, ``ConsumerGroup.fromClassicGroup``
 (4.2).
@@ -45,7 +45,8 @@ def upgrade(
     The members keep their ids and their assignments; their epoch is the generation.
 
     Raises:
-        GroupIdNotFound: the settings forbid it or the group cannot be converted; Kafka's message.
+        GroupIdNotFound: the settings forbid the upgrade, or the group cannot be converted. The
+            message is Kafka's.
     """
     group_id = group.group_id
     if settings.group_consumer_migration_policy not in _UPGRADE_POLICIES:
@@ -101,7 +102,7 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, topics: TopicView) -> 
 def _subscription(member: ClassicMember, protocol_name: str | None) -> bytes:
     """Return the member's subscription for the elected protocol, or for its first one.
 
-    Members that joined since the election, or before the first one, may not have the elected one.
+    Members that joined after the election, or before the first one, may lack the elected protocol.
     """
     for protocol in member.protocols:
         if protocol.name == protocol_name:
