@@ -1,4 +1,4 @@
-"""Assignments of members that use the classic protocol: topic names in bytes, and topic ids.
+"""Conversion of classic members' assignments between topic ids and encoded topic names.
 
 Source: Kafka ``GroupMetadataManager.java``, ``ConsumerProtocol.java`` (4.2).
 """
@@ -22,7 +22,7 @@ __all__ = ["assignment_bytes", "partitions_by_id"]
 
 
 def partitions_by_id(partitions: Iterable[TopicPartition], topics: TopicView) -> Partitions:
-    """Partitions by topic id, without those of topics that no longer exist."""
+    """Return partitions by topic id, without those of topics that no longer exist."""
     found: dict[uuid.UUID, frozenset[int]] = {}
     for name, number in partitions:
         topic = topics.topic(name)
@@ -35,7 +35,7 @@ def assignment_bytes(partitions: Partitions, topics: TopicView, subscription: by
     """Return an assignment as a classic member reads it, in the version of its subscription.
 
     Raises:
-        ProtocolError: the bytes are no subscription.
+        ProtocolError: `subscription` is not a valid subscription.
     """
     named = []
     for topic_id, numbers in sorted_partitions(partitions):

@@ -1,8 +1,8 @@
 """Members that use the classic protocol in a group of the consumer protocol: join, sync, heartbeat.
 
-The generation that such a member is told is its own member epoch. It has to join again whenever its
-assignment changes, and learns of that by the answers to its heartbeats. No member is told that it
-is the leader, as the broker computes the assignment.
+The generation of such a member is its member epoch. It has to join again whenever its assignment
+changes, as the responses to its heartbeats tell it. No member becomes the leader, because the
+broker computes the assignment.
 
 Source: Kafka ``GroupMetadataManager.classicGroup...ToConsumerGroup`` (4.2).
 """
@@ -61,10 +61,10 @@ FIRST_WITH_REQUIRED_MEMBER_ID: Final = 4
 def join(
     group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """JoinGroup: answered at once, with the member epoch as the generation.
+    """Handle JoinGroup: respond at once, with the member epoch as the generation.
 
-    If the last member of the consumer protocol was a static one, and it joins again by the classic
-    protocol, the group becomes a classic one.
+    If the last member of the consumer protocol is a static member that joins again by the classic
+    protocol, the group becomes a classic group.
 
     Raises:
         BrokerError: 23, 25, 81, 82.
@@ -88,7 +88,7 @@ def join(
         and instance_id is None
         and caller.version >= FIRST_WITH_REQUIRED_MEMBER_ID
     ):
-        # It has to join again with this member id, as in a classic group (KIP-394).
+        # The client has to join again with this member id, as in a classic group (KIP-394).
         return Outcome(
             response=JoinGroupResponse(error_code=MemberIdRequired.code, member_id=member_id)
         )
@@ -109,7 +109,7 @@ def _join_consumer_group(
     request: JoinGroupRequest,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """Join a group that stays one of the consumer protocol."""
+    """Join a group that keeps the consumer protocol."""
     change.reconcile(partitions_by_id(subscription.owned, group.context.topics))
     outcome = group.take(change, _joined(change.member), instant)
     changed = outcome.on_written
@@ -134,9 +134,9 @@ def _join_with_downgrade(
     subscription: Subscription,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """Join a group that becomes a classic one by this join.
+    """Join a group that becomes a classic group by this join.
 
-    It rebalances, unless all members have reached the target assignment.
+    The classic group rebalances, unless all members have reached the target assignment.
     """
     image = group.image
     epoch = image.assignment_epoch
@@ -176,7 +176,7 @@ def _find_member(
     existing: ConsumerMember | None,
     member_id: str,
 ) -> ConsumerMember:
-    """The member that joins: an existing one, a restarted static one, or a new one."""
+    """Return the member that joins: an existing, a restarted static, or a new member."""
     instance_id = request.group_instance_id
     if instance_id is None:
         return image.members.get(member_id) or ConsumerMember(member_id)
@@ -221,7 +221,7 @@ def _joined(member: ConsumerMember) -> JoinGroupResponse:
 def sync(
     group: ConsumerGroup, request: SyncGroupRequest, instant: Instant
 ) -> Outcome[SyncGroupResponse]:
-    """SyncGroup: the answer is the assignment. Partitions missing in it are to be revoked.
+    """Handle SyncGroup: respond with the assignment; the member revokes partitions missing in it.
 
     Raises:
         BrokerError: 22, 23, 25, 82, or 27 if the member has to join again.
@@ -238,7 +238,7 @@ def sync(
             raise InconsistentGroupProtocol(
                 f"{requested} is not what the member joined with: {known}"
             )
-    # A member that still has to revoke partitions joins again by itself when it has.
+    # A member that still has to revoke partitions joins again by itself after that.
     if (
         group.image.epoch > member.member_epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -262,7 +262,7 @@ def sync(
 def heartbeat(
     group: ConsumerGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """Heartbeat: 27 tells the member to join again, to revoke partitions or to get more.
+    """Handle Heartbeat: 27 asks the member to join again, to revoke or to get partitions.
 
     Raises:
         BrokerError: 22, 25, 82.

@@ -1,4 +1,4 @@
-"""What the consumer-protocol groups of one shard share: settings, timers, topics, downgrades."""
+"""Context shared by a shard's consumer-protocol groups: settings, timers, topics, downgrades."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class GroupTimeouts(Protocol):
 
 
 class Downgrade(Protocol):
-    """The change of one group to the classic protocol."""
+    """The downgrade of one group to the classic protocol."""
 
     @property
     def records(self) -> list[CoordinatorRecord]: ...
 
     def complete(self, reason: str | None, instant: Instant) -> None:
-        """Let the classic group begin, once the records are replayed.
+        """Start the classic group, after the records were replayed.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.
@@ -51,10 +51,10 @@ class Downgrade(Protocol):
 
 
 class Downgrades(Protocol):
-    """When and how groups become classic ones, which this package knows nothing of."""
+    """Interface to the downgrades of groups; `migration.downgrade` implements it."""
 
     def is_due(self, group_id: str, members: Collection[ConsumerMember]) -> bool:
-        """Whether a group with these members left becomes a classic one."""
+        """Whether a group with only these members left is downgraded to a classic group."""
         ...
 
     def plan(
@@ -68,8 +68,8 @@ class Downgrades(Protocol):
         """Return the downgrade of a group to these members; None if it is not possible.
 
         Args:
-            members: all use the classic protocol.
-            targets: the target assignment of each.
+            members: the members; all use the classic protocol.
+            targets: the target assignments by member id.
             replaced: a member id whose tombstones precede these records.
         """
         ...
@@ -87,10 +87,10 @@ class ConsumerContext:
 
     Attributes:
         random: the source of member ids that the broker generates (heartbeat version 0).
-        downgrades: turns groups into classic ones.
+        downgrades: downgrades groups to the classic protocol.
         assignors: by name; the first is the default.
         compile_regex: compiles the regular expressions of subscriptions.
-        timeouts: of single groups; None if all groups have the broker's.
+        timeouts: timeouts of individual groups; None if all groups have the broker's.
         rebalances: counts computations of a target assignment.
     """
 
@@ -105,7 +105,7 @@ class ConsumerContext:
     rebalances: CounterBy = field(default_factory=CounterBy)
 
     def session_timeout(self, group_id: str) -> float:
-        """Seconds without a heartbeat after which a member of the group is fenced."""
+        """Return the seconds without a heartbeat after which a member of the group is fenced."""
         if self.timeouts is not None:
             return self.timeouts.session_timeout_ms(group_id) / 1000
         return self.settings.group_consumer_session_timeout_ms / 1000

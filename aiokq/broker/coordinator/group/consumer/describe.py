@@ -30,7 +30,7 @@ CONSUMER_MEMBER: Final = 1
 def describe_group(
     image: GroupImage, topics: TopicView, assignors: Mapping[str, object]
 ) -> ConsumerGroupDescribedGroup:
-    """State, epochs and members, without partitions of topics that no longer exist."""
+    """Return state, epochs and members, without partitions of topics that no longer exist."""
     return ConsumerGroupDescribedGroup(
         group_id=image.group_id,
         group_state=image.state_name,

@@ -69,9 +69,9 @@ class ConsumerGroup:
     """One group; implements `Group`.
 
     Attributes:
-        image: the durable state, not to be changed from outside.
-        context: shared with the other groups of the shard.
-        timers: of the members.
+        image: the durable state; callers must not change it.
+        context: the context shared with the other groups of the shard.
+        timers: the timers of the members.
     """
 
     def __init__(self, group_id: str, context: ConsumerContext) -> None:
@@ -90,12 +90,12 @@ class ConsumerGroup:
 
     @property
     def type(self) -> GroupType:
-        """The consumer protocol."""
+        """`GroupType.CONSUMER`."""
         return GroupType.CONSUMER
 
     @property
     def protocol_type(self) -> str:
-        """All members are consumers."""
+        """`consumer`, as all members are consumers."""
         return "consumer"
 
     @property
@@ -105,7 +105,7 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members; absent static members count."""
+        """Whether the group has no members; absent static members count as members."""
         return not self.image.members
 
     @property
@@ -115,7 +115,7 @@ class ConsumerGroup:
 
     @property
     def is_gone(self) -> bool:
-        """Whether its tombstone was replayed."""
+        """Whether the group's tombstone was replayed."""
         return self.image.is_gone
 
     def describe(self) -> ConsumerGroupDescribedGroup:
@@ -131,7 +131,7 @@ class ConsumerGroup:
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        """Handle a heartbeat that has passed `check_heartbeat`: it joins, continues or leaves.
+        """Handle a heartbeat that has passed `check_heartbeat`: a join, a heartbeat or a leave.
 
         Raises:
             BrokerError: 25, 81, 82, 110, 111 or 128.
@@ -158,7 +158,7 @@ class ConsumerGroup:
         )
 
     def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:
-        """Return the outcome of a change, with the timers it needs once it is in the log."""
+        """Return the outcome of a change; timers are updated once its records are in the log."""
 
         def written(error: KafkaError | None) -> None:
             if error is None:
@@ -175,7 +175,7 @@ class ConsumerGroup:
         if change.replaced is not None and change.replaced != member.member_id:
             self.timers.cancel(change.replaced)
         if member.classic is not None:
-            return  # it is told to join again when it has to revoke partitions
+            return  # its heartbeats ask it to join again to revoke partitions
         self.timers.cancel(member.member_id, "join", "sync")
         if change.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -197,7 +197,7 @@ class ConsumerGroup:
         return self._remove_members([member], response, instant)
 
     def remove(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
-        """LeaveGroup, of classic members or of an admin client: removes the members it names."""
+        """Handle LeaveGroup of classic members or an admin client: remove the named members."""
         gone: dict[str, ConsumerMember] = {}
         answers = []
         for one in request.members:
@@ -229,9 +229,9 @@ class ConsumerGroup:
     def _remove_members(
         self, members: Sequence[ConsumerMember], response: R | None, instant: Instant
     ) -> Outcome[R]:
-        """Remove members, and their timers once the records are written.
+        """Remove members, and cancel their timers once the records are written.
 
-        If only members that use the classic protocol are left, the group becomes a classic one.
+        If only members that use the classic protocol are left, the group becomes a classic group.
         """
         gone = {member.member_id for member in members}
         left = [one for one in self.image.members.values() if one.member_id not in gone]
@@ -260,11 +260,12 @@ class ConsumerGroup:
         *,
         change: MemberChange | None = None,
     ) -> Outcome[R] | None:
-        """Turn the group into a classic one with these members; None if that is not possible.
+        """Turn the group into a classic group with these members; None if that is not possible.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.
-            change: of the member whose return is the cause; its records come first.
+            change: the change of the returning member that causes the downgrade; its records come
+                first.
         """
         replaced = None if change is None else change.replaced
         planned = self.context.downgrades.plan(
@@ -300,7 +301,7 @@ class ConsumerGroup:
         return self._remove_members([member], None, instant)
 
     def loaded(self, instant: Instant) -> None:
-        """Start the sessions of all members; the log does not say how much of them is left."""
+        """Restart the sessions of all members; the log does not contain their remaining time."""
         for member in self.image.members.values():
             self.timers.start_session(member, instant)
             if (
@@ -311,7 +312,7 @@ class ConsumerGroup:
                 self._start_revocation(member, instant)
 
     def unloaded(self) -> None:
-        """Stop all timers."""
+        """Cancel all timers."""
         for member_id in self.image.members:
             self.timers.cancel(member_id)
 
@@ -364,16 +365,16 @@ class ConsumerGroup:
         _check_member_epoch(member_epoch, self.image.member(member_id or ""))
 
     def offset_expiry_base(self) -> int | None:
-        """None: offsets in topics without subscribers expire by their commit timestamps."""
+        """Return None: offsets in topics without subscribers expire by their commit timestamps."""
         return None
 
     def validate_offset_delete(self) -> None:
-        """Permit it in any state."""
+        """Permit OffsetDelete in any state."""
 
     # --- deletion and replay
 
     def validate_delete(self) -> None:
-        """Refuse while there are members.
+        """Refuse DeleteGroups while there are members.
 
         Raises:
             GroupNotEmpty: there are members.

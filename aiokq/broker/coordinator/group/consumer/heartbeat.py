@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat of one member: from the request to a `MemberChange`, and the answer.
+"""ConsumerGroupHeartbeat of one member: from the request to a `MemberChange` and the response.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2).
 """
@@ -34,7 +34,7 @@ class Heartbeat:
     """The steps of one heartbeat.
 
     Attributes:
-        change: the change of member and group.
+        change: the change of the member and the group.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class Heartbeat:
                 f"known by the group coordinator ({known}). The member must abandon all its "
                 "partitions and rejoin."
             )
-        # The answer with the newer epoch may have been lost. Then the member owns none of the
-        # partitions that were added, and none that were revoked before.
+        # The response with the newer epoch may have been lost. In that case the member owns only
+        # partitions that are still assigned to it.
         if received != member.previous_member_epoch or not self._owns_at_most(member.assigned):
             raise FencedMemberEpoch(
                 f"The consumer group member has a smaller member epoch ({received}) than the one "

@@ -31,7 +31,7 @@ def check_heartbeat(
 
     Raises:
         InvalidRequest: a field is missing or out of place.
-        UnsupportedAssignor: it names an assignor that the broker does not have.
+        UnsupportedAssignor: the request names an assignor that the broker does not have.
     """
     epoch = request.member_epoch
     if version >= CLIENT_MADE_MEMBER_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH:

@@ -54,16 +54,17 @@ def subscribed_names(
 
 
 class GroupImage:
-    """One group.
+    """The durable state of one group.
 
     Attributes:
         epoch: incremented when the target assignment has to be recomputed; 0 before the first.
         assignment_epoch: the group epoch for which `targets` was computed.
-        metadata_hash: of the subscribed topics when the epoch was last incremented.
+        metadata_hash: the hash of the subscribed topics when the epoch was last incremented.
         targets: the target assignment of each member.
         regexes: the resolved expressions that members subscribe to.
         static_members: member ids by instance id.
-        has_partition_metadata: whether the log has a record of brokers before 4.1 to be removed.
+        has_partition_metadata: whether the log has a partition metadata record, as written by
+            brokers before 4.1, which is to be removed.
         is_gone: whether the group's tombstone was replayed.
     """
 
@@ -102,7 +103,7 @@ class GroupImage:
         """Return the member of this id.
 
         Raises:
-            UnknownMemberId: there is none.
+            UnknownMemberId: there is no such member.
         """
         member = self.members.get(member_id)
         if member is None:
@@ -116,7 +117,7 @@ class GroupImage:
         return self.members.get(self.static_members.get(instance_id, ""))
 
     def owner_of(self, topic_id: uuid.UUID, partition: int) -> str | None:
-        """The member that owns the partition or still has to revoke it; None if it is free."""
+        """Return the member that owns or still has to revoke the partition; None if it is free."""
         owners = self._owners.get(topic_id)
         return None if owners is None else owners.get(partition)
 
@@ -203,7 +204,7 @@ class GroupImage:
     ) -> None:
         old = self.members.get(member_id)
         if value is None:
-            # The tombstone of the member itself follows; until then it owns nothing.
+            # The tombstone of the member itself follows; until then the member owns nothing.
             if old is not None:
                 self._release(old)
                 self.members[member_id] = replace(

@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 JOIN_EPOCH: Final = 0
-"""The epoch of a request that joins, or joins again after it was fenced."""
+"""The member epoch in a request to join, or to join again after the member was fenced."""
 LEAVE_EPOCH: Final = -1
-"""The epoch of a request that leaves for good."""
+"""The member epoch in a request to leave permanently."""
 STATIC_LEAVE_EPOCH: Final = -2
-"""The epoch of a static member that leaves for a while, in its request and its record."""
+"""The member epoch of a static member that leaves temporarily, in its request and record."""
 
 NO_PARTITIONS: Final[Partitions] = {}
 
@@ -45,13 +45,13 @@ class MemberState(IntEnum):
     """The progress of a member towards its target assignment, numbered as in the log."""
 
     STABLE = 0
-    """It has all of the target assignment of its epoch."""
+    """The member has all partitions of the target assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to revoke partitions, and has not confirmed it yet."""
+    """The member was asked to revoke partitions, and has not confirmed it yet."""
     UNRELEASED_PARTITIONS = 2
-    """It is at the newest epoch, and waits for partitions that others have not revoked yet."""
+    """The member is at the newest epoch, and waits for other members to revoke partitions."""
     UNKNOWN = 127
-    """A state that a newer version wrote; the member has to join again."""
+    """A state written by a newer version; the member has to join again."""
 
     @classmethod
     def _missing_(cls, value: object) -> MemberState:
@@ -97,8 +97,8 @@ class ConsumerMember:
         topic_regex: the RE2 expression it subscribes by; "" without one.
         rebalance_timeout_ms: the time it has to revoke partitions.
         server_assignor: the assignor it asks for; None for any.
-        assigned: the partitions that it owns or was told to take.
-        pending_revocation: the partitions that it was told to revoke, and still owns.
+        assigned: the partitions that it owns or was assigned.
+        pending_revocation: the partitions that it was asked to revoke, and still owns.
         classic: set for a member that uses the classic protocol.
     """
 
@@ -119,12 +119,12 @@ class ConsumerMember:
     classic: ClassicMetadata | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has all of the target assignment of an epoch."""
+        """Whether the member has all partitions of the target assignment of an epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     @property
     def is_away(self) -> bool:
-        """Whether it is an absent static member, which may join again."""
+        """Whether this is an absent static member, which may join again."""
         return self.member_epoch == STATIC_LEAVE_EPOCH
 
     def reconciled_to(
@@ -134,10 +134,11 @@ class ConsumerMember:
         assigned: Mapping[uuid.UUID, frozenset[int]],
         pending_revocation: Mapping[uuid.UUID, frozenset[int]] = NO_PARTITIONS,
     ) -> ConsumerMember:
-        """The member after a step; the current epoch becomes the previous one, even if it is equal.
+        """Return the member after a step; its current epoch becomes the previous one.
 
-        If it kept an older previous epoch, a delayed request of that epoch would pass for a retry,
-        and the partitions assigned since, which it does not list, would count as revoked.
+        That holds even if the epoch stays the same. If the member kept an older previous epoch, a
+        delayed request of that epoch would be accepted as a retry, and partitions assigned since,
+        which the request does not list, would count as revoked.
         """
         return dataclasses.replace(
             self,

@@ -3,7 +3,7 @@
 Reads the image of the group and changes nothing: the records take effect when they are replayed.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2). Kafka resolves regular
-expressions in another thread, at most every ten seconds. Here they are resolved at once and
+expressions in another thread, at most every ten seconds. Here they are resolved at once, and again
 whenever topics have changed, since matching takes microseconds.
 """
 
@@ -83,7 +83,7 @@ class MemberChange:
         """Begin a change of a group.
 
         Args:
-            topics_changed: topics may have changed since the last change of the group.
+            topics_changed: whether topics may have changed since the last change of the group.
             describable: as in `Caller`.
         """
         self.topics_version = topics_version
@@ -107,7 +107,7 @@ class MemberChange:
         """Refuse a new member if the group is full.
 
         Args:
-            existing: the static member that joins again, if it is one: it takes no further place.
+            existing: the static member that joins again, if any; it is counted already.
 
         Raises:
             GroupMaxSizeReached: the group is full.
@@ -141,8 +141,8 @@ class MemberChange:
         """Update the member; the group gets a new epoch if the assignment has to be recomputed.
 
         Args:
-            member: before the change.
-            updated: after it; the same object if nothing changed.
+            member: the member before the change.
+            updated: the member after the change; the same object if nothing changed.
 
         Raises:
             InvalidRegularExpression: the subscribed expression is invalid.
@@ -168,7 +168,7 @@ class MemberChange:
         return members
 
     def _resolve(self, *, regex_changed: bool) -> bool:
-        """Resolve the expressions if they or the topics changed; whether any result changed."""
+        """Resolve expressions if they or the topics changed; return whether a result changed."""
         if not regex_changed and not self._topics_changed:
             return False
         used = {member.topic_regex for member in self._members.values()} - {""}
@@ -185,7 +185,7 @@ class MemberChange:
             except InvalidRegularExpression:
                 if old is None:
                     raise
-                # Another broker accepted it, perhaps with google-re2: keep what it matched there.
+                # Another broker accepted the expression, perhaps with google-re2: keep its matches.
                 self._regexes[regex] = old
                 continue
             matched = resolve(match, self._context.topics.names())
@@ -232,7 +232,8 @@ class MemberChange:
             owned: the partitions that the member reports as its own; None if it reports none.
 
         Raises:
-            FencedMemberEpoch: its state was written by a newer version; it has to join again.
+            FencedMemberEpoch: the member's state was written by a newer version; it has to join
+                again.
         """
         subscriptions = Subscriptions(self._context.topics, self._regexes)
         target = self._target(subscriptions)

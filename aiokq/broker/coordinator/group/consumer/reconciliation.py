@@ -1,4 +1,4 @@
-"""One step of a member towards its target assignment: it revokes first, then gets free partitions.
+"""One step of a member towards its target assignment: first revocation, then free partitions.
 
 A pure function from a member to its next state.
 
@@ -42,16 +42,16 @@ def reconcile(
     """Return the member after the step; the same object if nothing changes.
 
     Args:
-        wanted: the topics that it subscribes to now. It gets no partitions of others, even if the
-            target assignment is older than its subscription.
+        wanted: the topics that the member subscribes to now. It gets no partitions of other topics,
+            even if the target assignment is older than its subscription.
         owned: the partitions that the member reports as its own; None if it reports none.
         subscription_changed: whether this request changed the subscription.
 
     Raises:
-        FencedMemberEpoch: its state was written by a newer version; it has to join again.
+        FencedMemberEpoch: the member's state was written by a newer version; it has to join again.
     """
     if member.is_reconciled_to(target.epoch) or (
-        # It has not revoked yet what it was told to; there may be more to revoke meanwhile.
+        # It has not revoked these partitions yet; a changed subscription may add more.
         member.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, member.pending_revocation)
     ):
         return _without_unwanted(member, wanted, owned) if subscription_changed else member
@@ -66,7 +66,7 @@ def reconcile(
 
 
 def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether the member reports any of these as its own, or reports nothing."""
+    """Whether the member reports any of these partitions as its own, or reports nothing."""
     if owned is None:
         return True
     return any(
@@ -77,7 +77,7 @@ def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
 def _without_unwanted(
     member: ConsumerMember, wanted: Set[uuid.UUID], owned: Partitions | None
 ) -> ConsumerMember:
-    """Revoke partitions of topics that it no longer subscribes to, at its present epoch."""
+    """Revoke partitions of topics that the member no longer subscribes to; keep its epoch."""
     dropped = {
         topic_id: partitions
         for topic_id, partitions in member.assigned.items()
@@ -136,7 +136,8 @@ def _next_step(
             if free:
                 added[topic_id] = free
     if revoked and _owns(owned, revoked):
-        # Its epoch stays until it has revoked these; only then does it get new partitions.
+        # The epoch stays until the member has revoked these partitions; only then does it get new
+        # ones.
         return member.reconciled_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
     for topic_id, partitions in added.items():
         kept[topic_id] = kept.get(topic_id, frozenset()) | partitions

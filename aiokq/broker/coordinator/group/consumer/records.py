@@ -1,4 +1,4 @@
-"""Builds the records of a group of the consumer protocol.
+"""Builders of the records of a group of the consumer protocol.
 
 Lists are sorted, so that equal groups have equal bytes.
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def sorted_partitions(partitions: Partitions) -> Iterator[tuple[uuid.UUID, list[int]]]:
-    """Topics and partitions in ascending order, without topics that have no partitions."""
+    """Yield topics and partitions in ascending order, without topics that have no partitions."""
     for topic_id in sorted(partitions):
         if numbers := partitions[topic_id]:
             yield topic_id, sorted(numbers)
@@ -148,19 +148,22 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Removes an expression that no member subscribes to any more."""
+    """Return the record that removes an expression to which no member subscribes any more."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
     )
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Removes a record of brokers before 4.1, which the hash in the epoch record replaces."""
+    """Return the record that removes the partition metadata of brokers before 4.1.
+
+    The hash in the epoch record replaces that metadata.
+    """
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """Removes a member: its current assignment, its target, then the member itself."""
+    """Return the records that remove a member: current assignment, target, then the member."""
     return [
         CoordinatorRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
@@ -177,7 +180,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 def group_tombstones(
     group_id: str, member_ids: Iterable[str], regexes: Iterable[str]
 ) -> list[CoordinatorRecord]:
-    """Removes a group with all its records; the epoch record is the last one."""
+    """Return the records that remove a group with all its records, the epoch record last."""
     members = sorted(member_ids)
     records = [
         CoordinatorRecord(

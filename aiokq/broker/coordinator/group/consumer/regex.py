@@ -1,7 +1,7 @@
 """Subscriptions by regular expression, matched by RE2.
 
-RE2 takes linear time for any expression that a client may send. Python's `re` does not, so it is no
-substitute if the google-re2 package is not installed.
+RE2 takes linear time for any expression that a client may send. Python's `re` does not, so it is
+not used as a substitute if the google-re2 package is missing.
 
 Source: KIP-848 (SubscribedTopicRegex); Kafka matches the whole name with RE2/J.
 """
@@ -17,7 +17,7 @@ from aiokq.core.errors import InvalidRegularExpression
 __all__ = ["RegexCompiler", "ResolvedRegex", "compile_re2", "resolve"]
 
 RegexCompiler: TypeAlias = Callable[[str], Callable[[str], object]]
-"""Returns a function whose result is true if a whole name matches the expression."""
+"""Compiles an expression into a function that is true for names that match as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ResolvedRegex:
     """The topics that an expression matched when it was last resolved.
 
     Attributes:
-        timestamp_ms: the time of that.
+        timestamp_ms: the time of that resolution.
     """
 
     topics: frozenset[str]
@@ -33,10 +33,10 @@ class ResolvedRegex:
 
 
 def compile_re2(regex: str) -> Callable[[str], object]:
-    """Compile with RE2.
+    """Compile an expression with RE2.
 
     Raises:
-        InvalidRegularExpression: RE2 refuses it, or google-re2 is not installed.
+        InvalidRegularExpression: RE2 refuses the expression, or google-re2 is not installed.
     """
     try:
         import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]

@@ -40,7 +40,7 @@ def static_member_or_fenced(image: GroupImage, instance_id: str, member_id: str)
 
     Raises:
         UnknownMemberId: no member has the instance id.
-        FencedInstanceId: another member has it.
+        FencedInstanceId: another member has the instance id.
     """
     member = image.static_member(instance_id)
     if member is None:
@@ -79,7 +79,7 @@ def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -
 
 
 def temporary_leave_records(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
-    """Let a static member leave temporarily; it keeps its partitions until its session ends."""
+    """Return the records of a temporary leave; a static member keeps its partitions meanwhile."""
     away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
     return [current_assignment_record(image.group_id, away)]
 
@@ -87,7 +87,7 @@ def temporary_leave_records(image: GroupImage, member: ConsumerMember) -> list[C
 def removal_records(
     image: GroupImage, members: Collection[ConsumerMember], topics: TopicView
 ) -> list[CoordinatorRecord]:
-    """Remove members: their partitions become free, and the group gets a new epoch."""
+    """Return the records that remove members, free their partitions, and increment the epoch."""
     group_id = image.group_id
     gone = {member.member_id for member in members}
     records: list[CoordinatorRecord] = []

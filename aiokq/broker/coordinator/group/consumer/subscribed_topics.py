@@ -20,10 +20,10 @@ __all__ = ["Subscriptions", "metadata_hash"]
 
 
 class Subscriptions:
-    """Resolves subscriptions during one change of a group; equal ones are resolved once.
+    """Resolver of subscriptions during one change of a group; resolves equal ones once.
 
     Attributes:
-        topics: those of the subscriptions resolved so far, by id.
+        topics: the topics of the subscriptions resolved so far, by id.
     """
 
     def __init__(self, view: TopicView, regexes: Mapping[str, ResolvedRegex]) -> None:
@@ -33,7 +33,7 @@ class Subscriptions:
         self.topics: dict[uuid.UUID, TopicSpec] = {}
 
     def of(self, member: ConsumerMember) -> frozenset[uuid.UUID]:
-        """The ids of the existing topics that a member subscribes to, by name or expression."""
+        """Return the ids of the existing topics that a member subscribes to in any way."""
         key = member.topic_names, member.topic_regex
         ids = self._known.get(key)
         if ids is None:

@@ -18,9 +18,9 @@ __all__ = ["preferred_assignor", "target_assignment"]
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: Mapping[str, object]) -> str:
-    """The assignor that most members ask for; ties, and no votes at all, go to the first one.
+    """Return the assignor that most members ask for; the first configured one if tied.
 
-    Assignors that this broker does not have, but another one had, are no candidates.
+    Assignors that only another broker had are not candidates.
     """
     votes = Counter(member.server_assignor for member in members)
     return max(assignors, key=lambda name: votes[name])
@@ -38,8 +38,8 @@ def target_assignment(
 
     Args:
         epoch: the group epoch of the assignment.
-        members: after the change that caused it.
-        targets: the targets so far; a member without one gets a record in any case.
+        members: the members after the change that caused the assignment.
+        targets: the previous targets; a member without one gets a record in any case.
     """
     specs = {
         member_id: ServerMember(
