@@ -1,6 +1,6 @@
-"""Parquet to a topic, at least once, and where it stopped again: `aiokq.spark.export`.
+"""Export of Parquet files to a topic, at least once and resumable: `aiokq.spark.export`.
 
-No Java and no Spark: pyarrow reads files in a thread, a piece at a time (`files`), rows become
-records (`mapping`), and one idempotent producer sends them. What is acknowledged is noted piece by
-piece (`journal`), which is also what is checked against the log at the end (`check`).
+Without Java and Spark: pyarrow reads the files in a thread, a piece at a time (`files`), rows
+become records (`records`), and one idempotent producer sends them. Each acknowledged piece is noted
+in the `journal`, against which `verify` compares the log at the end.
 """

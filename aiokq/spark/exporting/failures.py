@@ -1,4 +1,4 @@
-"""ExportFailed: which rows could not be written; ColumnError: which column does not do."""
+"""Errors of an export: ExportFailed for rows, ColumnError for columns."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["ColumnError", "ExportFailed"]
 
 
 class ExportFailed(KafkaError):
-    """An export ended before all rows were acknowledged; the cause says why.
+    """An export ended before all rows were acknowledged; the cause has the reason.
 
-    With a file for `resume` the same call again goes on where it was.
+    With a journal (`resume`) the same call continues the export.
     """
 
 
 class ColumnError(ConfigError):
-    """A file has no such column, or one of another type.
+    """A file lacks a column, or has it with another type.
 
     Attributes:
-        option: what the column was given as, a field of `ExportColumns`.
-        problem: the message without it.
+        option: the field of `ExportColumns` that names the column.
+        problem: the message without `option`.
     """
 
     def __init__(self, option: str, file: str | Path, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""ParquetFiles: the files of an export in their order, and their rows, a piece at a time."""
+"""The Parquet files of an export in their order, and their rows in pieces."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 __all__ = ["ParquetFiles", "Piece"]
 
 Constants: TypeAlias = "dict[str, str | None]"
-"""Columns that a path has, by name."""
+"""Columns whose values are in the path, by name."""
 
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 << 20
-"""A piece is no larger than both; a row is never cut."""
+"""Limits of a piece; a single row may exceed PIECE_BYTES."""
 
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What a writer by directories, as Spark, puts for null; other values are percent-encoded."""
+"""Directory name that Spark and others write for null; other values are percent-encoded."""
 
 LOADED_BATCH: Final = "batch_id"
-"""Of the directories that `aiokq spark load` writes: no column of the rows."""
+"""Prefix of the directories that `aiokq spark load` writes, which is not a column."""
 
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """One file.
+    """One Parquet file.
 
     Attributes:
-        rows: so many, by its footer.
+        rows: number of rows, from the footer.
         size: bytes.
-        constants: columns whose value the path has (``date=2026-01-31/part-0.parquet``).
-        names: of its columns, those of the path behind them.
+        constants: columns whose value is in the path (``date=2026-01-31/part-0.parquet``).
+        names: its columns, followed by those of the path.
     """
 
     path: Path
@@ -53,11 +53,11 @@ class ParquetFile:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows that follow each other in one file.
+    """Consecutive rows of one file.
 
     Attributes:
         file: number of the file, in the order of the export.
-        first: number of the first row in it, from 0.
+        first: number of the first row in the file, from 0.
     """
 
     file: int
@@ -66,7 +66,7 @@ class Piece:
 
     @property
     def until(self) -> int:
-        """Number of the row behind the last."""
+        """Number of the row after the last."""
         return self.first + int(self.batch.num_rows)
 
 
@@ -74,9 +74,9 @@ class ParquetFiles:
     """All files of an export.
 
     Attributes:
-        files: in their order: as given, those of a directory or a pattern by name, with numbers in
-            names by value.
-        columns: what becomes of which column.
+        files: in order: sources as given, files of a directory or pattern by name, with numbers in
+            names compared by value.
+        columns: the columns that become the parts of a record.
     """
 
     def __init__(self, files: Sequence[ParquetFile], columns: ExportColumns) -> None:
@@ -85,14 +85,14 @@ class ParquetFiles:
 
     @classmethod
     def find(cls, sources: Sequence[str | Path], columns: ExportColumns) -> ParquetFiles:
-        """Look the files up, and at what they have.
+        """Find the files and read their schemas.
 
         Args:
-            sources: files, directories, and patterns as of a shell with ``**``. Names that begin
-                with "_" or "." are left out in directories, as Spark does.
+            sources: files, directories, and shell patterns with ``**``. As in Spark, names in
+                directories that begin with "_" or "." are skipped.
 
         Raises:
-            ConfigError: there are none, one cannot be read, or lacks a column.
+            ConfigError: there are no files, or one cannot be read or lacks a column.
         """
         if find_spec("pyarrow") is None:
             raise ConfigError("Parquet is read by pyarrow: pip install 'aiokq[arrow]'")
@@ -111,11 +111,11 @@ class ParquetFiles:
 
     @property
     def rows(self) -> int:
-        """Of all files."""
+        """Number of rows of all files."""
         return sum(file.rows for file in self.files)
 
     def pieces(self, begin: tuple[int, int] = (0, 0)) -> Iterator[Piece]:
-        """The rows, from a row of a file on.
+        """Yield the rows in pieces, from a given row on.
 
         Args:
             begin: number of the file, and of the row in it.
@@ -152,7 +152,7 @@ class ParquetFiles:
 
 
 def _cut(batch: pa.RecordBatch, skip: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch in slices of about `PIECE_BYTES`, without its first rows; nothing is copied."""
+    """Yield slices of about `PIECE_BYTES` without the first `skip` rows; nothing is copied."""
     rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
     for start in range(skip, batch.num_rows, rows):
         yield start, batch.slice(start, rows)
@@ -170,7 +170,7 @@ def _with_constants(batch: pa.RecordBatch, constants: Constants) -> pa.RecordBat
 
 
 def _paths(source: str | Path) -> Iterator[tuple[Path, Constants]]:
-    """The files of one source, and what their path says below it.
+    """Yield the files of one source, with the columns in the path below it.
 
     Raises:
         ConfigError: there are none.
@@ -200,7 +200,7 @@ def _paths(source: str | Path) -> Iterator[tuple[Path, Constants]]:
 
 
 def _constants(directories: Sequence[str]) -> Constants:
-    """What names such as ``city=S%C3%A3o`` say.
+    """Return the columns in directory names such as ``city=S%C3%A3o``.
 
     Source: Spark, ExternalCatalogUtils.unescapePathName.
     """
@@ -215,7 +215,7 @@ def _is_visible(path: Path) -> bool:
 
 
 def _by_numbers(path: Path) -> list[tuple[int, str]]:
-    """So that batch_id=10 comes behind batch_id=9."""
+    """Return a sort key by which batch_id=10 comes after batch_id=9."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 

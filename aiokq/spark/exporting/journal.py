@@ -1,8 +1,8 @@
-"""Journal: which rows are acknowledged, and at which offsets; if wanted, in a file, too.
+"""Journal of an export: the acknowledged rows and their offsets, optionally kept in a file.
 
-The file is one JSON document a line: what is exported whither, then a line per piece, in the order
-of the rows, and one per run, with the id of its producer. A line that was cut off by a kill counts
-as not written: its rows are sent again.
+The file has one JSON document per line: first the source and destination of the export, then a line
+per piece, in the order of the rows, and a line per run with the id of its producer. A line that a
+kill has cut off is ignored: its rows are sent again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ VERSION: Final = 1
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Of a record; of several it is the sum, whatever their order."""
+    """Return the checksum of a record; that of several records is the sum, in any order."""
     sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
     return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where an export goes; another one is another export.
+    """Cluster and topic of an export, which a resumed run must not change.
 
     Attributes:
-        starts: the end of each partition when the export began.
+        starts: log end offset of each partition when the export began.
     """
 
     cluster_id: str | None
@@ -53,12 +53,12 @@ class Destination:
 
 @dataclass
 class Acknowledged:
-    """What is in the log for some rows.
+    """Acknowledged rows and their offsets.
 
     Attributes:
-        rows: so many.
-        checksum: the sum of theirs.
-        offsets: of each partition, in ascending order, first and last of offsets without a gap.
+        rows: number of rows.
+        checksum: sum of their checksums.
+        offsets: by partition, first and last offsets of runs without a gap, in ascending order.
     """
 
     rows: int = 0
@@ -67,7 +67,7 @@ class Acknowledged:
 
     @classmethod
     def of(cls, delivered: Iterable[RecordMetadata | Place], total: int) -> Acknowledged:
-        """Of records that were delivered, and the sum of their checksums."""
+        """Return the summary of delivered records, given the sum of their checksums."""
         places = sorted((metadata.partition, metadata.offset) for metadata in delivered)
         found = cls(len(places), total)
         for partition, offset in places:
@@ -75,7 +75,7 @@ class Acknowledged:
         return found
 
     def add(self, other: Acknowledged) -> None:
-        """Further rows."""
+        """Add further rows."""
         self.rows += other.rows
         self.checksum += other.checksum
         for partition, ranges in other.offsets.items():
@@ -92,14 +92,14 @@ def _extend(ranges: list[list[int]], first: int, last: int) -> None:
 
 
 class Journal:
-    """Of one export.
+    """Journal of one export.
 
     Attributes:
-        done: all that is acknowledged, by this run and by those before.
-        before: rows of these that earlier runs have sent.
-        position: number of the file and of the row to go on at.
+        done: all acknowledged rows, of this run and of earlier runs.
+        before: number of these rows that earlier runs have sent.
+        position: number of the file and of the row at which to continue.
         destination: as the first run found it.
-        producer_id: of the last run before this that noted it; -1 for none.
+        producer_id: of the last earlier run that noted it; -1 for none.
     """
 
     def __init__(self, destination: Destination) -> None:
@@ -112,14 +112,14 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path | None, files: ParquetFiles, destination: Destination) -> Journal:
-        """Begin, or go on where the file says.
+        """Start a journal, or continue the one in a file.
 
         Args:
-            path: of the file; None to keep nothing.
+            path: path of the file; None to keep the journal in memory only.
 
         Raises:
-            ConfigError: the file is of another export, is in use, or is no such file.
-            OSError: it cannot be written.
+            ConfigError: the file is that of another export, is in use, or is not a journal.
+            OSError: the file cannot be written.
         """
         journal = cls(destination)
         if path is not None:
@@ -136,34 +136,34 @@ class Journal:
         return journal
 
     def add(self, file: int, until: int, acknowledged: Acknowledged) -> None:
-        """The next rows are acknowledged: those of a file before row `until`.
+        """Note that the next rows, those of a file before row `until`, are acknowledged.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self._note(file, until, acknowledged)
         self._write({"file": file, "until": until, **asdict(acknowledged)})
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a file."""
+        """Whether the journal is kept in a file."""
         return self._file is not None
 
     def note_producer(self, producer_id: int) -> None:
-        """By what this run's records are known: if it is killed, the next run looks for them.
+        """Note the producer id of this run, by which the run after a kill finds its records.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self._write({"producer_id": producer_id})
 
     def ends(self) -> dict[int, int]:
-        """By partition, the offset behind all that was noted; where the first run found its end."""
+        """Return the offset after the last noted one, or the start of the export, by partition."""
         behind = {p: ranges[-1][1] + 1 for p, ranges in self.done.offsets.items()}
         return {**self.destination.starts, **behind}
 
     def close(self) -> None:
-        """What was written is on the disk after this."""
+        """Sync and close the file."""
         if self._file is not None:
             try:
                 self._file.flush()
@@ -213,14 +213,14 @@ class Journal:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}: not the progress of an export: {error!r}") from error
-        # A line that was cut off must not be gone on with.
+        # Nothing must be appended to a line that was cut off.
         self._file.truncate(len(whole))
         here = self.destination
         self.destination = Destination(here.cluster_id, here.topic, here.topic_id, starts)
         self.before = self.done.rows
 
     def _check(self, path: Path, found: dict[str, object], head: Mapping[str, object]) -> None:
-        """Whether the file is of this export."""
+        """Check that the file belongs to this export."""
         reasons = {
             "aiokq_export": "of another version of aiokq",
             "cluster_id": "of an export to another cluster",

@@ -1,8 +1,8 @@
-"""Arrow columns as JSON text, one document a row; pure.
+"""Arrow columns as JSON text, one document per row; no I/O.
 
-Numbers are numbers, but for decimals, and floats that JSON lacks (NaN, Infinity): those are text,
-so that no digit is lost. Times are ISO 8601, in UTC ("Z") where the column has a zone; bytes are
-base64. Null is null.
+Numbers become JSON numbers, except decimals, and floats that JSON lacks (NaN, Infinity), which
+become strings so that no digit is lost. Times are ISO 8601, in UTC ("Z") if the column has a zone;
+bytes are base64; null is null.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def documents(columns: Sequence[tuple[str, pa.Array]]) -> list[bytes]:
-    """Each row as a JSON object of the columns, in their order."""
+    """Return each row as a JSON object of the columns, in their order."""
     names = [name for name, _ in columns]
     rows = zip(*(_plain(column) for _, column in columns), strict=True)
     return [_encode(dict(zip(names, row, strict=True))).encode() for row in rows]
 
 
 def plain_texts(column: pa.Array) -> list[bytes | None]:
-    """Each value as text: what JSON has for it, but text itself without quotes; null is None."""
+    """Return each value as JSON text; strings are not quoted, and null is None."""
     return [
         None if value is None else (value if isinstance(value, str) else _encode(value)).encode()
         for value in _plain(column)
@@ -41,7 +41,7 @@ def plain_texts(column: pa.Array) -> list[bytes | None]:
 
 
 def _plain(column: pa.Array) -> Iterable[Plain]:
-    """The values of a column as what `json` writes."""
+    """Return the values of a column in a form that `json` can write."""
     import pyarrow as pa
 
     kind = column.type
@@ -67,7 +67,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _times(column: pa.Array) -> Iterable[Plain]:
-    """ISO 8601, as fine as the column is; a zone is not looked up, UTC is what is stored."""
+    """Return ISO 8601 with the precision of the column; "Z" if it has a zone, as UTC is stored."""
     import pyarrow as pa
 
     kind = column.type
@@ -83,7 +83,7 @@ def _number(value: Plain) -> Plain:
 
 
 def _value(value: object, kind: pa.DataType) -> Plain:
-    """What is in a struct, a list or a map, or is no usual column."""
+    """Return the form of a value in a struct, list or map, or of a rare column type."""
     import pyarrow as pa
 
     if value is None or isinstance(value, str | bool | int | float):

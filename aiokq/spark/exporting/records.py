@@ -1,4 +1,4 @@
-"""Rows of Arrow batches as Kafka records."""
+"""Conversion of Arrow rows to Kafka records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The export itself: pieces of files, in their order, to a producer, and on to the journal."""
+"""The export: reads pieces of files in order, sends them, and notes acknowledged pieces."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from aiokq.spark.exporting.verify import Checked, check
 __all__ = ["ExportProgress", "Exported", "export"]
 
 PIECES: Final = 8
-"""At most so many are on their way."""
+"""Maximum number of pieces in flight."""
 
 DRAIN: Final = 10.0
-"""Seconds that accepted records have when an export is interrupted, or fails."""
+"""Seconds for accepted records to be acknowledged when an export is interrupted or fails."""
 
 
 @dataclass(frozen=True)
 class ExportProgress:
-    """How far an export is.
+    """Progress of an export.
 
     Attributes:
-        total: rows of all files.
-        done: rows that are acknowledged, those of earlier runs among them.
-        columns: what becomes of which column, in words.
+        total: number of rows of all files.
+        done: number of acknowledged rows, including those of earlier runs.
+        columns: text that says which column becomes which part of a record.
     """
 
     total: int
@@ -60,16 +60,16 @@ class ExportProgress:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export has done.
+    """Result of an export.
 
     Attributes:
-        files: so many.
-        rows: of all files; all of them are acknowledged.
-        resumed: rows of these that earlier runs had sent.
+        files: number of files.
+        rows: number of rows of all files, all acknowledged.
+        resumed: number of these rows that earlier runs had sent.
         size: bytes of keys and values that this run sent.
-        partitions: records for each partition.
-        created: whether the topic was.
-        checked: what the log has, where that was asked for.
+        partitions: number of records by partition.
+        created: whether the export created the topic.
+        checked: what the log has, if verification was requested.
     """
 
     files: int
@@ -82,19 +82,19 @@ class Exported:
 
     @property
     def verified(self) -> bool | None:
-        """Whether the log has all rows, as they were; None if it was not looked at."""
+        """Whether the log has all rows unchanged; None if it was not read back."""
         found = self.checked
         return None if found is None else found.rows == self.rows and found.intact is True
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """A piece on its way.
+    """A piece in flight.
 
     Attributes:
-        rows: that are sent, with their numbers in the piece.
-        found: places of the others, which an earlier run had sent.
-        checksum: of all rows.
+        rows: rows that this run sends, with their numbers in the piece.
+        found: positions of the other rows, which an earlier run had sent.
+        checksum: sum over all rows.
     """
 
     piece: Piece
@@ -118,38 +118,38 @@ async def export(
 ) -> Exported:
     """Write the rows of Parquet files to a topic.
 
-    At least once, in the order of the rows, by an idempotent producer. A run that is killed and
-    begun again writes all rows again; with `resume` it goes on behind the last piece (10,000 rows,
-    4 MiB) that was noted as acknowledged, and of the eight that were on their way it sends what is
-    not in the log: so no row is there twice, but for these:
+    At least once, in the order of the rows, by an idempotent producer. If a run is killed, the next
+    run writes all rows again. With `resume` it continues after the last piece (10,000 rows, 4 MiB)
+    that was noted as acknowledged, and of the up to eight pieces that were in flight it sends only
+    rows that are not in the log. No row is then in the log twice, with these exceptions:
 
-    - those of the first piece of a run, if it was killed before that was acknowledged;
-    - what the broker appends only after the next run has looked for it, which is what it had
-      received and not yet worked on, or not yet replicated;
-    - up to eight pieces, if the producer is not idempotent (``acks=1``), if the one that was killed
-      had begun anew with another id after an error, or if the run that goes on is killed, too,
-      before it is eight pieces on.
+    - rows of the first piece of a run that was killed before that piece was acknowledged;
+    - rows that the broker appends after the next run has looked for them, because it had received
+      but not processed or not replicated them;
+    - rows of up to eight pieces, if the producer is not idempotent (``acks=1``), if the producer of
+      the killed run had taken a new id after an error, or if the resumed run is killed as well
+      before it has written eight pieces.
 
-    A run that ends by itself, also by an error or a cancellation, notes what is acknowledged.
+    A run that ends on its own, even by an error or a cancellation, notes what is acknowledged.
 
     Args:
-        cluster: open.
+        cluster: a started cluster.
         sources: files, directories, and patterns with ``*`` and ``**``.
-        columns: what becomes of which column; what it does not say is chosen by the files' columns
-            (see `ExportColumns.of`).
-        producer: settings of the producer by name (``{"compression_type": "zstd"}``); those that it
-            shares with the cluster are the cluster's.
-        create: how to make the topic where there is none; its name is not looked at.
-        resume: a file to keep what is done in.
-        verify: read the topic back, and count.
-        told: called with the progress: at the beginning, and after each piece.
+        columns: which column becomes which part of a record; parts that are not given are chosen by
+            the files' columns (see `ExportColumns.of`).
+        producer: settings of the producer by name (``{"compression_type": "zstd"}``); settings that
+            it shares with the cluster are the cluster's.
+        create: how to create the topic if it does not exist; its name is ignored.
+        resume: file to keep the journal in.
+        verify: read the topic back and compare it with the rows.
+        told: called with the progress at the start and after each piece.
 
     Raises:
-        ConfigError: no file, a column that is missing or of a wrong type, a setting that loses
-            acknowledgements, or `resume` is of another export.
-        UnknownTopicOrPartition: there is no such topic, and `create` was not given.
-        ExportFailed: a row was not accepted or not delivered; the file and the row are named.
-        KafkaError: the cluster cannot be reached, or refuses.
+        ConfigError: there is no file, a column is missing or of a wrong type, a setting loses
+            acknowledgements, or `resume` belongs to another export.
+        UnknownTopicOrPartition: the topic does not exist, and `create` was not given.
+        ExportFailed: a row was not accepted or not delivered; the error names file and row.
+        KafkaError: the cluster cannot be reached, or refuses a request.
         OSError: the file of `resume` cannot be written.
     """
     given = [sources] if isinstance(sources, str | Path) else list(sources)
@@ -189,9 +189,9 @@ async def export(
 async def _destination(
     cluster: Cluster, topic: str, create: NewTopic | None
 ) -> tuple[Destination, bool]:
-    """The topic as it is, and whether it was made for this."""
+    """Return the topic as it is, and whether it was created for this export."""
     async with cluster.admin() as admin:
-        # By name: a producer that asks for it may make the broker create it.
+        # Described by name: a metadata request of the producer may create the topic.
         described = (await admin.describe_topics([topic]))[topic]
         created = False
         if isinstance(described.error, UnknownTopicOrPartition):
@@ -219,7 +219,7 @@ async def _destination(
 
 
 async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> UnjournaledRows:
-    """What the run before had on its way, and is there."""
+    """Return the rows that the previous run had in flight and that are in the log."""
     if journal.producer_id < 0 or journal.done.rows == files.rows:
         return UnjournaledRows()
     topic, id_ = journal.destination.topic, journal.producer_id
@@ -227,7 +227,7 @@ async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> U
 
 
 class _Sending:
-    """Pieces on their way: made in a thread, accepted and awaited on the loop, noted in order."""
+    """Pieces in flight: read in a thread, sent and awaited on the loop, noted in order."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class _Sending:
         self.found = 0
         self._cluster = cluster
         self._arrived = arrived
-        # Until it is known by whom a row was written, no more than a piece is on its way.
+        # Until the producer id of this run is noted, only one piece is in flight.
         self._unknown = journal.is_kept
         self._files = files
         self._topic = topic
@@ -252,7 +252,7 @@ class _Sending:
         self._sent: deque[_Sent] = deque()
 
     async def run(self, producer: Producer, reader: ThreadPoolExecutor) -> None:
-        """Until all rows are acknowledged.
+        """Send rows until all are acknowledged.
 
         Raises:
             ExportFailed, ConfigError, KafkaError, OSError: as `export`.
@@ -263,7 +263,7 @@ class _Sending:
         following = loop.run_in_executor(reader, _next, pieces, self._files.columns)
         try:
             while (made := await following) is not None:
-                # The next one is made while this one waits for room, or is being sent.
+                # The next piece is read while this one waits for buffer memory or is sent.
                 following = loop.run_in_executor(reader, _next, pieces, self._files.columns)
                 await self._accept(producer, *made)
                 while self._is_to_wait():
@@ -272,7 +272,7 @@ class _Sending:
                 await self._settle()
         finally:
             following.cancel()
-            # What was accepted has its chance, and is noted.
+            # Accepted records are given time to be acknowledged, and are noted.
             await producer.close(DRAIN)
             while self._sent and _done(self._sent[0]) and not _failure(self._sent[0]):
                 await self._settle()
@@ -286,7 +286,7 @@ class _Sending:
         deliveries: list[Deliveries] = []
         places = [self._arrived.take(row) for row in made]
         missing = [n for n, place in enumerate(places) if place is None]
-        # Rows that follow each other and have the same partition go in one call.
+        # Consecutive rows with the same partition go in one call.
         for partition, group in groupby(missing, key=lambda n: made[n].partition):
             numbers = list(group)
             records = [made[n].record for n in numbers]
@@ -296,7 +296,8 @@ class _Sending:
                 deliveries.append(await producer.send_many(self._topic, records, partition))
             except (KafkaError, ValueError) as error:
                 if isinstance(error, RecordTooLarge):
-                    # Refused here: the largest is too large.
+                    # The producer refused the call, because at least its largest record is too
+                    # large.
                     at = max(numbers, key=lambda n: _size(made[n]))
                     limit = producer.settings.max_request_size
                     words = f"a record of {_size(made[at]):,} bytes; max_request_size is {limit:,}"
@@ -308,7 +309,7 @@ class _Sending:
         self._sent.append(_Sent(piece, rows_, found, deliveries, total))
 
     async def _settle(self) -> None:
-        """Wait for the oldest piece, and note it."""
+        """Wait for the oldest piece to be acknowledged, and note it."""
         sent = self._sent[0]
         delivered: list[RecordMetadata] = []
         for deliveries in sent.deliveries:
@@ -337,7 +338,7 @@ class _Sending:
             await self._note_producer(Place(delivered[0].partition, delivered[0].offset))
 
     async def _note_producer(self, place: Place) -> None:
-        """Whose records this run's are; once."""
+        """Note the producer id of this run, once."""
         self._unknown = False
         id_ = await producer_of(self._cluster, self._topic, place)
         if id_ >= 0:
@@ -349,7 +350,7 @@ class _Sending:
             self._told(ExportProgress(self._files.rows, done, self._words))
 
     def _where(self, piece: Piece, begin: int, end: int, partition: int | None = None) -> str:
-        """Rows of a piece, for a person; the first of a file is row 1."""
+        """Return the rows of a piece as text; the first row of a file is row 1."""
         path = self._files.files[piece.file].path
         first, last = piece.first + begin + 1, piece.first + end
         rows_ = f"row {first}" if first == last else f"rows {first} to {last}"
@@ -366,13 +367,13 @@ def _words(error: BaseException | None) -> str:
 
 
 def _size(row: Row) -> int:
-    """Bytes of key and value."""
+    """Return the bytes of key and value."""
     key, value = row.record[:2]
     return len(key or b"") + len(value or b"")
 
 
 def _next(pieces: Iterator[Piece], columns: ExportColumns) -> tuple[Piece, list[Row], int] | None:
-    """The next piece, its records, and the sum of their checksums."""
+    """Return the next piece, its records, and the sum of their checksums; None at the end."""
     piece = next(pieces, None)
     if piece is None:
         return None

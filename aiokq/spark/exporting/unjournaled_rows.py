@@ -1,7 +1,7 @@
-"""UnjournaledRows: which rows a run that was killed had sent, and nobody had noted, are in the log.
+"""UnjournaledRows: rows in the log that a killed run had sent but not noted in its journal.
 
-They are told by the id of its producer, so that rows of others, be they the same, are not taken for
-them, and by key, value, headers and, where the rows say it, time and partition.
+A row is recognized by the id of the run's producer, so that equal rows of other producers do not
+count, and by key, value, headers and, if the row has them, timestamp and partition.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from aiokq.spark.exporting.records import Row
 __all__ = ["UnjournaledRows", "Place", "producer_of"]
 
 CREATE_TIME: Final = 0
-"""Of a record whose time is its producer's; else it is the broker's."""
+"""Timestamp type of records whose timestamp was set by the producer, not by the broker."""
 
 ASKED_FOR: Final = 5.0
-"""Seconds for a broker to say who wrote a record. One that is away fails the records, too."""
+"""Timeout in seconds for the fetch of a record; if the broker is down, later sends fail as well."""
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
 
 class Place(NamedTuple):
-    """Where a row is."""
+    """Partition and offset of a row."""
 
     partition: int
     offset: int
 
 
 async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
-    """The id of the producer that wrote a record; -1 if it has none, or nobody can say any more."""
+    """Return the id of the producer that wrote a record; -1 if it has none or cannot be read."""
     try:
         found = await cluster.fetch(
             TopicPartition(topic, place.partition),
@@ -49,10 +49,10 @@ async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
 
 
 class UnjournaledRows:
-    """The rows that are there, until they are taken."""
+    """The rows that were found in the log and not taken yet."""
 
     def __init__(self) -> None:
-        # Time and offset, by what a record has and by its partition.
+        # Timestamp and offset, by digest of the record and by partition.
         self._places: dict[bytes, dict[int, deque[tuple[int | None, int]]]] = {}
         self._left = 0
 
@@ -67,15 +67,15 @@ class UnjournaledRows:
         """Read what a producer wrote to a topic.
 
         Args:
-            starts: where to begin, by partition; up to its end.
+            starts: first offset to read, by partition; reading ends at the end of each partition.
 
         Raises:
-            KafkaError: it cannot be read.
+            KafkaError: the topic cannot be read.
         """
         arrived = cls()
         for partition, start in sorted(starts.items()):
             place = TopicPartition(topic, partition)
-            # Retention may have moved the beginning.
+            # Retention may have moved the log start offset.
             beginning = await cluster.offsets(place, "earliest")
             first = start if beginning is None else max(start, beginning.offset)
             async for batch in cluster.read(place, first):
@@ -104,10 +104,10 @@ class UnjournaledRows:
         time: int | None,
         place: Place,
     ) -> None:
-        """A record, in the order of its partition.
+        """Add a record, in the order of its partition.
 
         Args:
-            time: None if it is the broker's.
+            time: timestamp in milliseconds; None if the broker set it.
         """
         name = _digest(key, value, headers)
         there = self._places.setdefault(name, defaultdict(deque))
@@ -115,7 +115,7 @@ class UnjournaledRows:
         self._left += 1
 
     def take(self, row: Row) -> Place | None:
-        """Where a row is; None if it is not there, or was taken as often as it is."""
+        """Take one record that equals a row; return its position, or None if none is left."""
         if not self._left:
             return None
         key, value, headers, time = row.record
@@ -123,7 +123,7 @@ class UnjournaledRows:
         for partition in places if row.partition is None else (row.partition,):
             there = places.get(partition, deque())
             for number, (at, offset) in enumerate(there):
-                # A row without a time has got that of its sending.
+                # The timestamp of a row without one is the time at which it was sent.
                 if time is None or at is None or at == time:
                     del there[number]
                     self._left -= 1

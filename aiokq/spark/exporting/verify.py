@@ -1,4 +1,4 @@
-"""Check: whether the log has the rows that were acknowledged, read back from it."""
+"""Verification of an export: reads the topic back and compares it with the journal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Checked", "check"]
 
 @dataclass(frozen=True)
 class Checked:
-    """What the log has.
+    """Result of reading the topic back.
 
     Attributes:
-        rows: records at offsets that were acknowledged.
-        intact: whether these have the keys and values that the rows had; None if some are missing.
-        others: records that came since the export began and are not its: of other producers, or
-            of a run that was killed before it could note them.
+        rows: number of records at acknowledged offsets.
+        intact: whether these have the keys and values of the rows; None if some are missing.
+        others: number of records after the start of the export that are not in its journal: of
+            other producers, or of a killed run that could not note them.
     """
 
     rows: int
@@ -27,10 +27,10 @@ class Checked:
 
 
 async def check(cluster: Cluster, destination: Destination, acknowledged: Acknowledged) -> Checked:
-    """Read what came to the topic since the export began.
+    """Read the records that the topic got since the export began.
 
     Raises:
-        KafkaError: it cannot be read.
+        KafkaError: the topic cannot be read.
     """
     rows = total = others = 0
     topic = destination.topic
@@ -40,7 +40,7 @@ async def check(cluster: Cluster, destination: Destination, acknowledged: Acknow
         first = await admin.list_offsets(dict.fromkeys(places, "earliest"), raise_errors=True)
         last = await admin.list_offsets(dict.fromkeys(places, "latest"), raise_errors=True)
     for place in places:
-        # Retention and DeleteRecords may have moved the beginning.
+        # Retention and DeleteRecords may have moved the log start offset.
         start = max(destination.starts.get(place.partition, 0), first[place].offset)
         ranges = iter(_merged(acknowledged.offsets.get(place.partition, [])))
         low, high = next(ranges, (-1, -1))
@@ -58,5 +58,5 @@ async def check(cluster: Cluster, destination: Destination, acknowledged: Acknow
 
 
 def _merged(ranges: list[list[int]]) -> list[tuple[int, int]]:
-    """In the order of the log: that of the rows is another where a batch was tried again."""
+    """Return the ranges in log order, which differs from row order if a batch was retried."""
     return [(first, last) for first, last in sorted(ranges)]

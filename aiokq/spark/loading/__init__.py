@@ -1,6 +1,6 @@
-"""Topics to Parquet, Delta or Iceberg, each record exactly once: `aiokq.spark.load`.
+"""Load of topics to Parquet, Delta or Iceberg, each record exactly once: `aiokq.spark.load`.
 
-A streaming query reads (`run`); its batches are written by tasks to a temporary directory
-(`task_files`), then made visible as one (`batches`) by a rename or by a table's own transaction
-(`parquet_table` and the like). What a batch has is in its manifest.
+A streaming query reads the topics (`run`). Tasks write each batch to a temporary directory
+(`task_files`), and the driver makes it visible as a whole (`batches`), by a rename or by a table's
+own transaction (`parquet_table` and the like). A manifest per batch lists its files and offsets.
 """

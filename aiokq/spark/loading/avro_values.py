@@ -1,6 +1,6 @@
-"""Values that are Avro, without a container: the schema as an Arrow type, and the reader.
+"""Avro values without a container file: the schema as an Arrow type, and the reader.
 
-Reading is fastavro's, of the extra ``avro``.
+fastavro reads the values; it comes with the extra ``avro``.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _BAD: Final = (
     ValueError,
     struct.error,
 )
-"""What fastavro raises of bytes that are no value of the schema."""
+"""Errors that fastavro raises for bytes that are not a value of the schema."""
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _READ_AS_STORED: Final = ("uuid", "duration")
-"""Logical types that fastavro makes objects of, for which files have no type."""
+"""Logical types whose objects in fastavro have no type in files; they are read as stored."""
 
 
 @dataclass(frozen=True)
 class AvroReaders:
-    """Makes readers of one schema; is sent to the tasks.
+    """Factory of readers for one schema; pickled to the tasks.
 
     Args:
-        schema: of Avro, as JSON is read.
+        schema: Avro schema as parsed JSON.
     """
 
     schema: object
 
     def __call__(self) -> Reader:
-        """A reader."""
+        """Return a reader."""
         import fastavro
 
         parsed = fastavro.parse_schema(cast("dict[str, object]", _as_stored(self.schema)))
@@ -83,10 +83,10 @@ def _as_stored(schema: object) -> object:
 
 
 def arrow_of_avro(schema: object) -> pa.DataType:
-    """The type of values of an Avro schema.
+    """Return the Arrow type of values of an Avro schema.
 
     Raises:
-        ValueError: it is no schema, or has a type that files cannot have.
+        ValueError: it is not a schema, or has a type that files cannot have.
     """
     import fastavro
 
@@ -104,14 +104,14 @@ def arrow_of_avro(schema: object) -> pa.DataType:
 
 
 class _Types:
-    """Arrow's types of one schema; named types are known from where they are defined on."""
+    """Arrow types of one schema; a named type can be used after its definition."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[pa.DataType, bool]] = {}
         self._open: set[str] = set()
 
     def type(self, schema: object, namespace: str, where: str) -> tuple[pa.DataType, bool]:
-        """The type, and whether it may be null."""
+        """Return the type, and whether it may be null."""
         if isinstance(schema, list):
             return self._union(schema, namespace, where)
         if isinstance(schema, str):
@@ -124,7 +124,7 @@ class _Types:
         if kind not in _NAMED:
             return logical or self._unnamed(schema, kind, namespace, where), False
         if schema.get("size") == 0 or (kind in ("record", "error") and not schema["fields"]):
-            # Nor has Parquet a column of it.
+            # Parquet has no column of such a type either.
             raise ValueError(
                 f"{where}: a {kind} that takes no bytes: a few of them could claim any number"
             )

@@ -1,12 +1,12 @@
-"""Batches: how one becomes visible as a whole, whatever dies meanwhile. It knows no tables.
+"""Batches of a load, each made visible as a whole, whichever process dies in between.
 
 1. Tasks write all files of the batch to a temporary directory.
-2. The manifest is written as prepared: from here on the batch is done.
-3. The rows are made visible, by a rename or by the table's own transaction; the dead letters, too.
+2. The manifest is written as prepared: from here on the batch will be completed.
+3. The rows become visible, by a rename or by the table's own transaction; so do the dead letters.
 4. The manifest is published.
 
-A batch that was killed before 2 never was, and is run again by Spark, which has its offsets; after
-2 whoever opens the target next finishes it, and when Spark runs it again it is there.
+If the load is killed before step 2, Spark runs the batch again with the same offsets. If it is
+killed after step 2, the next load completes the batch, and finds it done when Spark runs it again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Run: TypeAlias = "Callable[[DataFrame, TaskSpec], TaskReport]"
 
 
 def batch_directory(batch: int) -> str:
-    """The name of a batch's directory."""
+    """Return the name of a batch's directory."""
     return f"{BATCH}{batch}"
 
 
@@ -54,9 +54,9 @@ class Batches:
     """The batches of one query.
 
     Args:
-        target: opened.
-        spec: what tasks are told, but for the directories.
-        run: writes a frame by tasks.
+        target: the opened target.
+        spec: what tasks need to know, without the directories.
+        run: function that writes a frame by tasks.
     """
 
     def __init__(
@@ -68,11 +68,10 @@ class Batches:
         self._run = run
 
     def recover(self) -> list[Manifest]:
-        """Finish the batches whose files were complete when a load was killed.
+        """Complete the batches whose files were complete when a load was killed.
 
         Raises:
-            LoadFailed: the table with the batches before is gone: it would be made anew, with only
-                those that come.
+            LoadFailed: the table with earlier batches is gone; it would be recreated without them.
         """
         if any(m.files for m in self._target.manifests.latest()) and not self._table.is_there():
             raise LoadFailed(
@@ -91,12 +90,12 @@ class Batches:
             frame: its records, with the columns of format("aiokq").
 
         Raises:
-            LoadFailed: it was loaded with other offsets.
+            LoadFailed: the batch was loaded with other offsets.
             OSError: its files cannot be written.
             PySparkException: a task has failed.
         """
         if self._target.manifests.is_prepared(batch):
-            # This process could not finish it, as on a disk that was full for a while.
+            # This process could not complete it, for example because the disk was full for a while.
             self.recover()
         known = self._target.manifests.published(batch)
         if known is not None:
@@ -117,12 +116,12 @@ class Batches:
             for kind, directory in directories.items():
                 _keep_only(directory, [file.path for file in report.files if file.kind == kind])
             self._target.sync_temporary()
-            # Else, after a power cut, Spark would plan other offsets under the same number.
+            # Otherwise Spark could plan other offsets under the same number after a power failure.
             self._target.checkpoint.sync(batch)
             manifest = _manifest(batch, query, offsets, report, name)
             self._target.manifests.prepare(manifest)
         except BaseException:
-            # On a full disk this is the room that somebody else waits for.
+            # On a full disk the space may be needed elsewhere.
             if not self._target.manifests.is_prepared(batch):
                 _remove(directories)
             raise
@@ -156,10 +155,10 @@ def _remove(directories: Mapping[Kind, Path]) -> None:
 
 
 def move(source: Path, goal: Path) -> None:
-    """A directory to where readers find it, unless it is there already.
+    """Move a directory to where readers find it, unless it was moved before.
 
     Raises:
-        LoadFailed: what is there is another one: there would be one of the two only.
+        LoadFailed: another directory is there, which the move would replace.
     """
     if source.exists() or not goal.exists():
         if goal.exists():
@@ -169,7 +168,7 @@ def move(source: Path, goal: Path) -> None:
 
 
 def _keep_only(directory: Path, paths: Sequence[str]) -> None:
-    """Files get their names, others go: they are of attempts that did not count."""
+    """Give files their final names, and delete files of attempts that were not committed."""
     wanted = {directory / (path + UNFINISHED) for path in paths}
     for path in sorted(directory.rglob(f"*{UNFINISHED}")):
         if path not in wanted:

@@ -1,7 +1,7 @@
-"""Checkpoint: what Spark keeps of a query, as far as a load has to know and to rely on it.
+"""Checkpoint of a streaming query, as far as a load reads and relies on it.
 
-Spark waits for no disk. What a batch stands on is brought there by `sync`, and what a power cut has
-left empty is taken away by `mend`; nothing is written.
+Spark does not sync its files. `sync` syncs those that a batch relies on, and `mend` deletes those
+that a power failure has left empty; nothing is written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ logger = logging.getLogger("aiokq.spark")
 
 @dataclass(frozen=True)
 class BatchOffsets:
-    """What a batch reads.
+    """Offsets of a batch.
 
     Attributes:
-        first: of each partition, the offset to read from.
-        until: the offset to read to, which is not in it.
+        first: first offset to read, by partition.
+        until: offset after the last, by partition.
     """
 
     first: PartitionOffsets
@@ -34,13 +34,13 @@ class BatchOffsets:
 
 
 class Checkpoint:
-    """The directory of a query's checkpoint; it need not exist yet."""
+    """The checkpoint directory of a query, which need not exist."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def query_id(self) -> str | None:
-        """Of the query; None if it never ran.
+        """Return the id of the query; None if it never ran.
 
         Raises:
             ConfigError: the file is damaged.
@@ -54,7 +54,7 @@ class Checkpoint:
             raise ConfigError(f"{path}: not what Spark writes there: {error!r}") from error
 
     def batch(self, number: int) -> BatchOffsets:
-        """The offsets of a batch, which Spark has written down before it runs it.
+        """Return the offsets of a batch, which Spark logs before it runs the batch.
 
         Raises:
             ConfigError: the checkpoint has no such batch.
@@ -68,29 +68,29 @@ class Checkpoint:
         if before is not None:
             ids = before.topic_ids
             again = {topic for topic, id_ in end.topic_ids.items() if ids.get(topic, id_) != id_}
-        # A partition that was added is read from its beginning, and so is a topic made again.
+        # A partition that was added is read from offset 0, and so is a recreated topic.
         first = {tp: 0 if tp.topic in again else begun.get(tp, 0) for tp in end.positions}
         return BatchOffsets(first, end.positions)
 
     def last(self) -> int | None:
-        """The number of the last batch that is done; None if none is."""
+        """Return the number of the last batch that is done; None if there is none."""
         return max((int(path.name) for path in self._numbered("commits")), default=None)
 
     def positions(self) -> PartitionOffsets | None:
-        """Up to where all batches are done; None if there is none."""
+        """Return the end of the last batch that is done; None if there is none."""
         last = self.last()
         offset = None if last is None else self._offset(last)
         return None if offset is None else offset.positions
 
     def is_committed(self, number: int) -> bool:
-        """Whether Spark knows that a batch is done."""
+        """Whether Spark has logged that a batch is done."""
         return (self.directory / "commits" / str(number)).exists()
 
     def sync(self, number: int) -> None:
-        """What Spark has written of a batch before it is run outlives a power cut."""
+        """Sync what Spark has written for a batch before running it."""
         for name in ("metadata", f"offsets/{number}"):
             path = self.directory / name
-            # With the checksum that Hadoop's local file system has beside it.
+            # Hadoop's local file system keeps a checksum file beside each file.
             for each in (path, _checksum(path)):
                 if each.exists():
                     sync_file(each)
@@ -98,11 +98,12 @@ class Checkpoint:
                 sync_directory(path.parent)
 
     def mend(self) -> None:
-        """Take away files of the last batches that a power cut has left empty.
+        """Delete files of the last batches that a power failure has left empty.
 
-        Spark would not start on them. Without its commit a batch is run again, and found done;
-        without its offsets, which are synced before it is done, it is planned anew. Commits are
-        never synced: those of all batches of half a minute may be empty.
+        Spark would not start with them. A batch without its commit is run again and found done. A
+        batch without its offsets, which are synced before the batch is done, is planned again.
+        Commits are never
+        synced: those of half a minute may be empty.
         """
         for kind in ("commits", "offsets"):
             for last in sorted(self._numbered(kind), key=lambda path: int(path.name), reverse=True):

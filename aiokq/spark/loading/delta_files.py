@@ -1,8 +1,8 @@
 """DeltaFiles: the data files of one batch for a Delta table, written and synced before its commit.
 
-`deltalake` writes files and commits them in one call, and waits for no disk: after a power cut the
-log could name files that are empty. So it writes to a table of its own in the temporary directory,
-with partitions and statistics, and its files are moved from there. The commit is not here.
+`deltalake` writes and commits files in one call, without syncing them: after a power failure the
+log could name empty files. So it writes them to a table of their own in the temporary directory,
+with partitions and statistics, and the files are moved from there. delta_table.py makes the commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOG: Final = "_delta_log"
 
 
 class _Added(TypedDict):
-    """Of a Delta log.
+    """Add action of a Delta log.
 
     Source: Delta transaction log protocol, Add File.
     """
@@ -47,7 +47,7 @@ class DeltaFiles:
     """The files of one batch.
 
     Args:
-        staged: a directory to write them to, on the file system of the table.
+        staged: directory to write them to, on the file system of the table.
     """
 
     def __init__(self, staged: Path) -> None:
@@ -56,14 +56,14 @@ class DeltaFiles:
     def write(
         self, rows: pa.RecordBatchReader, partition_by: Sequence[str], compression: Codec
     ) -> deltalake.DeltaTable:
-        """Write them; as a table, whose schema it is.
+        """Write the files as a staged table, and return it.
 
         Raises:
-            DeltaError: rows that no Delta table can have.
+            DeltaError: a Delta table cannot have these rows.
         """
         import deltalake
 
-        # Of a process that was killed before its commit.
+        # Left by a process that was killed before its commit.
         shutil.rmtree(self._staged, ignore_errors=True)
         deltalake.write_deltalake(
             str(self._staged),
@@ -74,12 +74,12 @@ class DeltaFiles:
         return deltalake.DeltaTable(str(self._staged))
 
     def move(self, root: Path, name: str) -> list[AddAction | RemoveAction]:
-        """Move them to a table, where nobody reads them before they are committed.
+        """Move the files to a table, where readers ignore them until they are committed.
 
         Args:
-            root: of the table.
-            name: how names of files go on: the same again for the same batch, so that those of a
-                process that was killed before its commit are written over.
+            root: directory of the table.
+            name: suffix of the file names; the same for each attempt at a batch, so that files of a
+                process that was killed before its commit are replaced.
         """
         from deltalake.transaction import AddAction
 
@@ -87,7 +87,7 @@ class DeltaFiles:
         numbers: Counter[Path] = Counter()
         changed: set[Path] = set()
         for add in self._added():
-            # Names of directories are encoded once for the disk, and once more for the log.
+            # Directory names are percent-encoded on disk, and once more in the log.
             path = Path(unquote(add["path"]))
             goal = path.parent / f"part-{numbers[path.parent]:05d}-{name}.parquet"
             numbers[path.parent] += 1
@@ -113,7 +113,7 @@ class DeltaFiles:
         return actions
 
     def _added(self) -> list[_Added]:
-        """What the log of the table in the temporary directory has, in the order of its names."""
+        """Return the add actions in the log of the staged table, ordered by path."""
         found: list[_Added] = []
         for path in sorted((self._staged / LOG).glob("*.json")):
             for line in path.read_text(encoding="utf-8").splitlines():

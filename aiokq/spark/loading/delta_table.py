@@ -1,7 +1,7 @@
-"""DeltaTable: a Delta table by `deltalake`, no jar; the extra ``delta``.
+"""DeltaTable: a Delta table written by `deltalake`, without Java; needs the extra ``delta``.
 
-A batch is one commit, which notes query and batch as the table's own application transaction: a
-batch that is there already is not written again. Its files are on the disk before the commit.
+A batch is one commit, which carries query id and batch number as application transaction, so that a
+batch is not committed twice. Its files are synced before the commit.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ OF_WRITERS: Final = (
     "delta.invariants",
     "delta.columnMapping.physicalName",
 )
-"""What others may have given a column that whoever writes it has to heed."""
+"""Column metadata of other writers that this writer would have to obey."""
 
 
 class DeltaTable:
-    """A Delta table in a directory; made with the first rows.
+    """A Delta table in a directory, created with the first rows.
 
     Args:
-        schema: of the rows.
-        partition_by: of the table.
-        compression: of its files; None for none.
+        schema: schema of the rows.
+        partition_by: partition columns of the table.
+        compression: compression of the files; None for none.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DeltaTable:
         self._compression = cast("Codec", (compression or "uncompressed").upper())
 
     def check(self) -> None:
-        """See `Table.check`; it has no times of day, nor names that differ in case only."""
+        """See `Table.check`; Delta has no time of day, and ignores case in column names."""
         import deltalake
 
         try:
@@ -87,7 +87,7 @@ class DeltaTable:
         if table is not None:
             last = table.transaction_version(manifest.query)
             if last is not None and last >= manifest.batch:
-                # The process may have been killed between the commit and its way to the disk.
+                # The process may have been killed after the commit, before it was synced.
                 self._sync_log(table.version(), table.version())
                 return
         try:
@@ -142,7 +142,7 @@ class DeltaTable:
             ) from error
 
     def _advice(self) -> str:
-        """What to do, where it is a power cut that has left half of the newest commit."""
+        """Return advice if a power failure has left the newest commit incomplete, otherwise ""."""
         commits = [each for each in (self._root / LOG).glob("*.json") if each.stem.isdigit()]
         newest = max(commits, default=None)
         if newest is None or _is_whole(newest):
@@ -162,7 +162,7 @@ class DeltaTable:
         return pa.RecordBatchReader.from_batches(schema, map(with_date, batches))
 
     def _check(self, table: deltalake.DeltaTable, written: deltalake.DeltaTable) -> None:
-        """Whether the files fit a table that others may have changed.
+        """Check that the files fit the table, which others may have changed.
 
         Raises:
             LoadFailed: they do not.
@@ -192,7 +192,7 @@ class DeltaTable:
             )
 
     def _sync_log(self, first: int, last: int) -> None:
-        """Commits are on the disk; those of others between them, too."""
+        """Sync the commits from version `first` to `last`, which may include commits of others."""
         log = self._root / LOG
         names = ["_last_checkpoint"]
         for version in range(first, last + 1):
@@ -205,7 +205,7 @@ class DeltaTable:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the backtrace of Rust's."""
+    """Return the message without Rust's backtrace."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 

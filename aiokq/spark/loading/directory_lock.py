@@ -1,4 +1,4 @@
-"""DirectoryLock: a directory is one load's at a time. What is in it is not its affair."""
+"""DirectoryLock: a lock that gives a directory to one load at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aiokq.spark.durable_files import sync_directory
 __all__ = ["LOCK", "DirectoryLock", "Held"]
 
 LOCK: Final = "_aiokq_load.lock"
-"""The file that is locked; it stays, and says who was the last."""
+"""Name of the locked file, which stays and names its last holder."""
 
 
 class Held(Exception):
     """Another load holds the lock.
 
     Attributes:
-        holder: in words, as far as that is known: ``process 4711 on host7``.
+        holder: text about the holder, as far as known: ``process 4711 on host7``.
     """
 
     def __init__(self, holder: str) -> None:
@@ -31,29 +31,29 @@ class Held(Exception):
 
 
 class DirectoryLock:
-    """A lock on a directory, that goes with the process that holds it, however that ends.
+    """A lock on a directory, released when the holding process ends, in whatever way.
 
-    Processes that are forked from it do not keep it.
+    Forked children do not keep it.
 
-    Covered are loads on one machine, by whatever path they name the directory, and those on
-    several where the file system shares ``flock`` between its clients: NFS (not mounted with
-    ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS. Other shared ones lock
-    for each machine apart: there loads on two machines are not kept apart. Targets and checkpoints
-    are directories; those in an object store are refused before.
+    It separates loads on one machine, by whatever path they name the directory, and loads on
+    several machines if the file system shares ``flock`` between its clients: NFS (not mounted with
+    ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS. Other shared file systems
+    lock on each machine separately, and do not separate loads on two machines. Targets and
+    checkpoints in object stores are refused before.
 
     Args:
-        directory: it is made, and stays, also after a power cut.
+        directory: created if missing, and synced.
 
     Raises:
-        Held: by another load.
-        OSError: it cannot be made, or written.
+        Held: another load holds the lock.
+        OSError: the directory or the file cannot be created or written.
 
     Source: flock(2).
     """
 
     def __init__(self, directory: Path) -> None:
         _make(directory)
-        # It is not inherited by the JVM, which would hold it longer.
+        # The JVM does not inherit the descriptor; it would hold the lock longer.
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,7 +68,7 @@ class DirectoryLock:
                 self._file.close()
 
     def close(self) -> None:
-        """Another may have it."""
+        """Release the lock."""
         self._file.close()
 
     def _sign(self) -> None:
@@ -78,13 +78,13 @@ class DirectoryLock:
 
     def _holder(self) -> str:
         self._file.seek(0)
-        # Between lock and signature the file is empty.
+        # The file is empty between locking and signing.
         return self._file.read(200).strip() or "another process"
 
 
 def _make(directory: Path) -> None:
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     directory.mkdir(parents=True, exist_ok=True)
-    # What is written in one of them outlives a power cut only with its name.
+    # A file survives a power failure only if the names of its directories do.
     for each in missing:
         sync_directory(each.parent)

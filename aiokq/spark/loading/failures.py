@@ -1,4 +1,4 @@
-"""LoadFailed, and what Spark's long errors are in one line."""
+"""LoadFailed, and one-line summaries of Spark's long errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["LoadFailed", "one_line_of", "unwritable"]
 
 
 class LoadFailed(KafkaError):
-    """A load ended before it was done; the same call again goes on where it was."""
+    """A load ended before it was done; the same call continues it."""
 
 
 def unwritable(place: str | Path, error: OSError) -> LoadFailed:
-    """A file or directory that cannot be written; pyarrow does not say which."""
+    """Return the error for an unwritable file or directory, which pyarrow does not name."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     advice = "make room" if error.errno in _FULL else "mend that"
     return LoadFailed(f"{place}: {reason}; {advice}, and the same call goes on where the load was")
@@ -27,11 +27,11 @@ def unwritable(place: str | Path, error: OSError) -> LoadFailed:
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _PYTHON: Final = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*): (.+)$")
-"""The last line of a traceback."""
+"""The last line of a Python traceback."""
 
 _NO_MODULE: Final = re.compile(r"No module named '?(aiokq|pyarrow|fastavro|numpy)\b")
 _JAVA: Final = re.compile(r"^: (?:[a-z]\w*\.)+[A-Z][\w$]*: (.+)$", re.MULTILINE)
-"""The first line of a stack of Java's, behind "An error occurred while calling"."""
+"""The first line of a Java stack trace, after "An error occurred while calling"."""
 
 _AROUND: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _STATE: Final = re.compile(r"( SQLSTATE: \w+)+$")
@@ -39,7 +39,7 @@ _NOISE: Final = ("PythonException", "StreamingQueryException", "SparkException",
 
 
 def one_line_of(error: BaseException) -> str:
-    """The cause of an error of Spark's, without the tracebacks of two languages around it."""
+    """Return the cause of an error of Spark, without the Python and Java tracebacks around it."""
     text = str(error)
     missing = _NO_MODULE.search(text)
     if missing is not None:
@@ -49,7 +49,7 @@ def one_line_of(error: BaseException) -> str:
             "executors (PYSPARK_PYTHON)"
         )
     found: list[str] = []
-    # Errors of clearing up hide what they come of: that stands first.
+    # The original error comes first; errors raised while handling it would hide it.
     lines = text.partition("During handling of the above exception")[0].splitlines()
     for number, line in enumerate(lines):
         matched = _PYTHON.match(line.strip())
@@ -68,7 +68,7 @@ def one_line_of(error: BaseException) -> str:
 
 
 def _message(matched: re.Match[str], following: list[str]) -> str:
-    """The message with its further lines, up to where Java begins again."""
+    """Return the message with its continuation lines, up to the Java part."""
     words = [matched[2]]
     for line in following:
         if not line.strip() or line.startswith(("\tat ", "Traceback", "JVM stacktrace", "==")):

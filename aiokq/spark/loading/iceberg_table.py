@@ -1,7 +1,7 @@
-"""IcebergTable: an Iceberg table by `pyiceberg`, no jar; the extra ``iceberg``.
+"""IcebergTable: an Iceberg table written by `pyiceberg`, without Java; needs the extra ``iceberg``.
 
-A batch is one snapshot, whose properties note query and batch: one that is there already is not
-appended again. A batch is held in memory while it is appended.
+A batch is one snapshot, whose properties carry query id and batch number, so that a batch is not
+appended twice. A batch is held in memory while it is appended.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["IcebergTable", "catalog_identity"]
 
 CATALOG: Final = "aiokq"
-"""The name of a catalog that has none; a property ``name`` gives it another."""
+"""Name of the catalog, unless the property ``name`` gives another."""
 
 OF_IDENTITY: Final = ("name", "type", "py-catalog-impl", "uri", "warehouse", "prefix", "glue.id")
-"""Properties that say which catalog it is. Others say how to reach it, and many are secrets."""
+"""Properties that identify a catalog. Others say how to reach it, and many of them are secrets."""
 
 SYNCED: Final = "aiokq.spark.loading.synced_io"
 
@@ -46,13 +46,13 @@ BATCH: Final = "aiokq.batch-id"
 
 
 def catalog_identity(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """Which catalog it is, by the properties that are given and those of pyiceberg's own settings.
+    """Return what identifies a catalog, by the given properties and pyiceberg's configuration.
 
-    Those are ``.pyiceberg.yaml`` and variables such as ``PYICEBERG_CATALOG__AIOKQ__URI``. There is
-    no secret in it.
+    pyiceberg's configuration is ``.pyiceberg.yaml`` and variables such as
+    ``PYICEBERG_CATALOG__AIOKQ__URI``. The result has no secrets.
 
     Returns:
-        None for the one in SQLite within the target.
+        None for the SQLite catalog in the target.
     """
     if not properties:
         return None
@@ -72,14 +72,14 @@ def _is_local(warehouse: str) -> bool:
 
 
 class IcebergTable:
-    """An Iceberg table; made, with its namespace, if it is not there.
+    """An Iceberg table, created together with its namespace if it does not exist.
 
     Args:
-        root: of the load; without properties of a catalog, one in SQLite and the table are in it.
+        root: directory of the load; without properties it holds a SQLite catalog and the table.
         name: ``namespace.name``; None for ``aiokq.load``.
-        properties: of the catalog.
-        schema: of the rows.
-        partition_by: topic itself, and the day of the timestamp.
+        properties: properties of the catalog.
+        schema: schema of the rows.
+        partition_by: partitions, by topic and by the day of the timestamp.
     """
 
     def __init__(
@@ -94,18 +94,18 @@ class IcebergTable:
         self._properties = dict(properties) or {
             "type": "sql",
             "uri": f"sqlite:///{root / 'catalog.db'}",
-            # As it is: pyiceberg takes what is encoded for the names of directories.
+            # Not encoded: pyiceberg takes an encoded path for names of directories.
             "warehouse": f"file://{root}",
         }
         if _is_local(self._properties.get("warehouse", "")):
-            # Only here it is known that there is a disk to wait for.
+            # Only a local warehouse needs syncing.
             self._properties.setdefault("py-io-impl", f"{SYNCED}.SyncedFileIO")
         self._schema = schema
         self._partition_by = partition_by
         self._table: pyiceberg.table.Table | None = None
 
     def check(self) -> None:
-        """See `Table.check`; it can have all that a schema can say."""
+        """See `Table.check`; Iceberg can have every type that a schema can express."""
 
     def is_there(self) -> bool:
         """See `Table.is_there`."""
@@ -121,7 +121,7 @@ class IcebergTable:
         table.refresh()
         if self._has(table, manifest):
             return
-        # Of all columns pyiceberg notes the least and the largest value, as Python has them.
+        # pyiceberg computes the minimum and maximum of each column as Python objects.
         batches = map(with_times_within_calendar, rows_of(manifest, rows))
         found = pa.Table.from_batches(batches, self._schema)
         note = {QUERY: manifest.query, BATCH: str(manifest.batch)}
@@ -141,7 +141,7 @@ class IcebergTable:
         )
 
     def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
-        """The table; if it is not there it is made, or None.
+        """Return the table; if it does not exist, create it or return None.
 
         Raises:
             OptionError: the catalog refuses.
@@ -152,7 +152,7 @@ class IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            # By its own name a catalog is known to others who use it.
+            # Other users know the catalog by this name.
             others = {key: value for key, value in self._properties.items() if key != "name"}
             catalog = load_catalog(self._properties.get("name", CATALOG), **others)
             try:
@@ -167,7 +167,8 @@ class IcebergTable:
         from pyiceberg.transforms import DayTransform, IdentityTransform
 
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        # With its partitions at once: whoever is killed between leaves none.
+        # Created with its partitions in one transaction, so that a kill leaves no table without
+        # them.
         with catalog.create_table_transaction(self._name, self._schema) as made:
             if self._partition_by:
                 with made.update_spec() as spec:
@@ -179,7 +180,7 @@ class IcebergTable:
         return catalog.load_table(self._name)
 
     def _has(self, table: pyiceberg.table.Table, manifest: Manifest) -> bool:
-        """Whether a snapshot says so; the newest first, for that is nearly always the one."""
+        """Whether a snapshot is of this batch or a later one; newest snapshots come first."""
         for snapshot in reversed(table.metadata.snapshots):
             summary = snapshot.summary
             if summary is not None and summary.get(QUERY) == manifest.query:

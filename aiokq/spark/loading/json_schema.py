@@ -1,4 +1,4 @@
-"""JSON Schema and Spark's schemas as Arrow types. Types only: of values nothing else is checked."""
+"""JSON Schema and Spark schemas as Arrow types; other constraints on values are ignored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 __all__ = ["arrow_of_json_schema", "arrow_of_spark"]
 
 DEEPEST: Final = 64
-"""Levels of a schema; a definition that has itself within has no end."""
+"""Maximum depth of a schema, which stops recursive definitions."""
 
 
 def arrow_of_spark(kind: object) -> pa.DataType:
-    """A type as Spark's JSON has it, ``{"type": "struct", "fields": [...]}`` or ``"long"``.
+    """Return the Arrow type of a Spark type as JSON: ``{"type": "struct", ...}`` or ``"long"``.
 
     Raises:
-        ValueError: it is none, or one that files cannot have.
+        ValueError: it is not a type, or one that files cannot have.
     """
     import pyarrow as pa
 
@@ -76,14 +76,14 @@ def _spark_field(field: Mapping[str, object]) -> pa.Field:
 
 
 def arrow_of_json_schema(schema: Mapping[str, object]) -> pa.DataType:
-    """The type of values that fit a JSON Schema.
+    """Return the Arrow type of values that match a JSON Schema.
 
-    Objects are structs of their ``properties`` or, where these are not given, maps of
-    ``additionalProperties``; what is ``required`` is not null. Strings may have the format
+    Objects become structs of their ``properties`` or, without these, maps of
+    ``additionalProperties``; ``required`` members are not null. Strings may have the format
     date-time or date, or ``"contentEncoding": "base64"``.
 
     Raises:
-        ValueError: it has no type, or one that is not the same for all values.
+        ValueError: the schema has no type, or allows several types.
     """
     return _JsonSchema(schema).type(schema, "$", 0)
 
@@ -157,7 +157,7 @@ class _JsonSchema:
         return pa.string()
 
     def _resolved(self, schema: object, where: str, depth: int) -> Mapping[str, object]:
-        """Behind references, and without the alternative null."""
+        """Return the schema with references resolved and the alternative null removed."""
         if depth > DEEPEST:
             raise ValueError(f"{where[:80]}: it has itself within, or more than {DEEPEST} levels")
         if not isinstance(schema, Mapping):

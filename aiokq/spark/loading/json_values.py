@@ -1,7 +1,7 @@
-"""Values that are JSON: checked against Arrow types, strictly, one reader for each type.
+"""JSON values, checked strictly against Arrow types, with one converter per type.
 
-Nothing is guessed: a number where a string belongs is bad, and so is 1.5 where an integer does.
-Members that the schema does not have are left out; missing ones are null, where they may be.
+Nothing is guessed: a number instead of a string is an error, and so is 1.5 instead of an integer.
+Members that the schema does not have are left out; missing members become null if they may.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonReaders"]
 
 Convert: TypeAlias = Callable[[object, str], object]
-"""A JSON value, and where in the document it is, as what `pyarrow.array` takes."""
+"""Converts a JSON value, given its path in the document, to what `pyarrow.array` takes."""
 
 _WORDS: Final = {
     bool: "true or false",
@@ -40,19 +40,19 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class JsonReaders:
-    """Makes readers of one type; is sent to the tasks."""
+    """Factory of readers for one type; pickled to the tasks."""
 
     kind: pa.DataType
     nullable: bool = True
 
     def __call__(self) -> Reader:
-        """A reader."""
+        """Return a reader."""
         convert = _converter(self.kind)
         parse_float = Decimal if _has_decimals(self.kind) else float
 
         def read(value: bytes) -> object:
             try:
-                # As Decimal, where a decimal would lose digits as a float.
+                # Floats are parsed as Decimal if the type has decimals, which would lose digits.
                 document = json.loads(
                     value, parse_float=parse_float, parse_constant=_refuse_constant
                 )
@@ -123,7 +123,7 @@ def _of(kind: type) -> Convert:
 
 
 _WIDEST: Final = 20
-"""Digits that are more than any integer has. Division of a Decimal knows 28, and raises beyond."""
+"""More digits than any integer type has. Decimal division raises above 28."""
 
 
 def _integer(bits: int) -> Convert:
@@ -167,7 +167,7 @@ def _decimal(precision: int, scale: int) -> Convert:
         if not isinstance(exponent, int):
             raise ValueError(f"{where} is no decimal number")
         if exponent < -scale:
-            # With all of its digits: the usual context rounds to 28, without a word.
+            # With a precision for all digits: the default context would silently round to 28.
             number = number.normalize(Context(prec=len(digits)))
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)
@@ -187,7 +187,7 @@ def _timestamp(*, zoned: bool) -> Convert:
         except ValueError:
             raise ValueError(f"{where} is no time: {value!r}") from None
         if zoned:
-            # Without a zone it is UTC, as everything here is.
+            # Times without a zone are UTC, as in all other places.
             return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
         if moment.tzinfo is not None:
             raise ValueError(f"{where} has a time zone, and its type has none: {value!r}")

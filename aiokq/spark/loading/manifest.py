@@ -1,8 +1,9 @@
-"""Manifest: what a batch has put where; one JSON file a batch. It moves no data.
+"""Manifest of a batch: its offsets and files, as one JSON file.
 
-A manifest exists in two states. *Prepared* (``<batch>.json.prepared``) is the point of no return:
-all files of the batch are complete in the temporary directory, and whoever finds it finishes the
-batch. *Published* (``<batch>.json``) says that the files are where readers find them.
+A manifest has two states. *Prepared* (``<batch>.json.prepared``) is the point of no return: all
+files of the batch are complete in the temporary directory, and the next load that finds the
+manifest completes the batch. *Published* (``<batch>.json``) means that the files are where readers
+find them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class LoadedFile:
     """A file of a batch.
 
     Attributes:
-        path: below the directory of the batch, with slashes.
-        rows: so many.
+        path: relative to the directory of the batch, with slashes.
+        rows: number of rows.
         size: bytes.
     """
 
@@ -46,13 +47,13 @@ class LoadedFile:
 
 @dataclass(frozen=True)
 class LoadedPartition:
-    """What a batch has of a partition.
+    """The part of a batch that is of one partition.
 
     Attributes:
-        first: the offset it reads from.
-        until: the offset it reads to, which is not in it.
-        rows: records in the files.
-        dead: records whose value could not be decoded.
+        first: first offset.
+        until: offset after the last.
+        rows: number of records in the files.
+        dead: number of records whose value could not be decoded.
     """
 
     first: int
@@ -63,15 +64,15 @@ class LoadedPartition:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One batch.
+    """Manifest of one batch.
 
     Attributes:
-        batch: its number.
-        query: the id of the streaming query, as in its checkpoint.
-        partitions: what it has of each.
-        files: with records; none if there were none.
+        batch: number of the batch.
+        query: id of the streaming query, as in its checkpoint.
+        partitions: offsets and counts by partition.
+        files: files with records; empty if there were none.
         dead_letters: files with records that could not be decoded.
-        temporary: name of the directory that its files were written to.
+        temporary: name of the directory that the files were written to.
     """
 
     batch: int
@@ -83,27 +84,27 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Records in its files."""
+        """Number of records in the files."""
         return sum(file.rows for file in self.files)
 
     @property
     def dead(self) -> int:
-        """Records in its dead letters."""
+        """Number of records in the dead letters."""
         return sum(file.rows for file in self.dead_letters)
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Bytes of the files."""
         return sum(file.size for file in self.files)
 
     def covers(self, first: PartitionOffsets, until: PartitionOffsets) -> bool:
-        """Whether it is of exactly these offsets."""
+        """Whether the batch has exactly these offsets."""
         return {tp: (p.first, p.until) for tp, p in self.partitions.items()} == {
             tp: (first[tp], until[tp]) for tp in until
         }
 
     def to_json(self) -> str:
-        """As text, sorted."""
+        """Return the manifest as JSON, ordered by topic and partition."""
         topics: dict[str, dict[str, dict[str, int]]] = {}
         for tp, loaded in sorted(self.partitions.items()):
             topics.setdefault(tp.topic, {})[str(tp.partition)] = {
@@ -128,10 +129,10 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes, path: Path) -> Manifest:
-        """From what is in a file.
+        """Parse the contents of a manifest file.
 
         Raises:
-            ConfigError: it is no manifest, or of a newer version.
+            ConfigError: it is not a manifest, or one of a newer version.
         """
         try:
             document = json.loads(text)
@@ -170,30 +171,30 @@ def _read_file(document: Mapping[str, str | int]) -> LoadedFile:
 
 @dataclass(frozen=True)
 class Manifests:
-    """The manifests of a target. None is kept in memory: a load may go on for years.
+    """The manifests of a target, read from disk each time, because a load may go on for years.
 
     Args:
-        directory: where they are; it is made by `prepare`.
+        directory: directory of the manifests, created by `prepare`.
     """
 
     directory: Path
 
     def published(self, batch: int) -> Manifest | None:
-        """That of a batch; None if it is not published."""
+        """Return the manifest of a batch; None if it is not published."""
         return self._read(self.directory / f"{batch}.json")
 
     def prepared(self) -> list[Manifest]:
-        """Those that are not published yet, in order."""
+        """Return the manifests that are not published yet, in order."""
         names = self.directory.glob(f"*.json{PREPARED}")
         found = (self._read(path) for path in names)
         return sorted((m for m in found if m is not None), key=lambda m: m.batch)
 
     def all(self) -> Iterator[Manifest]:
-        """All published ones, in order."""
+        """Return all published manifests, in order."""
         return self._of(sorted(self._numbers()))
 
     def latest(self) -> Iterator[Manifest]:
-        """The published ones, the last one first."""
+        """Return the published manifests, newest first."""
         return self._of(sorted(self._numbers(), reverse=True))
 
     def _numbers(self) -> Iterator[int]:
@@ -204,18 +205,18 @@ class Manifests:
         return (m for m in map(self.published, batches) if m is not None)
 
     def prepare(self, manifest: Manifest) -> None:
-        """From here on the batch is done, whatever happens."""
+        """Write the manifest as prepared; from here on the batch will be completed."""
         if not self.directory.is_dir():
             self.directory.mkdir(parents=True)
             sync_directory(self.directory.parent)
         write_atomically(self._prepared_path(manifest.batch), manifest.to_json())
 
     def is_prepared(self, batch: int) -> bool:
-        """Whether a batch is done, but not published."""
+        """Whether a batch is prepared but not published."""
         return self._prepared_path(batch).exists()
 
     def publish(self, manifest: Manifest) -> None:
-        """Readers have its files."""
+        """Rename a prepared manifest to published, once readers find its files."""
         self._prepared_path(manifest.batch).rename(self.directory / f"{manifest.batch}.json")
         sync_directory(self.directory)
 

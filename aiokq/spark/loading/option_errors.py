@@ -1,4 +1,4 @@
-"""What the source says of its options, said of the load's own. It refuses nothing itself."""
+"""Translation of the source's error messages into messages about options of the load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS: Final = {
     "maxOffsetsPerTrigger": "records_per_batch",
     "kafka.isolation.level": "read_committed",
 }
-"""A load's options by the source's that are made of them."""
+"""Options of the load, by the source options that are made from them."""
 
 _REFUSED: Final = re.compile(r"option ([A-Za-z.]+): (.*)", re.DOTALL)
 _LOST: Final = re.compile(
@@ -31,7 +31,7 @@ _TOLERATED: Final = "fail_on_data_loss=False"
 
 
 def refusal_of_load(error: ConfigError) -> ConfigError:
-    """A refusal of the source's, by the load's option that it is of, if it is of one."""
+    """Return an error that names the load's option instead of the source's, if there is one."""
     found = _REFUSED.fullmatch(str(error))
     option = None if found is None else OPTIONS.get(found[1])
     if found is None or option is None:
@@ -40,7 +40,7 @@ def refusal_of_load(error: ConfigError) -> ConfigError:
 
 
 def in_words_of_load(text: str) -> str:
-    """A message of the source's, with what to do in options of the load."""
+    """Return a message of the source with the load's options in its advice."""
     lost = _LOST.match(text)
     if lost is not None:
         text = (

@@ -1,4 +1,4 @@
-"""ParquetTable: a directory of Parquet files, one directory a batch."""
+"""ParquetTable: a directory of Parquet files, with a subdirectory per batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ParquetTable", "find_files"]
 
 
 class ParquetTable:
-    """Rows become visible by a rename of their directory.
+    """A directory in which a batch becomes visible by a rename of its subdirectory.
 
     Args:
         root: the directory that readers are given.
@@ -27,7 +27,7 @@ class ParquetTable:
         self._root = root
 
     def check(self) -> None:
-        """See `Table.check`; it can have all that a schema can say."""
+        """See `Table.check`; Parquet can have every type that a schema can express."""
 
     def is_there(self) -> bool:
         """See `Table.is_there`."""
@@ -38,17 +38,17 @@ class ParquetTable:
         move(rows, self._root / batch_directory(manifest.batch))
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; batch by batch, and directories that no manifest knows."""
+        """See `Table.find`; batch by batch, with directories that no manifest names."""
         yield from find_files(self._root, {m.batch: (m, m.files) for m in manifests})
 
 
 def find_files(
     root: Path, batches: dict[int, tuple[Manifest, Sequence[LoadedFile]]]
 ) -> Iterator[Found]:
-    """What is in a directory of directories of batches.
+    """Yield the contents of a directory of batch directories.
 
     Args:
-        batches: by number, and which files should be there.
+        batches: manifest and expected files, by number of the batch.
     """
     import pyarrow as pa
 
@@ -85,10 +85,9 @@ def find_files(
 
 
 def _positions(path: Path, directory: Path) -> pa.Table:
-    """Which records a file has; a topic that is the name of a directory is not in it.
+    """Return the positions of the records in a file, with a topic that only the path has.
 
-    All of it is read, and no more than a group of rows is held: damage is told by the checksums of
-    the pages, in whatever column it is.
+    The whole file is read, one row group at a time: the page checksums show damage in any column.
     """
     import pyarrow as pa
     from pyarrow import parquet

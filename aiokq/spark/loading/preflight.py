@@ -1,4 +1,4 @@
-"""What is asked of the cluster before Spark is started, so that what is wrong is told at once."""
+"""Checks of the cluster before Spark starts, so that errors are reported at once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ __all__ = ["Preflight", "look"]
 
 @dataclass(frozen=True)
 class Preflight:
-    """What the cluster has.
+    """State of the cluster before a load.
 
     Attributes:
-        cluster: its id; None where it has none.
-        missing: offsets from where the load goes on to the ends of the logs, by partition.
+        cluster: cluster id; None if it has none.
+        missing: number of offsets from the position of the load to the end of the log, by
+            partition.
     """
 
     cluster: str | None
@@ -36,7 +37,7 @@ def look(options: LoadOptions, positions: PartitionOffsets | None) -> Preflight:
     """Ask the cluster.
 
     Args:
-        positions: where the load is; None if it begins.
+        positions: next offset to load, by partition; None for a new load.
 
     Raises:
         BootstrapFailed: no address answers.
@@ -61,7 +62,7 @@ async def _look(
     try:
         partitions = (await offset_reader.partitions()).leaders
     except UnknownTopicOrPartition as error:
-        # The load's user has named it, but by no option of the source.
+        # Without the name of the source's option, which the user of the load does not know.
         name = error.topic_partition
         raise UnknownTopicOrPartition(
             f"there is no topic {name!r}", topic_partition=name
@@ -80,6 +81,6 @@ async def _look(
 async def _begun(
     options: LoadOptions, read: ReadOptions, offset_reader: OffsetReader, ends: Ends
 ) -> PartitionOffsets:
-    """Where a new load begins, as its query will find it."""
+    """Return the start of a new load, as its query will determine it."""
     found = await offset_reader.resolve(read.starting, ends.ends, ends, "starting")
     return beginning(found, ends, Losses(options.fail_on_data_loss))

@@ -1,4 +1,4 @@
-"""`load`: one run of a load, from its options to its summary. What a batch does is not here."""
+"""`load`: one run of a load, from its options to its summary."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ logger = logging.getLogger("aiokq.spark")
 Tell: TypeAlias = Callable[[LoadProgress], None]
 
 LOOK_AGAIN: Final = 0.2
-"""Seconds between two looks at whether to stop."""
+"""Seconds between two checks of the stop event."""
 
 START_PATIENCE: Final = 600.0
-"""Seconds, from the first of late starts in a row on, in which they are tried again."""
+"""Seconds for which late starts in a row are retried, from the first of them on."""
 
 START_PAUSES: Final = (1.0, 30.0)
-"""Seconds before the next try: the first, which is doubled each time, and the longest."""
+"""Seconds before a retry: the first pause, which doubles each time, and the longest."""
 
 HELD: Final = 120.0
-"""Seconds; a query that ran longer had started, though it may have had nothing to load."""
+"""Seconds after which a query counts as started, though it may have had nothing to load."""
 
 LATE: Final = "Python worker failed to connect back"
-"""What Spark says where a Python takes more than ten seconds to start, as on a machine that does
-many other things; these seconds are no setting of Spark's.
+"""Spark's message if a Python worker takes more than ten seconds to start, as on a busy machine;
+Spark has no setting for this limit.
 """
 
 COMMIT_PATIENCE: Final = 5.0
-"""Seconds that a stop waits for Spark to write down that the last batch is done."""
+"""Seconds that a stop waits for Spark to log that the last batch is done."""
 
 
 def load(
@@ -70,22 +70,22 @@ def load(
 ) -> LoadSummary:
     """Load topics to a directory of files, each record exactly once.
 
-    It blocks; whatever ends it, the process's death included, the same call goes on where it was.
-    Without ``available_now`` it goes on until `stop` is set.
+    Blocks. Whatever ends a load, even a kill of the process, the same call continues it. Without
+    ``available_now`` it runs until `stop` is set.
 
     Args:
-        spark: the session; the active one, or else one of its own, if not given.
-        progress: told after each batch, in another thread.
-        stop: set, it ends the load after the batch that is being loaded.
-        master: of a session of its own.
-        conf: settings of Spark for a session of its own.
-        quiet: nobody sees what a session of its own writes to stderr.
+        spark: the session; default: the active session, or else a new one.
+        progress: called after each batch, in another thread.
+        stop: an event that ends the load after the current batch.
+        master: Spark master of a new session.
+        conf: Spark settings of a new session.
+        quiet: discard what a new session writes to stderr.
 
     Raises:
         BootstrapFailed: the cluster cannot be reached.
         ConfigError: an option is refused; `OptionError` names it.
         KafkaError: a topic does not exist, or may not be read.
-        LoadFailed: it ended before it was done, as on a full disk.
+        LoadFailed: the load ended before it was done, for example because of a full disk.
     """
     require_extras(options)
     values = ValueSchema(options)
@@ -116,8 +116,10 @@ def _session(
 
 
 def _running_session() -> SparkSession | None:
-    """The active one; of other threads none is, but `getOrCreate` would give it all the same, and
-    it would be stopped at the end."""
+    """Return the active session of this thread, if any.
+
+    `getOrCreate` would return sessions of other threads, too, which the load would stop at its end.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -128,7 +130,7 @@ def _running_session() -> SparkSession | None:
 
 
 def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Identity:
-    """What must be the same from run to run, for what is in the target to fit together."""
+    """Return what has to be the same in each run of a load, so that the target is consistent."""
     return {
         "version": 1,
         "cluster": found.cluster,
@@ -141,7 +143,7 @@ def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Id
         "confluent_prefix": options.confluent_prefix,
         "headers": options.headers,
         "read_committed": options.read_committed,
-        # The batches of a load are in one table, and their dead letters in one directory.
+        # All batches of a load are in one table, and their dead letters in one directory.
         "table": options.table,
         "catalog": catalog_identity(options.catalog),
         "dead_letter": None if options.dead_letter is None else str(options.dead_letter_root),
@@ -149,11 +151,11 @@ def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Id
 
 
 class _Stopped(Exception):
-    """A batch was begun after the load was told to stop."""
+    """A batch began after the load was told to stop."""
 
 
 class _Load:
-    """One run."""
+    """One run of a load."""
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class _Load:
         self._stopping = False
 
     def run(self) -> LoadSummary:
-        """From here on files are written."""
+        """Complete prepared batches, then run the query to its end."""
         started = time.monotonic()
         try:
             for manifest in self._batches.recover():
@@ -197,13 +199,13 @@ class _Load:
         )
 
     def _ended_query(self) -> str | None:
-        """Run the query to its end; again, if Spark could not start a Python for it in time.
+        """Run the query to its end; retry if Spark could not start a Python worker in time.
 
         Returns:
-            its id; None if there was none before the load was told to stop.
+            its id; None if the load was told to stop before the first query.
 
         Raises:
-            LoadFailed: it has failed.
+            LoadFailed: the query has failed.
         """
         late, since = 0, 0.0
         pause, longest = START_PAUSES
@@ -215,7 +217,7 @@ class _Load:
                 if LATE not in str(error) or self._stop.is_set():
                     raise
                 now = time.monotonic()
-                # Of weeks of loading there may be many, which have all passed.
+                # Late starts weeks apart, with progress in between, do not add up.
                 if late == 0 or self._loaded.offsets > before or now - begun > HELD:
                     late, since = 0, now
                 late += 1
@@ -232,10 +234,10 @@ class _Load:
         return self._target.checkpoint.query_id()
 
     def _query(self) -> str:
-        """Run the query once; its id.
+        """Run the query once; return its id.
 
         Raises:
-            LoadFailed: it has failed.
+            LoadFailed: the query has failed.
         """
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
@@ -260,7 +262,7 @@ class _Load:
         self._spark.dataSource.register(LoadFilesSource)
         options = self._options.read_options()
         options["maxTasks"] = str(self._spark.sparkContext.defaultParallelism)
-        # PySpark 4.1 has no limits; a batch is whatever is there.
+        # PySpark 4.1 has no limits; a batch reads all records.
         if self._options.records_per_batch is not None and HAS_LIMITS:
             options["maxOffsetsPerTrigger"] = str(self._options.records_per_batch)
         frame = self._spark.readStream.format(AiokqDataSource.name()).options(**options).load()
@@ -274,11 +276,11 @@ class _Load:
         return writer.trigger(processingTime=f"{round(self._options.every * 1000)} milliseconds")
 
     def _raise_last_failure(self) -> None:
-        """A batch that failed while the query was told to end: Spark does not say so."""
+        """Raise the error of a batch that failed during a stop; Spark does not report it."""
         if self._failure is not None:
             raise self._explained(self._failure)
 
-    # -- in a thread of Spark's
+    # -- in a thread of Spark
 
     def _store(self, frame: DataFrame, batch: int) -> None:
         with self._at_work:
@@ -303,21 +305,21 @@ class _Load:
     # -- in the caller's thread
 
     def _wait(self, query: StreamingQuery) -> None:
-        # It takes fractions of a second, though its types do not say so.
+        # awaitTermination takes fractions of a second, though its annotation says int.
         while not query.awaitTermination(LOOK_AGAIN):  # type: ignore[arg-type]
             if self._stop.is_set():
                 self._end(query)
                 return
 
     def _end_or_break_off(self, query: StreamingQuery) -> None:
-        """Whoever breaks off the end, as by a second Ctrl-C, does not wait for the batch."""
+        """End the query; after an interrupted stop (second Ctrl-C) without waiting for the batch."""
         if self._stopping:
             query.stop()
         else:
             self._end(query)
 
     def _end(self, query: StreamingQuery) -> None:
-        """After the batch that is being loaded, so that no work is lost."""
+        """Stop the query after the current batch, so that no work is lost."""
         self._stopping = True
         with self._at_work:
             last = self._loaded.last
@@ -330,7 +332,7 @@ class _Load:
         query.stop()
 
     def _explained(self, error: BaseException) -> BaseException:
-        """What the query died of, as it was raised here where it was; else in one line."""
+        """Return the cause of a failed query: the error raised here, or Spark's in one line."""
         from py4j.protocol import Py4JNetworkError
 
         failure = self._failure
@@ -360,7 +362,7 @@ def _is_active(query: StreamingQuery) -> bool:
 
 def _batches(options: LoadOptions, target: Target, decoder: ValueDecoder | None) -> Batches:
     spec = TaskSpec(
-        # Tables make directories of their own.
+        # Tables create directories of their own.
         partition_by=options.partition_by if options.target_format == "parquet" else (),
         compression=codec_of(options),
         rows_per_file=options.rows_per_file,

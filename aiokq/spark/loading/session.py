@@ -1,4 +1,4 @@
-"""A Spark session for a command: small, quiet, on this machine unless told otherwise."""
+"""A Spark session for a command: small and quiet, and local by default."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["spark_session"]
 logger = logging.getLogger("aiokq.spark")
 
 PACKAGE: Final = Path(__file__).resolve().parents[3]
-"""Where the package aiokq is."""
+"""Parent directory of the package aiokq."""
 
 
 @contextlib.contextmanager
@@ -37,13 +37,13 @@ def spark_session(
     conf: Mapping[str, str] | None = None,
     quiet: bool = True,
 ) -> Iterator[SparkSession]:
-    """A session that is stopped at the end.
+    """Yield a session that is stopped at the end.
 
     Args:
-        app: its name.
-        master: as Spark has it.
-        conf: of Spark, by its names.
-        quiet: nobody sees what Spark and its workers write to stderr.
+        app: name of the application.
+        master: Spark master.
+        conf: Spark settings.
+        quiet: discard what Spark and its workers write to stderr.
 
     Raises:
         ConfigError: PySpark or Java is missing.
@@ -76,7 +76,7 @@ def _start(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Ten seconds are not much for a Python to start in, where many do.
+        # A Python worker may take more than ten seconds to start if many start at once.
         "spark.python.authenticate.socketTimeout": "60s",
         "spark.sql.warehouse.dir": warehouse,
     }
@@ -85,24 +85,24 @@ def _start(
     for key, value in {**defaults, **conf}.items():
         builder = builder.config(key, value)
     if quiet:
-        # A JVM that goes is told by what fails of it; py4j tells it first, and at length.
+        # The end of a JVM shows in the calls that fail; py4j would log it first, at length.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
     try:
-        # The JVM keeps the stderr that it is started with.
+        # The JVM keeps the stderr with which it is started.
         with _no_stderr() if quiet else contextlib.nullcontext():
             _start_jvm({**defaults, **conf, "spark.master": master})
             session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise LoadFailed(f"Spark does not start: {one_line_of(error)}") from error
     finally:
-        # Spark takes Ctrl-C for itself.
+        # Spark installs its own handler of Ctrl-C.
         if main and before is not None:
             signal.signal(signal.SIGINT, before)
     if quiet:
         session.sparkContext.setLogLevel("OFF")
-        # If the JVM goes, the server it talks to would print a traceback.
+        # If the JVM ends, the accumulator server would print a traceback.
         server = getattr(session.sparkContext, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda request, address: None
@@ -112,9 +112,9 @@ def _start(
 def _start_jvm(conf: Mapping[str, str]) -> None:
     """Start the JVM as the builder would, but in a session of its own.
 
-    Signals to all processes of a terminal (Ctrl-C) or of a supervisor's group are for the driver:
-    it ends the work, JVM and workers must not break it off. They end with the driver's pipe to
-    them, however that ends.
+    Signals to all processes of a terminal (Ctrl-C) or of a supervisor's process group are meant for
+    the driver, which ends the work; JVM and workers must not abort it. They end when the driver's
+    pipe to them closes, even if the driver is killed.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -129,9 +129,9 @@ def _start_jvm(conf: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _signals_later() -> Iterator[None]:
-    """What SIGINT and SIGTERM would do is done at the end.
+    """Defer SIGINT and SIGTERM to the end of the block.
 
-    A JVM whose driver leaves before it has heard of it stays for ever.
+    A JVM whose driver ends before the JVM has connected to it would run forever.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -175,7 +175,7 @@ def _no_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """What workers need: this Python, and this package, be it installed or a checkout."""
+    """Set the Python and the path of workers, so that they can import this package."""
     changes = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if master.startswith("local"):
         changes["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")

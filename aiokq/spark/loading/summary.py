@@ -1,4 +1,4 @@
-"""LoadSummary: what a load has done; and what it tells while it is at it."""
+"""LoadSummary, the result of a load, and LoadProgress, which it reports in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LoadProgress", "LoadSummary", "Loaded", "TopicLoad"]
 
 @dataclass(frozen=True)
 class TopicLoad:
-    """What was loaded of a topic: records, and those that could not be decoded."""
+    """Number of records loaded from a topic, and of those that could not be decoded."""
 
     rows: int = 0
     dead_letters: int = 0
@@ -21,13 +21,13 @@ class TopicLoad:
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """Told after each batch.
+    """Progress of a load after a batch.
 
     Attributes:
-        batch: its number.
-        offsets: that are done by this run.
-        total: offsets that were there at its start; None if it does not end there.
-        rows: that this run has loaded.
+        batch: number of the batch; None before the first.
+        offsets: number of offsets that this run has completed.
+        total: number of offsets at the start of the run; None if the run does not end with them.
+        rows: number of records that this run has loaded.
     """
 
     batch: int | None
@@ -38,19 +38,19 @@ class LoadProgress:
 
 @dataclass(frozen=True)
 class LoadSummary:
-    """What one run of a load has done.
+    """Result of one run of a load.
 
     Attributes:
-        to: the directory.
+        to: target directory.
         query: id of the streaming query; None if it never ran.
-        batches: that it has loaded, also those it found nearly done.
-        rows: in the files of these batches.
-        dead_letters: records whose value could not be decoded.
-        files: with rows.
+        batches: number of loaded batches, including those completed from an earlier run.
+        rows: number of rows in the files of these batches.
+        dead_letters: number of records whose value could not be decoded.
+        files: number of files with rows.
         size: bytes of these files.
         seconds: from the start of the query to its end.
-        topics: by name.
-        interrupted: it was stopped before all was loaded that was there at its start.
+        topics: counts by topic.
+        interrupted: whether the run was stopped before it had loaded all records of its start.
     """
 
     to: Path
@@ -66,14 +66,14 @@ class LoadSummary:
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Records per second."""
         return (self.rows + self.dead_letters) / self.seconds if self.seconds else 0.0
 
     @classmethod
     def of(
         cls, to: Path, query: str | None, loaded: Loaded, seconds: float, *, interrupted: bool
     ) -> LoadSummary:
-        """Of the batches that a run has loaded."""
+        """Return the summary of the batches that a run has loaded."""
         return cls(
             to=to,
             query=query,
@@ -89,11 +89,11 @@ class LoadSummary:
 
 
 class Loaded:
-    """Sums of the batches that a run has loaded; of none of them more is kept.
+    """Sums over the batches that a run has loaded.
 
     Attributes:
-        last: number of the last one.
-        offsets: that they span.
+        last: number of the last batch.
+        offsets: number of offsets of all batches.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Loaded:
         self.topics: dict[str, TopicLoad] = {}
 
     def add(self, manifest: Manifest) -> None:
-        """The next one; one that Spark runs again, as it does not know that it is done, is one."""
+        """Add the next batch; a batch that Spark runs again is ignored."""
         if self.last is not None and manifest.batch <= self.last:
             return
         self.last = manifest.batch

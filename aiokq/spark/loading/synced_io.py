@@ -1,6 +1,6 @@
-"""SyncedFileIO: what pyiceberg writes to a local disk is on it before the catalog knows of it.
+"""SyncedFileIO: syncs files that pyiceberg writes to a local disk before the catalog names them.
 
-Without this a power cut may leave a snapshot whose files are empty. Other file systems, as object
+Otherwise a power failure may leave a snapshot with empty files. Other file systems, such as object
 stores, keep what they have acknowledged.
 """
 
@@ -21,10 +21,10 @@ __all__ = ["SyncedFileIO"]
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """As pyiceberg's own, by its property ``py-io-impl``."""
+    """pyiceberg's file IO with syncing, chosen by its property ``py-io-impl``."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file to write."""
+        """Return a file to write."""
         scheme, netloc, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)
@@ -40,10 +40,10 @@ class _SyncedFile(PyArrowFile):
 
 
 class _SyncedStream(OutputStream):
-    """Of a file, which is on the disk when this is closed, and so is its name.
+    """Stream to a file; closing it syncs the file and its name.
 
     Args:
-        directories: with names that were made for it.
+        directories: directories in which names were created for the file.
     """
 
     def __init__(self, stream: OutputStream, path: Path, directories: list[Path]) -> None:
@@ -60,7 +60,7 @@ class _SyncedStream(OutputStream):
         return self._stream.tell()
 
     def flush(self) -> None:
-        """It is all written when it is closed."""
+        """Do nothing; `close` writes and syncs everything."""
 
     def close(self) -> None:
         if self.closed:

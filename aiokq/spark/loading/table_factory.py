@@ -1,4 +1,4 @@
-"""Which table a load has, by its options, and what has to be installed for it."""
+"""Creation of a load's table, and the packages that it needs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["codec_of", "require_extras", "table_of"]
 
 EXTRAS = {"delta": "deltalake", "iceberg": "pyiceberg", "avro": "fastavro"}
-"""What a format needs, of the target or of values; the extra is called as the format."""
+"""Package that a format of the target or of values needs; its extra has the name of the format."""
 
 
 def require_extras(options: LoadOptions) -> None:
-    """All is installed.
+    """Check that all packages are installed.
 
     Raises:
         ConfigError: an extra is missing.
@@ -39,15 +39,15 @@ def require_extras(options: LoadOptions) -> None:
 
 
 def codec_of(options: LoadOptions) -> str | None:
-    """The compression of the files; None for none."""
+    """Return the compression of the files; None for none."""
     return None if options.compression == "none" else options.compression
 
 
 def table_of(options: LoadOptions, schema: pa.Schema) -> Table:
-    """Where rows become visible.
+    """Return the table of a load.
 
     Args:
-        schema: of the rows.
+        schema: schema of the rows.
     """
     match options.target_format:
         case "delta":

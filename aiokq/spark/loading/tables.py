@@ -1,4 +1,4 @@
-"""Table: where the rows of a batch become visible, and how they are found there again."""
+"""Table: protocol of a target in which batches of rows become visible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 POSITION: Final = ("topic", "partition", "offset")
-"""The columns that say which record a row is."""
+"""The columns that identify a record."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Found:
     """Rows that a reader of the table sees.
 
     Attributes:
-        batches: that they should be all rows of.
-        positions: with the columns `POSITION`.
-        problems: what is wrong, but for the rows.
+        batches: the batches whose rows these should be.
+        positions: table with the columns `POSITION`.
+        problems: other problems than wrong rows.
     """
 
     batches: Sequence[Manifest]
@@ -46,7 +46,7 @@ class Found:
 def found_in(
     manifests: Sequence[Manifest], read: Callable[[], pa.Table], name: str | Path
 ) -> Found:
-    """The rows of a table, or why it cannot be read."""
+    """Return the rows of a table, or the reason why it cannot be read."""
     import pyarrow as pa
 
     try:
@@ -57,42 +57,42 @@ def found_in(
 
 
 def nothing_found(manifests: Sequence[Manifest], problem: str) -> Found:
-    """No rows, and why."""
+    """Return no rows, and the reason."""
     import pyarrow as pa
 
     return Found(manifests, pa.table({name: [] for name in POSITION}), [problem])
 
 
 class Table(Protocol):
-    """A kind of target."""
+    """A table that a load writes."""
 
     def check(self) -> None:
-        """Before anything is loaded: it can have such rows.
+        """Check before a load that the table can have such rows.
 
         Raises:
             OptionError: it cannot.
         """
 
     def is_there(self) -> bool:
-        """Whether it has been made; what is no more than its directory always has."""
+        """Whether the table exists; always true for a plain directory."""
 
     def publish(self, manifest: Manifest, rows: Path) -> None:
         """Make the rows of a batch visible, all at once, unless they are already.
 
         Args:
-            rows: the directory with the files of the manifest; gone if they were moved before.
+            rows: directory of the manifest's files; missing if they were moved before.
         """
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """What readers see.
+        """Yield what readers see.
 
         Args:
-            manifests: all that are published.
+            manifests: all published manifests.
         """
 
 
 def rows_of(manifest: Manifest, rows: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, from its temporary files."""
+    """Yield the rows of a batch from its temporary files."""
     from pyarrow import parquet
 
     for file in manifest.files:
@@ -101,16 +101,16 @@ def rows_of(manifest: Manifest, rows: Path) -> Iterator[pa.RecordBatch]:
 
 
 def with_date(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With a column of the day of each record's timestamp, in UTC."""
+    """Return the batch with a column for the day of each record's timestamp, in UTC."""
     import pyarrow as pa
 
-    # Days since 1970 is how both have it.
+    # date32 counts days since 1970, in UTC, as timestamps do.
     times = within_calendar(batch.column("timestamp")).cast(pa.timestamp("us"))
     return batch.append_column(pa.field("date", pa.date32()), times.cast(pa.date32(), safe=False))
 
 
 def with_times_within_calendar(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With timestamps that Python has."""
+    """Return the batch with its timestamps cut to what Python can represent."""
     index = batch.schema.get_field_index("timestamp")
     times = within_calendar(batch.column(index))
     return batch.set_column(index, batch.schema.field(index), times)

@@ -1,13 +1,13 @@
-"""Target: the directory of a load, what in it is ours, and whose it is. It knows no data.
+"""Target: the directory of a load, with its files, locks and checks.
 
     DIR/batch_id=0/part-00000-0-0.parquet    rows, for any reader
     DIR/_aiokq_load.json                     what is loaded here
-    DIR/_aiokq_load.lock                     by whom, at the moment
-    DIR/_aiokq_manifest/0.json               what batch 0 has put where
-    DIR/_aiokq_checkpoint/                   Spark's, of the query
-    DIR/_aiokq_temporary/                    batches that are not finished
+    DIR/_aiokq_load.lock                     the process that is loading
+    DIR/_aiokq_manifest/0.json               offsets and files of batch 0
+    DIR/_aiokq_checkpoint/                   Spark's checkpoint of the query
+    DIR/_aiokq_temporary/                    unfinished batches
 
-Readers of files in directories leave out names that begin with an underscore.
+Readers of directories of files skip names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ CHECKPOINT: Final = "_aiokq_checkpoint"
 TEMPORARY: Final = "_aiokq_temporary"
 
 Identity: TypeAlias = Mapping[str, object]
-"""What may not change from one run of a load to the next, by option."""
+"""Options that must not change from one run of a load to the next."""
 
 
 class Target:
     """The directory of a load.
 
     Args:
-        root: absolute; made by `opened`.
-        dead_letters: directory of records that could not be decoded; None where none can be.
-        checkpoint: of the query; within `root` if None.
+        root: absolute path; created by `opened`.
+        dead_letters: directory for records that cannot be decoded; None if values are not decoded.
+        checkpoint: checkpoint of the query; None for one within `root`.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Target:
 
     @classmethod
     def of(cls, options: LoadOptions) -> Target:
-        """Of a load."""
+        """Return the target of a load."""
         dead_letters = None if options.value_format == "bytes" else options.dead_letter_root
         return cls(options.root, dead_letters, options.checkpoint_root)
 
     def identity(self) -> Identity | None:
-        """What is loaded here; None if nothing is yet.
+        """Return what is loaded here; None if nothing is.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -81,18 +81,19 @@ class Target:
 
     @contextmanager
     def opened(self, identity: Identity) -> Iterator[None]:
-        """What killed loads left unfinished is gone, and nobody else is at work with it.
+        """Lock target, checkpoint and dead letters, and delete leftovers of killed loads.
 
-        Nor with its checkpoint or dead letters. Which loads are kept apart: see `DirectoryLock`.
+        `DirectoryLock` says which loads are separated.
 
         Raises:
-            OptionError: a directory cannot be written, is in use, is not ours, or another load's.
+            OptionError: a directory cannot be written, is in use, has other files, or is another
+                load's.
         """
         with ExitStack() as locks:
             locks.enter_context(closing(_locked(self.root, "to")))
             with _reported(self.root):
                 self._claim(identity)
-            # Without a batch nothing but this tells two loads of one checkpoint apart.
+            # Before the first batch only the lock separates two loads with one checkpoint.
             locks.enter_context(closing(_locked(self.checkpoint.directory, "checkpoint")))
             if self.dead_letters is not None:
                 locks.enter_context(closing(_locked(self.dead_letters, "dead_letter")))
@@ -104,15 +105,15 @@ class Target:
             yield
 
     def temporary(self, name: str) -> Path:
-        """The directory of an unfinished batch."""
+        """Return the directory of an unfinished batch."""
         return self.root / TEMPORARY / name
 
     def temporary_dead_letters(self, name: str) -> Path | None:
-        """The same for its dead letters, on the disk where they will be."""
+        """Return the directory of its dead letters, on the disk of their final directory."""
         return None if self.dead_letters is None else self.dead_letters / TEMPORARY / name
 
     def sync_temporary(self) -> None:
-        """Names of directories of unfinished batches outlive a power cut, as what is in them."""
+        """Sync the names of the directories of unfinished batches."""
         for root in (self.root, self.dead_letters):
             if root is not None and (root / TEMPORARY).is_dir():
                 sync_directory(root / TEMPORARY)
@@ -120,7 +121,7 @@ class Target:
 
     def _claim(self, identity: Identity) -> None:
         before = self.identity()
-        # As JSON has it: without tuples.
+        # Converted to JSON types, without tuples.
         now: Identity = json.loads(json.dumps(identity))
         if before == now:
             return
@@ -131,13 +132,14 @@ class Target:
                 f"{self.root}: there are files of others ({min(strange)} ...): give a new "
                 "directory, or an empty one",
             )
-        # A load that never began, because Spark refused the schema or did not start, binds nobody.
+        # A load that never began, because Spark refused the schema or did not start, does not
+        # count.
         if before is not None and (strange or self.checkpoint.query_id() is not None):
             self._refuse_other(before, now)
         write_atomically(self.root / LOAD, json.dumps(identity, indent=1) + "\n")
 
     def _is_of_claims(self, path: Path) -> bool:
-        """Whether something in the directory is there before a load begins."""
+        """Whether a file may be in the directory before a load begins."""
         if path.name == CHECKPOINT and path.is_dir():
             return all(file.name == LOCK for file in path.iterdir())
         return path.name in (LOCK, LOAD, f".{LOAD}.unfinished")
@@ -152,7 +154,7 @@ class Target:
                 )
 
     def _claim_dead_letters(self) -> None:
-        """Batches of two loads have the same numbers."""
+        """Refuse the dead letters of another load, whose batches have the same numbers."""
         directory = self.dead_letters
         if directory is None:
             return
@@ -172,9 +174,9 @@ class Target:
             )
 
     def _check_checkpoint(self) -> None:
-        """Batches have numbers: with another checkpoint other records would have the same."""
+        """Refuse the checkpoint of another query, whose batch numbers stand for other records."""
         query = self.checkpoint.query_id()
-        # The last one only: of years of loading there are millions.
+        # Only the last one, because years of loading leave millions.
         prepared = self.manifests.prepared()
         known = prepared or list(itertools.islice(self.manifests.latest(), 1))
         if known and known[-1].query != query:
@@ -201,7 +203,7 @@ class Target:
             )
 
     def _sweep(self) -> None:
-        """Take away what killed loads have left, but for batches whose files are complete."""
+        """Delete leftovers of killed loads, except batches whose files are complete."""
         kept = {manifest.temporary for manifest in self.manifests.prepared()}
         for root in (self.root, self.dead_letters):
             if root is None or not (root / TEMPORARY).is_dir():
@@ -212,10 +214,10 @@ class Target:
 
 
 def _locked(directory: Path, option: str) -> DirectoryLock:
-    """The lock of a directory.
+    """Return the lock of a directory.
 
     Raises:
-        OptionError: it cannot be had.
+        OptionError: another load holds it, or the directory cannot be written.
     """
     try:
         return DirectoryLock(directory)

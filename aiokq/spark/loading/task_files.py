@@ -1,8 +1,8 @@
-"""What a task of a load does: rows, as Arrow batches, to Parquet files in a temporary directory.
+"""Task of a load: writes rows, as Arrow batches, to Parquet files in a temporary directory.
 
-One pass: values are decoded, those that cannot be are put aside, rows are counted by partition and
-cut into files. Nobody reads the files under the names they have here: the driver makes them
-visible, all of a batch at once.
+In one pass values are decoded, undecodable records are set aside as dead letters, and rows are
+counted by partition and split into files. Readers ignore the temporary names; the driver makes all
+files of a batch visible at once.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ Kind: TypeAlias = Literal["rows", "dead-letters"]
 ROWS: Final[Kind] = "rows"
 DEAD_LETTERS: Final[Kind] = "dead-letters"
 UNFINISHED: Final = ".unfinished"
-"""How names of files end, so that no pattern such as ``**/*.parquet`` finds them."""
+"""Suffix of unfinished files, so that patterns such as ``**/*.parquet`` do not find them."""
 
 ROW_GROUP: Final = 131_072
-"""Rows that are written at once, at most."""
+"""Maximum number of rows in a row group."""
 
 MEMORY: Final = 64 * 2**20
-"""Bytes of rows that a task holds back to write larger groups."""
+"""Bytes of rows that a task buffers to write larger row groups."""
 
 OPEN_FILES: Final = 32
-"""Of a task; the one that was written to the longest ago is ended for another."""
+"""Maximum number of open files of a task; the least recently used is finished to open another."""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What tasks are told.
+    """What tasks need to know.
 
     Attributes:
-        directories: where files go, by what they have; they exist.
-        partition_by: columns, of topic and date, whose values are directories.
-        compression: of Parquet; None for none.
-        rows_per_file: at most so many.
-        headers: whether rows have the column.
-        decoder: of values; None to leave them as they are.
+        directories: existing directories, by kind of file.
+        partition_by: columns, of topic and date, whose values become directories.
+        compression: compression of Parquet; None for none.
+        rows_per_file: maximum number of rows in a file.
+        headers: whether rows have the column ``headers``.
+        decoder: decoder of values; None to leave them unchanged.
     """
 
     directories: Mapping[Kind, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class PartitionCount:
-    """What a task had of a partition."""
+    """Number of rows and dead letters of a partition in a task."""
 
     rows: int = 0
     dead: int = 0
@@ -91,7 +91,7 @@ class WrittenFile:
     """A file that a task has finished.
 
     Attributes:
-        path: below the directory of its kind, with slashes, as it will be called.
+        path: final path relative to the directory of its kind, with slashes.
     """
 
     kind: Kind
@@ -102,14 +102,14 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task has done."""
+    """Result of a task."""
 
     files: Sequence[WrittenFile]
     counts: Mapping[TopicPartition, PartitionCount]
 
 
 def schema(spec: TaskSpec) -> pa.Schema:
-    """Of the rows in the files; what is in the names of directories is not in them."""
+    """Return the schema of rows in files, without columns that are in names of directories."""
     import pyarrow as pa
 
     binary = pa.field("value", pa.binary())
@@ -124,7 +124,7 @@ def schema(spec: TaskSpec) -> pa.Schema:
 
 
 def dead_letter_schema(spec: TaskSpec) -> pa.Schema:
-    """Of records whose values could not be decoded: as they came, and why."""
+    """Return the schema of dead letters: the original record and the error."""
     import pyarrow as pa
 
     fields = [pa.field("key", pa.binary()), pa.field("value", pa.binary()), *_position()]
@@ -153,10 +153,10 @@ def _headers() -> pa.Field:
 
 
 def write(spec: TaskSpec, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """Write the rows of a task, in a worker.
+    """Write the rows of a task; called in a worker.
 
     Raises:
-        LoadFailed: a file cannot be written, as on a full disk.
+        LoadFailed: a file cannot be written, for example because the disk is full.
     """
     files = _Files(spec)
     counts: dict[TopicPartition, PartitionCount] = {}
@@ -214,7 +214,7 @@ def _count(table: pa.Table, counts: dict[TopicPartition, PartitionCount], *, dea
 
 
 class _Files:
-    """The files of a task, by where their rows belong."""
+    """The open and finished files of a task, by kind and directory."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
@@ -231,7 +231,7 @@ class _Files:
         self._schemas = {ROWS: schema(spec), DEAD_LETTERS: dead_letter_schema(spec)}
 
     def add(self, kind: Kind, table: pa.Table) -> None:
-        """Rows, to whichever files they belong."""
+        """Add rows to the files of their directories."""
         if kind == DEAD_LETTERS or not self._spec.partition_by:
             self._add(kind, "", table)
         else:
@@ -243,13 +243,13 @@ class _Files:
                 file.flush()
 
     def finish(self) -> list[WrittenFile]:
-        """All files that have rows; they are on the disk."""
+        """Finish and sync all files; return those with rows."""
         for key in list(self._open):
             self._end(key)
         return self._finished
 
     def close(self) -> None:
-        """Let go of files that a failure has left open."""
+        """Close the files that a failure has left open."""
         for file in self._open.values():
             file.close()
         self._open.clear()
@@ -276,7 +276,7 @@ class _Files:
             path = f"{place}/{name}" if place else name
             root = Path(self._spec.directories[kind])
             file = _File(root, path, self._schemas[kind], self._spec.compression)
-        # The last in the dict is the one that was used last.
+        # Files in the dict are ordered by last use.
         self._open[key] = file
         return file
 
@@ -287,7 +287,7 @@ class _Files:
 
 
 class _File:
-    """A Parquet file that is being written; it is written in groups of rows."""
+    """A Parquet file that is being written, in row groups."""
 
     def __init__(self, root: Path, path: str, schema: pa.Schema, compression: str | None) -> None:
         from pyarrow import parquet
@@ -301,7 +301,8 @@ class _File:
         self._root = root
         self._place = root / (path + UNFINISHED)
         with self._writing():
-            # Nobody makes the root but the driver: a worker that outlives its load leaves nothing.
+            # Only the driver creates the root: a worker that outlives its load must not recreate
+            # it.
             for parent in reversed(self._place.relative_to(root).parents):
                 if parent != Path("."):
                     (root / parent).mkdir(exist_ok=True)
@@ -309,7 +310,7 @@ class _File:
                 str(self._place),
                 schema,
                 compression=compression or "none",
-                # Else damage within a page is taken for other values.
+                # Without checksums damage within a page would be read as other values.
                 write_page_checksum=True,
             )
 
@@ -329,7 +330,7 @@ class _File:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that were held back."""
+        """Write the buffered rows."""
         if not self._held:
             return
         import pyarrow as pa
@@ -342,7 +343,7 @@ class _File:
             self._writer.write_table(table, row_group_size=ROW_GROUP)
 
     def finish(self) -> int:
-        """End it; it is on the disk. Its bytes."""
+        """Finish and sync the file; return its bytes."""
         self.flush()
         self.close()
         with self._writing():
@@ -350,7 +351,7 @@ class _File:
             return self._place.stat().st_size
 
     def close(self) -> None:
-        """End it as it is."""
+        """Close the file as it is."""
         writer, self._writer = self._writer, None
         if writer is not None:
             with self._writing():
@@ -358,7 +359,7 @@ class _File:
 
 
 def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows by directory: ``topic=orders/date=2026-01-31``; the date is UTC's."""
+    """Yield the rows by directory: ``topic=orders/date=2026-01-31``; dates are in UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
@@ -377,7 +378,7 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
     parts = len(columns)
     for place in pc.unique(places).to_pylist():
         if place.count("/") >= parts:
-            # No broker of Kafka's has one; the file would be anywhere.
+            # Kafka brokers refuse such names; the file could end up anywhere.
             raise ValueError(f"a topic whose name is a path cannot be a directory: {place!r}")
         if f"topic={NO_VALUE}" in place.split("/"):
             raise ValueError(f"topic {NO_VALUE} cannot be a directory: it is read as no topic")

@@ -1,7 +1,7 @@
-"""The data source by which a load's tasks are run: format("aiokq_load_files"), for `load` alone.
+"""Data source by which a load runs its tasks: format("aiokq_load_files"), internal to `load`.
 
-A writer in Arrow, so that no pandas is needed. What tasks report is left in the temporary
-directory, where the driver reads it.
+An Arrow writer, which does not need pandas. The reports of the tasks are written to the temporary
+directory, where the driver reads them.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class _Reported(WriterCommitMessage):
 
 
 class LoadFilesSource(DataSource):
-    """Writes the rows of one batch to files; the option ``spec`` has where and how."""
+    """Data source that writes one batch to files; the option ``spec`` says where and how."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "aiokq_load_files"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For a batch."""
+        """Return the writer of a batch."""
         spec = pickle.loads(base64.b64decode(self.options["spec"]))
         assert isinstance(spec, TaskSpec)
         return _Writer(spec)
@@ -66,24 +66,24 @@ class _Writer(DataSourceArrowWriter):
         self._spec = spec
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Reported:
-        """One task, in a worker."""
+        """Write the rows of one task; called in a worker."""
         return _Reported(write(self._spec, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done, each by the attempt whose report this is; on the driver's machine."""
+        """Write the reports of the committed attempts; called in the driver."""
         reports = [m.report for m in messages if isinstance(m, _Reported)]
         _report_path(self._spec).write_text(json.dumps(_document(reports)))
 
 
 def write_files(frame: DataFrame, spec: TaskSpec) -> TaskReport:
-    """Write the rows of a frame by tasks; what all of them have done.
+    """Write the rows of a frame by tasks; return the report over all tasks.
 
     Args:
-        frame: with the columns of format("aiokq").
-        spec: its directories exist, and are empty.
+        frame: has the columns of format("aiokq").
+        spec: its directories exist and are empty.
 
     Raises:
-        PySparkException: a task has failed as often as it may.
+        PySparkException: a task has failed as often as Spark allows.
     """
     options = {"spec": base64.b64encode(pickle.dumps(spec)).decode()}
     frame.write.format(LoadFilesSource.name()).options(**options).mode("append").save()

@@ -1,6 +1,6 @@
-"""Times within the calendar that readers have. Which column they are of, others know.
+"""Limits of timestamps: the years 1 to 9999, which readers can represent.
 
-Whoever writes microseconds where Kafka has milliseconds has records of the year 50,000.
+A producer that writes microseconds where Kafka has milliseconds creates records of the year 50,000.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["within_calendar"]
 
 FIRST: Final = -62_135_596_800_000_000
-"""The beginning of the year 1, in microseconds since 1970; Python's and SQL's calendars have it."""
+"""Start of the year 1, the first of Python's and SQL's calendars, in microseconds since 1970."""
 
 LAST: Final = 253_402_300_799_999_999
-"""The end of the year 9999."""
+"""End of the year 9999, in microseconds since 1970."""
 
 
 def within_calendar(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Timestamps in microseconds, but for those before the year 1 or after 9999: its ends."""
+    """Return timestamps in microseconds, cut to the years 1 to 9999."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 

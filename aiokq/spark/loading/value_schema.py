@@ -1,4 +1,4 @@
-"""The options value_format and value_schema as a decoder. How a value is read is elsewhere."""
+"""ValueSchema: the options value_format and value_schema, and the decoder that they describe."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FILES: Final = (".json", ".avsc", ".ddl", ".sql", ".txt")
 
 
 class ValueSchema:
-    """What values of a load are.
+    """Format and schema of the values of a load.
 
-    What can be wrong without Spark is found here; words of Spark's need a session to be read.
+    Schemas are checked here as far as possible without Spark; DDL text needs a session.
 
     Raises:
-        OptionError: the schema cannot be read, or is none.
+        OptionError: the schema cannot be read, or is not a schema.
     """
 
     def __init__(self, options: LoadOptions) -> None:
@@ -44,16 +44,16 @@ class ValueSchema:
             self._kind = _checked(self._of_json)
 
     def identity(self) -> object:
-        """What must be the same from run to run: the schema, however it is laid out."""
+        """Return what has to be the same in each run: the schema without its layout."""
         if self._document is not None or self._text is None:
             return self._document
         return " ".join(self._text.split())
 
     def decoder(self) -> ValueDecoder | None:
-        """For the tasks; with a session of Spark's active.
+        """Return the decoder for the tasks; needs an active Spark session.
 
         Raises:
-            OptionError: words are not a schema.
+            OptionError: the text is not a schema.
         """
         import pyarrow as pa
 
@@ -111,7 +111,7 @@ def _text(given: str | Path) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # words are no path: too long, for one
+    except (OSError, ValueError):  # text that is not a path, for example too long for one
         return False
 
 

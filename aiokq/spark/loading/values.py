@@ -1,4 +1,4 @@
-"""ValueDecoder: values of records as a column, and what is said of those that cannot be read."""
+"""ValueDecoder: decodes values of records to a column, with an error for each undecodable value."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = [
 ]
 
 CONFLUENT_PREFIX: Final = 5
-"""A zero byte and the id of the schema, of four."""
+"""Length of the prefix: a zero byte and a schema id of four bytes."""
 
 Reader: TypeAlias = Callable[[bytes], object]
-"""One value, as what `pyarrow.array` takes; raises ValueError with the reason."""
+"""Decodes one value to what `pyarrow.array` takes; raises ValueError with the reason."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The values of some records.
+    """Decoded values of some records.
 
     Attributes:
-        values: null where a record has none, and where it is bad.
-        errors: by number of the record, why its value cannot be read.
+        values: null for records without a value, and for undecodable values.
+        errors: reason why a value cannot be decoded, by number of the record.
     """
 
     values: pa.Array
@@ -40,24 +40,24 @@ class Decoded:
 
 
 class ValueDecoder(Protocol):
-    """Is sent to the tasks."""
+    """Decoder of values; pickled to the tasks."""
 
     @property
     def field(self) -> pa.Field:
         """The column ``value``."""
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Values, of type binary; a missing one (a tombstone) stays one, and is not bad."""
+        """Decode values of type binary; null (a tombstone) stays null, without an error."""
 
 
 @dataclass(frozen=True)
 class RecordDecoder:
-    """Reads values one after the other.
+    """Decoder that reads values one by one.
 
     Args:
-        kind: Arrow's type of the column.
-        make: makes the reader, in each process that reads.
-        confluent_prefix: skip the bytes of a schema registry.
+        kind: Arrow type of the column.
+        make: creates the reader, in each process that decodes.
+        confluent_prefix: skip the prefix of a schema registry.
     """
 
     kind: pa.DataType
@@ -93,7 +93,7 @@ class RecordDecoder:
         try:
             return Decoded(pa.array(found, self.kind), errors)
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            # One of them, which was read, is out of the range of its type.
+            # A value that the reader accepted is out of the range of its type.
             for number, value in enumerate(found):
                 reason = self._refusal(value)
                 if reason is not None:
@@ -112,7 +112,7 @@ class RecordDecoder:
 
 
 def without_prefix(value: bytes) -> bytes:
-    """A value behind the prefix of a schema registry.
+    """Return a value without the prefix of a schema registry.
 
     Raises:
         ValueError: it has none.
@@ -123,7 +123,7 @@ def without_prefix(value: bytes) -> bytes:
 
 
 def text_reader() -> Reader:
-    """Of text."""
+    """Return the reader of UTF-8 text."""
     return _text
 
 

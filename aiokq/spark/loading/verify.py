@@ -1,7 +1,7 @@
-"""`verify`: whether the files of a load have what its manifests say, and these what the log has.
+"""Verification of a load: compares its files with the manifests, and the manifests with the log.
 
-It writes nothing. Rows are counted by record (topic, partition, offset), so that one that is there
-twice does not make up for one that is missing.
+Nothing is written. Rows are counted by record (topic, partition, offset), so that a duplicate does
+not make up for a missing one.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = ["Verification", "verify_load"]
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found.
+    """Result of a verification.
 
     Attributes:
-        batches: that are published.
-        rows: in the files.
-        dead_letters: in their files.
-        offsets: that the batches span.
-        gaps: of these, offsets that are no records: taken away by compaction, markers of
-            transactions, records of aborted ones; the log was asked.
-        problems: what is wrong, each in one line.
-        notes: what could not be asked any more.
+        batches: number of published batches.
+        rows: number of rows in the files.
+        dead_letters: number of rows in the files of dead letters.
+        offsets: number of offsets of all batches.
+        gaps: number of these offsets without a record, as the log confirms: removed by compaction,
+            control records, or records of aborted transactions.
+        problems: errors, one line each.
+        notes: what could not be checked any more.
     """
 
     batches: int
@@ -57,7 +57,7 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """Nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
@@ -70,14 +70,15 @@ def verify_load(
     table: str | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> Verification:
-    """Recount a target: its rows against its manifests, and these against the log.
+    """Compare the rows of a target with its manifests, and these with the log.
 
     Args:
-        to: as it was loaded to, as are the others; what else has to be known is in the target.
-        dead_letter: where the load was told to put them, if not given.
-        checkpoint: without it, and without one within the target, a newest batch that is gone with
-            its manifest is not missed.
-        kafka: how to reach the cluster, by Kafka's names; asked where offsets have no rows.
+        to: the target, given as for the load, like the other arguments; other options are stored in
+            the target.
+        dead_letter: directory of dead letters; default: as for the load.
+        checkpoint: without it, and without one in the target, a missing newest batch whose manifest
+            is gone as well is not noticed.
+        kafka: settings of the client, by Kafka's names, to read the log where offsets have no rows.
 
     Raises:
         ConfigError: nothing was ever loaded to it, or a manifest is damaged.
@@ -95,7 +96,7 @@ def verify_load(
     if identity.get("format") not in FORMATS or "read_committed" not in identity:
         raise ConfigError(f"{given.root / LOAD}: it is damaged")
     loaded = cast("str | None", identity.get("dead_letter"))
-    # A copy of both directories has its own beside it.
+    # A copy of both directories has its own dead letters beside it.
     there = loaded if loaded is not None and Path(loaded).is_dir() else None
     given = replace(given, dead_letter=dead_letter or there)
     target = Target.of(given)
@@ -115,10 +116,10 @@ def verify_load(
 
 
 def _check_catalog(options: LoadOptions, identity: Identity) -> None:
-    """The table of another catalog would be recounted, or there would be none.
+    """Check that the catalog is that of the load, so that its table is counted.
 
     Raises:
-        OptionError: the catalog is not that of the load.
+        OptionError: it is another catalog.
     """
     given, loaded = catalog_identity(options.catalog), identity.get("catalog")
     if given != loaded:
@@ -133,7 +134,7 @@ def _check_catalog(options: LoadOptions, identity: Identity) -> None:
 def _verified(
     target: Target, table: Table, kafka: Mapping[str, str], isolation_level: IsolationLevel
 ) -> Verification:
-    # Before the manifests, for a load may be at work: a batch has its manifest first.
+    # Read before the manifests: a load may be running, and publishes the manifest first.
     done = target.checkpoint.last()
     manifests = list(target.manifests.all())
     problems = [
@@ -181,7 +182,7 @@ def _verified(
 
 
 def _chain(manifests: Sequence[Manifest]) -> list[str]:
-    """Each batch begins where the one before has ended."""
+    """Return problems if a batch does not start where the previous one ended."""
     problems: list[str] = []
     ends: dict[TopicPartition, int] = {}
     for number, manifest in enumerate(manifests):
@@ -199,7 +200,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
-    """Partitions that begin anew, with the last batch that does."""
+    """Return the partitions that start at 0 again, with the last batch that does."""
     known: set[TopicPartition] = set()
     found: dict[TopicPartition, int] = {}
     for manifest in manifests:
@@ -212,7 +213,7 @@ def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
 
 
 def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -> list[str]:
-    """Rows against manifests, by record; of a topic made again another has the same offset."""
+    """Compare rows with manifests; a recreated topic may have an offset twice."""
     expected: Counter[TopicPartition] = Counter()
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for manifest in found.batches:
@@ -259,7 +260,7 @@ def _counts(positions: pa.Table) -> list[tuple[TopicPartition, int, int, int, in
 def _gaps(
     manifests: Sequence[Manifest], again: Mapping[TopicPartition, int]
 ) -> list[tuple[TopicPartition, LoadedPartition]]:
-    """What has fewer records than offsets, and is of the topic that is there."""
+    """Return ranges of the current topic that have fewer records than offsets."""
     return [
         (tp, loaded)
         for manifest in manifests
@@ -270,7 +271,7 @@ def _gaps(
 
 
 class _Asked:
-    """What the log says about offsets without rows."""
+    """Comparison of ranges with the log."""
 
     def __init__(self, cluster: Cluster, isolation_level: IsolationLevel) -> None:
         self._cluster = cluster
