@@ -312,7 +312,7 @@ class _Load:
                 return
 
     def _end_or_break_off(self, query: StreamingQuery) -> None:
-        """End the query; after an interrupted stop (second Ctrl-C) without waiting for the batch."""
+        """End the query; after an interrupted stop (second Ctrl-C), do not wait for the batch."""
         if self._stopping:
             query.stop()
         else:
