@@ -85,7 +85,7 @@ def corrupt_batch(tp: TopicPartition, offset: int, beyond: int) -> CorruptRecord
     """Return the error for a batch with a wrong checksum."""
     return CorruptRecord(
         f"a wrong CRC-32C, in the batch at or after offset {offset} of {tp}; "
-        f"seek(({tp.topic!r}, {tp.partition}), {beyond}) goes on behind it",
+        f"seek(({tp.topic!r}, {tp.partition}), {beyond}) skips this batch",
         topic_partition=tp,
     )
 

@@ -31,7 +31,7 @@ def choose() -> tuple[bool, tuple[str, str] | None]:
     absent = [name for name in names if not os.path.exists(_file(name))]
     if absent and len(absent) < len(names):
         raise ImportError(
-            f"only a part of aiokq's compiled core is there: {_listed(absent)} is missing; {REMEDY}"
+            f"aiokq's compiled core is incomplete: {_listed(absent)} is missing; {REMEDY}"
         )
     try:
         import_module(names[0])

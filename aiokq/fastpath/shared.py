@@ -119,7 +119,7 @@ def int_of(value, name, bits):
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is an int, not {value!r}")
     if value.bit_length() >= bits and value != -(1 << bits - 1):
-        raise ValueError(f"{name}={value}: it is from -2**{bits - 1} to 2**{bits - 1} - 1")
+        raise ValueError(f"{name}={value}: must be from -2**{bits - 1} to 2**{bits - 1} - 1")
     return value
 
 

@@ -92,12 +92,12 @@ class OffsetMap:
     def __init__(self, slots, most, secret):
         self.secret = bytes(secret)
         if len(self.secret) != 16 or slots < 2 or most < 1:
-            raise ValueError("an offset map has two slots, one key and 16 bytes of a secret")
+            raise ValueError("an offset map needs 2 slots, 1 key and a secret of 16 bytes")
         self.latest_offset = -1
         self.closed = False
         if cython.compiled:
             if self.map.slots != cython.NULL:
-                raise RuntimeError("an offset map is made once")
+                raise RuntimeError("the offset map is already initialized")
             self.map.secret[0] = int.from_bytes(self.secret[:8], "little")
             self.map.secret[1] = int.from_bytes(self.secret[8:], "little")
             if not aiokq_map_make(cython.address(self.map), slots, most):
@@ -193,7 +193,7 @@ class OffsetMap:
             PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
             try:
                 if walk.at < 0 or walk.at > buffer.len:
-                    raise ValueError("no byte of the data")
+                    raise ValueError("`at` is outside the data")
                 with cython.nogil:
                     state = aiokq_map_index(
                         cython.address(self.map),
@@ -308,7 +308,7 @@ class KeptBatches:
             PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
             try:
                 if c.at < 0 or c.at > buffer.len:
-                    raise ValueError("no byte of the data")
+                    raise ValueError("`at` is outside the data")
                 with cython.nogil:
                     state = aiokq_keep(
                         c, cython.cast(cython.p_uchar, buffer.buf), buffer.len, asked

@@ -293,7 +293,7 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                     break
                 offset = cursor.base_offset + fields.offset_delta
                 if offset < cursor.position or fields.offset_delta > cursor.last_delta:
-                    problem = "record offsets that do not rise"
+                    problem = "record offsets are not increasing"
                     break
                 if offset >= cursor.stop:
                     move_up_to(cursor, cursor.stop)

@@ -292,7 +292,7 @@ class Cursor:
         self.source = memoryview(data).cast("B")
         if cython.compiled:
             if self.buffer != cython.NULL:
-                raise RuntimeError("a cursor is made once")
+                raise RuntimeError("the cursor is already initialized")
             # The Py_buffer is allocated separately, so that the garbage collector does not see the
             # reference. It would otherwise clear the memoryview of a cursor that a traceback refers
             # to, and CPython cannot release the buffer of a cleared memoryview.
@@ -469,9 +469,9 @@ def raise_corrupt(cursor: Cursor, what: object, cause: object) -> object:
     """Store and raise an error, which is raised again until the batch is skipped."""
     behind: object = _offset_behind(cursor)
     if behind is None:
-        skip = "where the next one begins cannot be told: seek() to a later offset"
+        skip = "the offset of the next batch is unknown: seek() to a later offset"
     else:
-        skip = f"seek(({cursor.topic!r}, {cursor.partition}), {behind}) goes on behind it"
+        skip = f"seek(({cursor.topic!r}, {cursor.partition}), {behind}) skips this batch"
     error = CorruptRecord(
         f"{what}, in the batch at or after offset {cursor.position} of "
         f"{cursor.topic}-{cursor.partition}; {skip}",
@@ -666,9 +666,9 @@ def open_next(cursor: Cursor) -> cython.int:
         total = 12 + length
         if magic < 2:
             if cursor.sub is not None:
-                raise_corrupt(cursor, "upconverted to a legacy batch", None)
+                raise_corrupt(cursor, "a converted batch in a legacy format", None)
             if length < 14:
-                raise_corrupt(cursor, f"a legacy entry of {length} bytes", None)
+                raise_corrupt(cursor, f"an invalid message size of {length} bytes", None)
             if total > left:
                 cursor.partial = total
                 end_cursor(cursor)
@@ -676,9 +676,9 @@ def open_next(cursor: Cursor) -> cython.int:
             _open_legacy(cursor)
             continue
         if magic > 2:
-            raise_corrupt(cursor, f"a batch of magic {magic}", None)
+            raise_corrupt(cursor, f"an unsupported magic of {magic}", None)
         if length < 49:
-            raise_corrupt(cursor, f"a batch of {total} bytes", None)
+            raise_corrupt(cursor, f"an invalid batch size of {total} bytes", None)
         if total > left:
             cursor.partial = total
             end_cursor(cursor)
@@ -710,7 +710,11 @@ def open_next(cursor: Cursor) -> cython.int:
                 count,
             ) = _BATCH.unpack_from(region, at)
         if base_offset < 0 or last_delta < 0 or base_offset > _TOP_OFFSET:
-            raise_corrupt(cursor, f"a batch at offset {base_offset} with {last_delta} more", None)
+            raise_corrupt(
+                cursor,
+                f"an invalid base offset of {base_offset}, or last offset delta of {last_delta}",
+                None,
+            )
         next_offset = base_offset + last_delta + 1
         if base_offset >= cursor.stop:
             move_up_to(cursor, cursor.stop)
@@ -726,7 +730,7 @@ def open_next(cursor: Cursor) -> cython.int:
             # The header is valid from here on: skip_batch() uses it.
             if count < 0 or count > last_delta + 1:
                 raise_corrupt(
-                    cursor, f"a batch of {count} records over {last_delta + 1} offsets", None
+                    cursor, f"a record count of {count} for {last_delta + 1} offsets", None
                 )
             hidden = _hidden(cursor, at, total, attributes, producer_id, base_offset, last_delta)
             if not hidden and count > 0:
@@ -838,7 +842,7 @@ def _decompressed(
     try:
         return bytes(cursor.codecs.decompress(attributes & 7, view, cursor.max_batch_bytes))
     except Exception as error:  # noqa: BLE001  a codec may fail in any way on hostile bytes
-        raise_corrupt(cursor, f"records that do not decompress ({error})", error)
+        raise_corrupt(cursor, f"records cannot be decompressed ({error})", error)
 
 
 @cython.cfunc
@@ -895,7 +899,7 @@ def _open_legacy(cursor: Cursor) -> object:
     try:
         cursor.sub = bytes(cursor.codecs.upconvert(cursor.source[start:end]))
     except Exception as error:  # noqa: BLE001  a codec may fail in any way on hostile bytes
-        raise_corrupt(cursor, f"legacy messages that cannot be read ({error})", error)
+        raise_corrupt(cursor, f"legacy messages cannot be read ({error})", error)
     cursor.sub_at = 0
     cursor.at = end
     return None
@@ -968,7 +972,7 @@ def _hand_over(cursor: Cursor) -> object:
             return _bad_record(cursor, "a malformed record")
         offset = cursor.base_offset + fields.offset_delta
         if offset < cursor.position or fields.offset_delta > cursor.last_delta:
-            return _bad_record(cursor, "record offsets that do not rise")
+            return _bad_record(cursor, "record offsets are not increasing")
         if offset >= cursor.stop:
             move_up_to(cursor, cursor.stop)
             end_cursor(cursor)

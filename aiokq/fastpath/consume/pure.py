@@ -140,12 +140,12 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
             offset += base_offset
             if offset < next_offset:
                 if not skipping:
-                    raise ValueError("record offsets that do not rise")
+                    raise ValueError("record offsets are not increasing")
                 at = end
                 continue
             skipping = False
             if offset - base_offset > last_delta:
-                raise ValueError("record offsets that do not rise")
+                raise ValueError("record offsets are not increasing")
             if offset >= stop:
                 out.append(None)
                 break

@@ -117,7 +117,7 @@ def _stream_next(stream: RecordStream) -> object:
 def _stream_step(stream: RecordStream) -> object:
     record: object = next_record(stream.cursor) if stream.cursor is not None else None
     if record is None:
-        raise RuntimeError("the record was taken between __await__ and the await")
+        raise RuntimeError("the record was taken after __await__() was called")
     stream.in_hand = True
     return record
 
@@ -130,7 +130,7 @@ class _StreamWait:
     __slots__ = ("inner", "stream")
 
     def __init__(self):
-        raise TypeError("made by awaiting a stream")
+        raise TypeError("objects of this class are created by awaiting a stream")
 
     def __iter__(self):
         return self

@@ -317,13 +317,13 @@ class Accumulator:
         route: Route = _find_route(self, topic)
         if into is None:
             if start:
-                raise ValueError("`start` goes with `into`")
+                raise ValueError("`start` requires `into`")
             _check_records(self, route, records, partition)
             many = new_deliveries(total, _now_ms(self))
         else:
             many = into
             if not 0 <= start <= total or total - start > many.capacity - many.filled:
-                raise ValueError("`start` and `records` are not those of the call before")
+                raise ValueError("`start` and `records` do not continue the previous call")
         now = many.timestamp  # of the call, as in Java: waiting for memory does not change it
         consumed = start
         if self.queued and not waited:
@@ -390,7 +390,7 @@ class Accumulator:
         route: Route = _find_route(self, topic)
         if into is None:
             if start:
-                raise ValueError("`start` goes with `into`")
+                raise ValueError("`start` requires `into`")
             if 0 < route.partitions <= rows.top_partition:
                 raise no_partition(route, rows.top_partition)
             if HEADER_SIZE + RECORD_OVERHEAD + rows.largest_size > self.max_record_bytes:
@@ -404,7 +404,7 @@ class Accumulator:
         else:
             many = into
             if not 0 <= n <= rows.count or rows.count - n > many.capacity - many.filled:
-                raise ValueError("`start` and `columns` are not those of the call before")
+                raise ValueError("`start` and `columns` do not continue the previous call")
         if self.queued and not waited:
             return many, n
         try:
@@ -534,7 +534,7 @@ class Accumulator:
                     batch = there
                 elif there is not batch:
                     there.fail(Closed("never sent"))
-                    raise RecordTooLarge(f"no batch of {limit} bytes holds these records")
+                    raise RecordTooLarge(f"these records do not fit into a batch of {limit} bytes")
                 deliveries.append(new_delivery(batch, batch.count - 1, timestamp))
         except BaseException as error:
             if batch is not None:

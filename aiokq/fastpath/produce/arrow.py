@@ -27,18 +27,18 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
 
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if "value" not in columns:
-        raise ValueError(f"records have a column `value`: there are {', '.join(columns)}")
+        raise ValueError(f"the column `value` is missing: there are {', '.join(columns)}")
     times, partitions = columns.get("timestamp"), columns.get("partition")
     if times is not None:
         if not pa.types.is_timestamp(times.type):
-            raise TypeError(f"column timestamp is a timestamp, not {times.type}")
+            raise TypeError(f"column timestamp must be a timestamp, not {times.type}")
         if times.type.unit != "us":
             # Coarser units must fit into int64; finer ones are truncated.
             finer = times.type.unit == "ns"
             times = times.cast(pa.timestamp("us", tz=times.type.tz), safe=not finer)
         times = _without_none(times)
     if partitions is not None and not pa.types.is_int32(partitions.type):
-        raise TypeError(f"column partition is an int32, not {partitions.type}")
+        raise TypeError(f"column partition must be int32, not {partitions.type}")
     return kind(
         batch.num_rows,
         value=_binary(columns["value"], "value"),
@@ -56,7 +56,7 @@ def _binary(array: pyarrow.Array, name: str) -> tuple[memoryview | None, memoryv
     if kinds.is_large_binary(array.type) or kinds.is_large_string(array.type):
         array = array.cast(pa.binary())
     elif not kinds.is_binary(array.type) and not kinds.is_string(array.type):
-        raise TypeError(f"column {name} is of bytes or text, not {array.type}")
+        raise TypeError(f"column {name} must be binary or string, not {array.type}")
     array = _from_the_start(array)
     bits, offsets, data = array.buffers()
     return _bits(array, bits), _read_only(offsets or pa.py_buffer(bytes(4))), _read_only(data)
@@ -75,7 +75,7 @@ def _headers(
         or not pa.types.is_struct(kind.value_type)
         or kind.value_type.num_fields != 2
     ):
-        raise TypeError(f"column headers is a list of names with values, not {kind}")
+        raise TypeError(f"column headers must be a list of (name, value) structs, not {kind}")
     array = _from_the_start(array)
     pairs = _from_the_start(array.values)
     names, values = pairs.field(0), pairs.field(1)

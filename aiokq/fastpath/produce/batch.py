@@ -138,7 +138,7 @@ class Batch:
     )
 
     def __init__(self):
-        raise TypeError("batches are made by the accumulator")
+        raise TypeError("batches are created by the accumulator")
 
     @property
     def size(self):
@@ -215,9 +215,9 @@ class Batch:
             ValueError: a codec without bytes, or bytes without a codec.
         """
         if self.state != OPEN:
-            raise RuntimeError("the batch is sealed already")
+            raise RuntimeError("the batch is already sealed")
         if (codec == 0) != (compressed is None) or not 0 <= codec <= 7:
-            raise ValueError("a codec from 1 to 7 comes with compressed bytes, 0 without")
+            raise ValueError("codec must be 1 to 7 with compressed bytes, and 0 without")
         detach(self)
         self.state = SEALED
         self.wire_size = self.pos
@@ -237,7 +237,7 @@ class Batch:
         if self.state == OPEN:
             self.seal()
         if self.state != SEALED:
-            raise RuntimeError("the batch is done")
+            raise RuntimeError("the batch is already completed or failed")
         attributes = self.codec | (0x10 if transactional else 0)
         covered = _AFTER_CRC.pack(
             attributes,
@@ -310,7 +310,7 @@ class Batch:
         if len(moved) != self.count:
             raise ValueError(f"{len(moved)} targets for {self.count} records")
         if self.state not in (OPEN, SEALED):
-            raise RuntimeError("the batch is done")
+            raise RuntimeError("the batch is already completed or failed")
         waiting = self.waiting
         many = self.many
         self.waiting = None

@@ -266,7 +266,7 @@ def _check_offsets(
     for n in range(count + 1):
         at = int32_at(part, n)
         if at < last or at > limit:
-            raise ValueError(f"{what}: offset {n} is {at}, it is from {last} to {limit}")
+            raise ValueError(f"{what}: offset {n} is {at}, must be from {last} to {limit}")
         last = at
     return None
 
@@ -317,7 +317,7 @@ def _look_over(columns: RecordColumns) -> object:
             micros = int64_at(columns.times, n)
             if micros < 0:
                 raise ValueError(
-                    f"timestamp of record {n}: {micros} microseconds since 1970, is negative"
+                    f"timestamp of record {n} is negative: {micros} microseconds since 1970"
                 )
     return None
 

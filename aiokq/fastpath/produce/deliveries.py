@@ -324,7 +324,7 @@ class Wait:
     )
 
     def __init__(self):
-        raise TypeError("made by awaiting a delivery")
+        raise TypeError("objects of this class are created by awaiting a delivery")
 
     # The part of an iterator, called by `await`.
 
@@ -771,7 +771,7 @@ class _WaitAll:
     __slots__ = ("at", "deliveries", "joined", "wait")
 
     def __init__(self):
-        raise TypeError("made by awaiting deliveries")
+        raise TypeError("objects of this class are created by awaiting deliveries")
 
     def __iter__(self):
         return self

@@ -37,7 +37,7 @@ def bad_timestamp(timestamp_ms: object) -> Exception:
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         return TypeError(f"timestamp_ms is an int, not {type(timestamp_ms).__name__}")
     return ValueError(
-        f"timestamp_ms {timestamp_ms}: it is milliseconds since 1970, from 0 to 2**63 - 1"
+        f"timestamp_ms {timestamp_ms}: must be milliseconds since 1970, from 0 to 2**63 - 1"
     )
 
 

@@ -312,7 +312,7 @@ def test_a_wrong_crc_stops_before_the_batch(encode: Make, cursor: Make) -> None:
         with pytest.raises(CorruptRecord, match=r"CRC-32C.*offset 5") as caught:
             again()
         assert caught.value.topic_partition == ("t", 0)
-        assert "offset 5 of t-0; seek(('t', 0), 10) goes on behind it" in str(caught.value)
+        assert "offset 5 of t-0; seek(('t', 0), 10) skips this batch" in str(caught.value)
         assert (reading.position, reading.exhausted) == (5, False)
     assert list(reading) == []
     reading.skip_batch()
@@ -404,7 +404,7 @@ def test_records_that_do_not_rise_are_corrupt(
         batch[at] = delta
         reading = cursor(patched(bytes(batch), core))
         assert next(reading).offset == 0
-        with pytest.raises(CorruptRecord, match="rise"):
+        with pytest.raises(CorruptRecord, match="not increasing"):
             next(reading)
 
 

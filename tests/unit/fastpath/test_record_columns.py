@@ -91,7 +91,7 @@ def test_a_record_without_a_time_is_sent_with_that_of_sending(
     columns = core.RecordColumns.from_arrow(batch)
 
     assert [columns.record(n)[3] for n in range(3)] == [5000, None, 6000]
-    with pytest.raises(ValueError, match="timestamp of record 0: -2001 microseconds"):
+    with pytest.raises(ValueError, match="timestamp of record 0 is negative: -2001 microseconds"):
         core.RecordColumns.from_arrow(arrow([(None, b"v", None, -3, None)]))
 
 
@@ -146,9 +146,9 @@ def test_rows_without_room_wait_and_go_on_where_they_were(
         )
 
     assert values == [row[1] for row in rows]
-    with pytest.raises(ValueError, match="not those of the call before"):
+    with pytest.raises(ValueError, match="do not continue the previous call"):
         made.accumulator.append_columns("t", columns, start=1, into=deliveries, waited=True)
-    with pytest.raises(ValueError, match="goes with `into`"):
+    with pytest.raises(ValueError, match="requires `into`"):
         made.accumulator.append_columns("t", columns, start=1)
 
 
@@ -216,9 +216,9 @@ def test_what_cannot_be_a_record_is_refused_before_any_row_is_taken(
 @pytest.mark.parametrize(
     ("offsets", "data", "text"),
     [
-        ([0, 3, 2], b"abc", "value: offset 2 is 2, it is from 3 to 3"),
-        ([0, 1, 4], b"abc", "value: offset 2 is 4, it is from 1 to 3"),
-        ([-1, 1, 2], b"abc", "value: offset 0 is -1, it is from 0 to 3"),
+        ([0, 3, 2], b"abc", "value: offset 2 is 2, must be from 3 to 3"),
+        ([0, 1, 4], b"abc", "value: offset 2 is 4, must be from 1 to 3"),
+        ([-1, 1, 2], b"abc", "value: offset 0 is -1, must be from 0 to 3"),
         ([0, 1], b"abc", "value: 8 bytes, 12 are required"),
     ],
 )
@@ -359,13 +359,13 @@ def test_a_column_of_another_type_is_named(core: SimpleNamespace, name: str, arr
     """Its bytes would be taken for something else."""
     columns = {"value": pa.array([b"v"]), name: array}
 
-    with pytest.raises(TypeError, match=f"column {name} is "):
+    with pytest.raises(TypeError, match=f"column {name} must be "):
         core.RecordColumns.from_arrow(pa.record_batch(columns))
 
 
 def test_values_are_needed(core: SimpleNamespace) -> None:
     """A batch of keys is most likely one whose column has another name."""
-    with pytest.raises(ValueError, match="records have a column `value`: there are key"):
+    with pytest.raises(ValueError, match="the column `value` is missing: there are key"):
         core.RecordColumns.from_arrow(pa.record_batch({"key": pa.array([b"k"])}))
 
 
