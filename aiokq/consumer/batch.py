@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 from aiokq.cluster.partition_records import arrow_batch
-from aiokq.consumer.batch_checks import count_remaining
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -45,6 +44,7 @@ class RecordBatch(Generic[R]):
     """
 
     __slots__ = (
+        "_count",
         "_cursor",
         "_decoded",
         "_decoding",
@@ -67,6 +67,7 @@ class RecordBatch(Generic[R]):
         size: int,
         progress: BatchProgress,
         cursor: Callable[[int, int | None], Cursor],
+        count: Callable[[int, int | None], int],
         records: int | None,
         deserializer: MakeDeserializer[R] | None,
     ) -> None:
@@ -76,6 +77,7 @@ class RecordBatch(Generic[R]):
         self.size = size
         self._progress = progress
         self._cursor = cursor
+        self._count = count
         self._deserializer = deserializer
         self._length = records
         self._records: tuple[R, ...] | None = None
@@ -132,7 +134,7 @@ class RecordBatch(Generic[R]):
         stop = self._progress.stop
         if stop is None and self._length is not None:
             return self._length
-        length = count_remaining(self._cursor(self.base_offset, stop)).records
+        length = self._count(self.base_offset, stop)
         if stop is None:
             self._length = length
         return length

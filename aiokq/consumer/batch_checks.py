@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.core.errors import CorruptRecord, KafkaError
@@ -12,7 +14,14 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
     from aiokq.fastpath.consume import Cursor
 
-__all__ = ["RemainingRecords", "SoundPrefix", "corrupt_batch", "count_remaining", "sound_prefix"]
+__all__ = [
+    "RecordOffsets",
+    "RemainingRecords",
+    "SoundPrefix",
+    "corrupt_batch",
+    "count_remaining",
+    "sound_prefix",
+]
 
 # base offset, length, magic, CRC, attributes, last offset delta, ..., record count
 _HEADER: Final = struct.Struct(">qi4xbIhi30xi")
@@ -99,3 +108,30 @@ def count_remaining(cursor: Cursor) -> RemainingRecords:
     except KafkaError as error:
         return RemainingRecords(records, cursor.position, error)
     return RemainingRecords(records, cursor.position, None)
+
+
+class RecordOffsets:
+    """The offsets of the records that a cursor has left, up to undecodable data.
+
+    Reading them exhausts the cursor.
+    """
+
+    __slots__ = ("_first", "_offsets", "_reached")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._first = cursor.position
+        self._offsets = array("q")
+        try:
+            while not cursor.exhausted:  # columns() ends before an undecodable record
+                self._offsets.frombytes(cursor.columns(("offset",)).offset or b"")
+        except KafkaError:
+            pass  # the reader gets it when it reads that far
+        self._reached = cursor.position
+
+    def cover(self, position: int) -> bool:
+        """Whether the records from `position` on are among these."""
+        return self._first <= position < self._reached
+
+    def count(self, start: int, end: int) -> int:
+        """Return the number of records with offsets from `start` to before `end`."""
+        return bisect_left(self._offsets, end) - bisect_left(self._offsets, start)

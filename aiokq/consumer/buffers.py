@@ -10,7 +10,13 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.consumer.batch_checks import SoundPrefix, corrupt_batch, count_remaining, sound_prefix
+from aiokq.consumer.batch_checks import (
+    RecordOffsets,
+    SoundPrefix,
+    corrupt_batch,
+    count_remaining,
+    sound_prefix,
+)
 from aiokq.consumer.batch_progress import BatchProgress
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath.consume import Cursor
@@ -98,14 +104,16 @@ class Frame:
         size: bytes of records.
         chunks: the number of chunks that are not released.
         own: the frame is a copy for one chunk, or for parts of one.
+        offsets: of the records of such a copy, once their number was asked for.
     """
 
-    __slots__ = ("chunks", "own", "size")
+    __slots__ = ("chunks", "offsets", "own", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.chunks = 0
         self.own = False
+        self.offsets: RecordOffsets | None = None
 
 
 class Chunk:
@@ -318,6 +326,25 @@ class Buffers:
             stop_offset=taken.stop if stop is None else stop,
             checked=taken.checked,
         )
+
+    def count(self, taken: TakenChunk, position: int, stop: int | None) -> int:
+        """Return the number of decodable records of a delivered batch from `position` on.
+
+        A copied frame is decoded once: a reader that fails at each record gives parts back as
+        often, and `list(batch)` asks each of them for its length.
+
+        Args:
+            stop: the offset at which to stop, if that is before the chunk's own end.
+        """
+        frame = taken.frame
+        if not frame.own:
+            return count_remaining(self.cursor_of(taken, position, stop)).records
+        offsets = frame.offsets
+        if offsets is None or not offsets.cover(position):
+            offsets = RecordOffsets(self.cursor_of(taken, position, None))
+            frame.offsets = offsets
+        end = taken.next_offset if taken.stop is None else taken.stop
+        return offsets.count(position, end if stop is None else min(stop, end))
 
     def take_back(self, taken: TakenChunk, pieces: Sequence[tuple[int, int]]) -> list[Chunk]:
         """Return chunks for the unread parts of a batch, in memory of their own.

@@ -201,6 +201,7 @@ class Reader:
             size=len(taken.data),
             progress=taken.progress,
             cursor=partial(self._buffers.cursor_of, taken),
+            count=partial(self._buffers.count, taken),
             records=taken.records,
             deserializer=cast("MakeRecord | None", self._deserializer),
         )

@@ -26,7 +26,7 @@ class Handed:
 
 def batch_of(base: int, end: int) -> RecordBatch[Any]:
     return RecordBatch[Any](
-        "t", 0, base, size=1, progress=BatchProgress(base, end), cursor=None, records=3,
+        "t", 0, base, size=1, progress=BatchProgress(base, end), cursor=None, count=None, records=3,
         deserializer=None,
     )  # type: ignore[arg-type]  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiokq.consumer.batch import RecordBatch
+from aiokq.consumer.batch_checks import count_remaining
 from aiokq.consumer.batch_progress import BatchProgress
 from aiokq.consumer.deserializers import MakeDeserializer, record_deserializer
 from aiokq.consumer.settings import ConsumerSettings
@@ -49,6 +50,7 @@ def batch_of(values: list[bytes], deserializer: Any) -> RecordBatch[Any]:
         size=len(data),
         progress=BatchProgress(0, end),
         cursor=cursor,
+        count=lambda start, stop: count_remaining(cursor(start, stop)).records,
         records=end,
         deserializer=made(deserializer),
     )

@@ -44,11 +44,34 @@ class CountingCodecs(RecordCodecs):
         return super().decompress(codec, data, limit)
 
 
+class CountingCursor:
+    """A cursor that counts the records it decodes as columns."""
+
+    def __init__(self, cursor: Cursor, buffers: CountingBuffers) -> None:
+        self._cursor = cursor
+        self._buffers = buffers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._cursor)
+
+    def columns(self, names: Any) -> Any:
+        columns = self._cursor.columns(names)
+        self._buffers.decoded += len(columns)
+        return columns
+
+
 class CountingBuffers(Buffers):
-    """Counts checks of whole chunks, and copies."""
+    """Counts checks of whole chunks, copies, and records decoded as columns."""
 
     verified = 0
     frames = 0
+    decoded = 0
+
+    def cursor_of(self, taken: Any, position: int, stop: int | None) -> Any:
+        return CountingCursor(super().cursor_of(taken, position, stop), self)
 
     def frame(self, size: int) -> Any:
         self.frames += 1
@@ -167,6 +190,39 @@ async def test_the_length_of_what_was_taken_back_is_counted_when_it_is_asked_for
         assert [len(batch), len(batch)] == [left, left]
         with pytest.raises(PoisonError):
             next(iter(batch))
+
+
+@pytest.mark.parametrize("odd", [True, False])
+async def test_list_of_batches_that_stop_at_each_error_decodes_each_record_once(odd: bool) -> None:
+    """`list()` asks each batch for its length, which decoded all remaining records."""
+    world = World(odd=odd)
+    good: list[int] = []
+    errors: list[int] = []
+    while len(errors) < RECORDS // (2 if odd else 1):
+        batch = await world.reader.next_batch()
+        left = RECORDS - batch.base_offset
+        assert len(batch) == left
+        try:
+            good += [record.offset for record in list(batch)]
+        except PoisonError as error:
+            errors.append(error.args[0])
+    assert errors == [n for n in range(RECORDS) if n % 2 or not odd]
+    assert world.buffers.decoded <= RECORDS
+    assert world.codecs.opened <= 2 * BATCHES, "read, and once for the offsets"
+
+
+async def test_the_parts_of_a_batch_between_errors_have_their_own_lengths() -> None:
+    """A whole read that raised several times leaves parts between the records it raised for."""
+    world = World(odd=True)
+    whole = await world.reader.next_batch()
+    for offset in (1, 3):
+        with pytest.raises(PoisonError, match=f"^{offset}\n"):
+            _ = whole.records
+    lengths = []
+    for _ in range(3):
+        batch = await world.reader.next_batch()
+        lengths.append((batch.base_offset, len(batch)))
+    assert lengths == [(0, 1), (2, 1), (4, RECORDS - 4)]
 
 
 @pytest.mark.parametrize("odd", [True, False])
