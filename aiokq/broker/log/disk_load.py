@@ -9,18 +9,28 @@ Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from aiokq.broker.log.file_names import LOG
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 
-if TYPE_CHECKING:
-    from aiokq.broker.log.segment_reading import ReadableSegment
-
-__all__ = ["ColdRead", "DiskLoad", "call_each"]
+__all__ = ["ColdRead", "DiskLoad", "LoadedSegment", "call_each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class LoadedSegment(Protocol):
+    """A segment that keeps the loaded items for the repeated read."""
+
+    def path(self, suffix: str) -> str:
+        """Return the path of the segment's file with this suffix."""
+
+    def loaded(self, what: Hashable, outcome: object) -> None:
+        """Store the outcome of a ``DiskLoad`` for the repeated read."""
+
+    def forget(self, what: Hashable) -> None:
+        """Drop an outcome that no read needs any more."""
 
 
 class DiskLoad(NamedTuple):
@@ -31,7 +41,7 @@ class DiskLoad(NamedTuple):
         read: loads the item and waits for the disk; may be called in any thread.
     """
 
-    segment: ReadableSegment
+    segment: LoadedSegment
     what: Hashable
     read: Callable[[], object]
 

@@ -16,8 +16,7 @@ from aiokq.broker.log.config import LONG_MAX
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.flusher import Flusher
-    from aiokq.broker.log.local_log import LocalLog
+    from aiokq.broker.log.flusher import FlushableLog, Flusher
 
 __all__ = ["Durability"]
 
@@ -60,7 +59,7 @@ class Durability:
         self.has_policy = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
         self.may_wait = self.has_policy or self._asked
 
-    def update_config(self, config: LogConfig, log: LocalLog) -> None:
+    def update_config(self, config: LogConfig, log: FlushableLog) -> None:
         """Apply changed topic settings.
 
         Unsynced records are synced within the new ``flush.ms``.
@@ -76,7 +75,7 @@ class Durability:
         """Set the flusher; without one the policy requests no syncs."""
         self._flusher = flusher
 
-    def appended(self, log: LocalLog, end_offset: int) -> None:
+    def appended(self, log: FlushableLog, end_offset: int) -> None:
         """Request the flushes that the policy requires after an append up to ``end_offset``."""
         if self._flusher is not None:
             if end_offset - self.recovery_point >= self._flush_messages:
@@ -87,12 +86,12 @@ class Durability:
         if not self._asked:
             self.policy_end = end_offset
 
-    def segment_finished(self, log: LocalLog, next_base_offset: int) -> None:
+    def segment_finished(self, log: FlushableLog, next_base_offset: int) -> None:
         """Request a background sync of a segment that is no longer appended to."""
         if self._flusher is not None:
             self._flusher.flush(log, next_base_offset)
 
-    def flushed(self, log: LocalLog, end_offset: int) -> None:
+    def flushed(self, log: FlushableLog, end_offset: int) -> None:
         """Note that a flush up to ``end_offset`` has ended."""
         self.recovery_point = max(self.recovery_point, end_offset)
         if self.may_wait:
@@ -105,8 +104,12 @@ class Durability:
         """Note that the whole log is durable."""
         self.recovery_point = self.policy_end = log_end_offset
 
-    def truncated(self, log: LocalLog) -> None:
-        """Lower the offsets to the new log end; request again the flushes that were discarded."""
+    def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
+        """Lower the offsets to the new log end; request again the flushes that were discarded.
+
+        Args:
+            active_base_offset: the base offset of the newest segment that is left.
+        """
         end_offset = log.log_end_offset
         self.recovery_point = min(self.recovery_point, end_offset)
         self.policy_end = min(self.policy_end, end_offset)
@@ -114,4 +117,4 @@ class Durability:
         if self.may_wait:
             self.appended(log, end_offset)
             self.may_wait = self.has_policy or self._asked
-        self.segment_finished(log, log.segments[-1].base_offset)
+        self.segment_finished(log, active_base_offset)

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.supervisor import Supervisor, shielded
 
 if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
-    from aiokq.broker.log.local_log import LocalLog
     from aiokq.broker.log.segment import Segment
     from aiokq.core.background import BackgroundWork
     from aiokq.core.files import File, Files
     from aiokq.core.offload import Offload
+    from aiokq.core.types import TopicPartition
 
-__all__ = ["Flusher", "PendingFlush"]
+__all__ = ["FlushableLog", "Flusher", "PendingFlush"]
 
 AGAIN_SECONDS: Final = 1.0
 """Delay before the retry of a sync that failed for lack of file descriptors."""
@@ -34,6 +34,42 @@ SHARES: Final = 2
 """Threads per pass. Syncs that wait at the same time share a commit of the file system, but the
 executor has other work as well.
 """
+
+
+class FlushableLog(Protocol):
+    """A log as the flusher needs it."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+
+    @property
+    def directory(self) -> str:
+        """The path of the log's directory."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset before which all records are durable."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed or deleted."""
+
+    def begin_flush(self, before: int | None) -> PendingFlush | None:
+        """Return the files to sync; None if there are none. Raises KafkaStorage."""
+
+    def end_flush(self, done: PendingFlush) -> None:
+        """Note that a flush has ended, and notify the replica."""
+
+    def redo_flush(self, failed: PendingFlush) -> None:
+        """Mark the files of a failed flush for another one."""
+
+    def tell_replica(self) -> None:
+        """Notify the replica, which may commit more."""
 
 
 class PendingFlush(NamedTuple):
@@ -46,7 +82,7 @@ class PendingFlush(NamedTuple):
         directories: directories with new file names.
     """
 
-    log: LocalLog
+    log: FlushableLog
     generation: int
     end_offset: int
     segments: Sequence[Segment]
@@ -72,15 +108,15 @@ class Flusher:
         self._disk = disk
         self._task = background.task("flush logs")
         # offset up to which each log is to be synced; None means its end at that time
-        self._wanted: dict[LocalLog, int | None] = {}
-        self._timers: dict[LocalLog, asyncio.TimerHandle] = {}
+        self._wanted: dict[FlushableLog, int | None] = {}
+        self._timers: dict[FlushableLog, asyncio.TimerHandle] = {}
         self._due = asyncio.Event()
 
     def start(self, supervisor: Supervisor) -> None:
         """Start the task that does the syncs; it runs until the supervisor closes."""
         supervisor.spawn(self._run(), name="flush logs")
 
-    def flush(self, log: LocalLog, before: int | None = None) -> None:
+    def flush(self, log: FlushableLog, before: int | None = None) -> None:
         """Sync a log soon.
 
         Args:
@@ -90,7 +126,7 @@ class Flusher:
         self._wanted[log] = None if before is None or wanted is None else max(before, wanted)
         self._due.set()
 
-    def flush_within(self, log: LocalLog, seconds: float) -> None:
+    def flush_within(self, log: FlushableLog, seconds: float) -> None:
         """Sync a log after ``seconds`` at the latest."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(log)
@@ -100,7 +136,7 @@ class Flusher:
             timer.cancel()  # of a longer flush.ms
         self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
-    def _time_is_up(self, log: LocalLog) -> None:
+    def _time_is_up(self, log: FlushableLog) -> None:
         del self._timers[log]
         if log.recovery_point < log.log_end_offset:
             self.flush(log)

@@ -72,7 +72,7 @@ class LogWriter:
         Raises:
             OSError: the disk failed.
         """
-        return self._limits.is_idle(self._segments.active, now_ms)
+        return self._segments.active.is_idle(now_ms, self._limits)
 
     def write(self, placed: PlacedAppend) -> None:
         """Write batches to the end of the newest segment, all or none, and index them.

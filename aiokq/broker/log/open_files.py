@@ -14,18 +14,22 @@ Tests: ``tests/unit/broker/log/test_open_files.py``.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from aiokq.broker.log.segment_files import SegmentFiles
-
-__all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles"]
+__all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles", "OpenSegment"]
 
 MAX_OPEN_SEGMENTS: Final = 256
 """Most files of old segments that a log directory keeps open. Opening one takes 10 µs and a read
 returns up to a megabyte, so a higher limit would gain nothing. The newest segments that were
 written to since the start, one per partition, are not counted.
 """
+
+
+class OpenSegment(Protocol):
+    """A segment with an open file, as ``OpenFiles`` needs it."""
+
+    def release(self) -> None:
+        """Drop the reference to the file; its last user closes it."""
 
 
 class OpenFiles:
@@ -39,13 +43,13 @@ class OpenFiles:
     def __init__(self, limit: int = MAX_OPEN_SEGMENTS) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._segments: dict[SegmentFiles, None] = {}
-        self._created: dict[SegmentFiles, None] = {}
+        self._segments: dict[OpenSegment, None] = {}
+        self._created: dict[OpenSegment, None] = {}
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def used(self, segment: SegmentFiles) -> None:
+    def used(self, segment: OpenSegment) -> None:
         """Note the use of a segment's file; release the least recently used one above the limit."""
         segments = self._segments
         with self._lock:
@@ -57,12 +61,12 @@ class OpenFiles:
         if oldest is not None:
             oldest.release()
 
-    def created(self, segment: SegmentFiles) -> None:
+    def created(self, segment: OpenSegment) -> None:
         """Add a new segment, whose file is open."""
         with self._lock:
             self._created[segment] = None
 
-    def closed(self, segment: SegmentFiles) -> None:
+    def closed(self, segment: OpenSegment) -> None:
         """Remove a segment whose file was closed or released."""
         with self._lock:
             self._segments.pop(segment, None)

@@ -475,7 +475,7 @@ class PartitionLog(ReadableLog):
         self._segments.add_removed(cut.behind)
         self.is_truncating = False
         self._writer.segments_changed()
-        self.durability.truncated(self)
+        self.durability.truncated(self, self._segments.active.base_offset)
         self.tell_replica()
 
     def _replace_epochs(self, end_offset: int) -> None:

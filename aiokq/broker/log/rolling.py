@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.segment import Segment
 
 __all__ = ["RollLimits"]
 
@@ -35,19 +34,3 @@ class RollLimits(NamedTuple):
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
         return cls(config.segment_bytes, segment_ms)
-
-    def is_idle(self, segment: Segment, now_ms: int) -> bool:
-        """Whether a record that arrived now would make the segment roll by age.
-
-        Old record timestamps alone, as in an import, do not count.
-        """
-        if not segment.size:
-            return False
-        first = segment.first_timestamp_ms()
-        if first >= 0 and now_ms - first <= self.segment_ms:
-            return False
-        # time of creation; if the segment was loaded later, time of the last write
-        since = segment.created_ms
-        if now_ms - since <= self.segment_ms:
-            since = segment.modified_ms()
-        return now_ms - since > self.segment_ms

@@ -245,6 +245,22 @@ class Segment(ReadableSegment):
         waited = now_ms - self.created_ms if first < 0 else max_timestamp_ms - first
         return waited > limits.segment_ms
 
+    def is_idle(self, now_ms: int, limits: RollLimits) -> bool:
+        """Whether a record that arrived now would make the segment roll by age.
+
+        Old record timestamps alone, as in an import, do not count.
+        """
+        if not self.size:
+            return False
+        first = self.first_timestamp_ms()
+        if first >= 0 and now_ms - first <= limits.segment_ms:
+            return False
+        # time of creation; if the segment was loaded later, time of the last write
+        since = self.created_ms
+        if now_ms - since <= limits.segment_ms:
+            since = self.modified_ms()
+        return now_ms - since > limits.segment_ms
+
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append bytes in one call; the caller then notes the batches in them.
 
