@@ -298,12 +298,12 @@ def _advertised(
 def _inter_broker(
     settings: BrokerSettings, advertised: Mapping[str, Endpoint], protocols: Mapping[str, str]
 ) -> str:
-    given, protocol = settings.inter_broker_listener_name, settings.security_inter_broker_protocol
-    if given is not None and protocol is not None:
+    given = settings.inter_broker_listener_name
+    if given is not None and "security.inter.broker.protocol" in settings.explicit:
         raise ConfigError(
             "set only one of inter.broker.listener.name and security.inter.broker.protocol"
         )
-    name = (given or protocol or PLAINTEXT).strip().upper()
+    name = (given or settings.security_inter_broker_protocol).strip().upper()
     if given is not None and name not in protocols:
         raise ConfigError(
             f"inter.broker.listener.name={name} is not in listener.security.protocol.map"

@@ -118,8 +118,10 @@ class BrokerSettings:
         " if there are others.",
         nullable=True,
     )
-    security_inter_broker_protocol: str | None = _setting(
-        None, "Listener for other brokers, by its security protocol.", nullable=True
+    security_inter_broker_protocol: str = _setting(
+        "PLAINTEXT",
+        "Listener for other brokers, by its security protocol, where inter.broker.listener.name is"
+        " not set.",
     )
     controller_listener_names: str | None = _setting(
         None,

@@ -30,6 +30,8 @@ SAME = (
     "group.initial.rebalance.delay.ms=0",
     "max.request.partition.size.limit=20",
     "log.cleaner.backoff.ms=200",
+    "controller.listener.names=CONTROLLER",
+    "inter.broker.listener.name=PLAINTEXT",
 )
 """The settings that Apache Kafka has been given."""
 
