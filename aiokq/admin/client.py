@@ -1,4 +1,4 @@
-"""Admin: the public face of the admin client; what each call does is in the module of its area."""
+"""Admin, the public class of the admin client; each area has a module with its requests."""
 
 from __future__ import annotations
 
@@ -47,33 +47,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin"]
 
-# The keys of a Mapping are invariant: with a union of key types no dict that has only one of them,
-# as `end_offsets()` gives, would pass a type checker.
+# The keys of a Mapping are invariant: with a union of key types, a type checker would reject a dict
+# whose keys all have one type, such as the result of `end_offsets()`.
 P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=ResourceLike)
 
 
 class Admin(GroupCalls, PlacementCalls):
-    """Manages topics, partitions, configs, offsets, records and consumer groups of a cluster.
+    """Manage topics, partitions, configs, offsets, records and consumer groups of a cluster.
 
-    `async with Admin("host:9092") as admin:` opens a cluster of its own; `cluster.admin()` shares
-    one. Calls about several things give `Results`: one result per thing, each with an ``error``
-    that is None if it succeeded; nothing is raised for single things unless ``raise_errors`` is
-    given or `Results.raise_for_errors` called. What is raised concerns the whole call.
+    `async with Admin("host:9092") as admin:` opens its own cluster; `cluster.admin()` shares one. A
+    call about several items returns `Results`: a result per item, whose ``error`` is None on
+    success. A failed item raises nothing unless ``raise_errors`` is given or
+    `Results.raise_for_errors` is called; an exception concerns the whole call.
 
     All calls take ``timeout``, in seconds, retries included; default ``default_api_timeout_ms``.
-    They repeat what can be repeated (another controller, leaders that move, lost connections) and
-    raise, whichever the call:
+    They retry what can be retried (another controller, leader changes, lost connections) and raise:
 
-    - RequestTimeout: nothing succeeded in time; the cause says why;
-    - UnsupportedVersion: the broker is too old for it;
+    - RequestTimeout: no item succeeded in time; ``__cause__`` is the last error;
+    - UnsupportedVersion: the broker is too old for the request;
     - ConfigError: the arguments contradict each other;
-    - ValueError, TypeError: a number is past its range (seconds are finite), or none;
-    - Closed, WrongLoop: not started, closed, or used from elsewhere.
+    - ValueError, TypeError: an argument is out of range (seconds are finite) or no number;
+    - Closed, WrongLoop: not started, closed, or used from another loop, thread or process.
 
     Args:
         bootstrap_servers: "host:port", several comma separated or in a list.
-        settings: to start from; defaults if not given.
+        settings: settings to start from; the defaults if not given.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Raises:
@@ -103,15 +102,15 @@ class Admin(GroupCalls, PlacementCalls):
 
     @property
     def settings(self) -> AdminSettings:
-        """The settings in force."""
+        """The settings in effect."""
         return self._settings.settings
 
     async def start(self) -> None:
-        """Open the cluster if it is this object's own. Harmless if started.
+        """Open the cluster if this object owns it. Does nothing if already started.
 
         Raises:
-            BootstrapFailed: no address gave metadata; each is named with its reason.
-            Closed: it was closed.
+            BootstrapFailed: no address returned metadata; the message lists each with its cause.
+            Closed: this object was closed.
         """
         if self._closed:
             raise Closed("this Admin is closed: make a new one")
@@ -122,12 +121,12 @@ class Admin(GroupCalls, PlacementCalls):
         self._started = True
 
     async def close(self) -> None:
-        """Close the cluster if it is this object's own. Harmless twice and concurrently.
+        """Close the cluster if this object owns it. May be called twice and concurrently.
 
         In a forked child it does nothing.
 
         Raises:
-            WrongLoop: it was started on another loop.
+            WrongLoop: the object was started on another loop.
         """
         if self._engine.forked:
             return
@@ -189,16 +188,17 @@ class Admin(GroupCalls, PlacementCalls):
         """Create topics.
 
         Args:
-            new_topics: what to create; a name stands for a NewTopic with the next three arguments.
+            new_topics: topics to create; a name stands for a NewTopic with the next three
+                arguments.
             num_partitions: of topics given by name; -1 for the broker's default.
-            replication_factor: likewise.
-            configs: likewise, by Kafka's names.
-            validate_only: check only, create nothing.
+            replication_factor: of topics given by name; -1 for the broker's default.
+            configs: of topics given by name, by Kafka's names.
+            validate_only: validate without creating.
             raise_errors: raise the first topic's error (TopicExists, InvalidTopic,
                 InvalidReplicationFactor, PolicyViolation ...).
 
         Returns:
-            By name, what was created.
+            The created topics, by name.
         """
         engine = self._check(timeout)
         items = (
@@ -229,7 +229,7 @@ class Admin(GroupCalls, PlacementCalls):
         """Delete topics, by name or by topic id.
 
         Returns:
-            By what was given; the error is UnknownTopicOrPartition, UnknownTopicId,
+            Results by the given name or id; errors are UnknownTopicOrPartition, UnknownTopicId,
             TopicDeletionDisabled ...
         """
         engine = self._check(timeout)
@@ -244,10 +244,10 @@ class Admin(GroupCalls, PlacementCalls):
     async def list_topics(
         self, *, internal: bool = False, timeout: float | None = None
     ) -> dict[str, TopicListing]:
-        """All topics of the cluster, by name.
+        """Return all topics of the cluster, by name.
 
         Args:
-            internal: list Kafka's own as well (``__consumer_offsets``).
+            internal: include Kafka's internal topics (``__consumer_offsets``).
         """
         return await topic_calls.list_topics(
             self._check(timeout), internal=internal, timeout=timeout
@@ -262,8 +262,8 @@ class Admin(GroupCalls, PlacementCalls):
     ) -> Results[str, TopicDescription]:
         """Describe topics with their partitions.
 
-        Asked in pages where the broker can do that (DescribeTopicPartitions, Kafka 3.7), so topics
-        of any size fit.
+        Uses paged DescribeTopicPartitions requests where the broker supports them (Kafka 3.7), so
+        topics of any size fit.
 
         Args:
             topics: names; None for all topics.
@@ -285,11 +285,11 @@ class Admin(GroupCalls, PlacementCalls):
     ) -> Results[str, PartitionsCreated]:
         """Add partitions to topics.
 
-        Keys map to other partitions afterwards; records that are there already stay where they are.
+        Keys map to other partitions afterwards; existing records are not moved.
 
         Args:
-            topic_partitions: by topic the number of partitions afterwards.
-            validate_only: check only.
+            topic_partitions: the total number of partitions afterwards, by topic.
+            validate_only: validate without adding.
         """
         engine = self._check(timeout)
         results = await partition_calls.create_partitions(
@@ -312,13 +312,13 @@ class Admin(GroupCalls, PlacementCalls):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[ConfigResource, ConfigDescription]:
-        """Describe configs of topics, brokers and others.
+        """Describe configs of topics, brokers and other resources.
 
         Args:
-            config_resources: a plain string is the topic of that name.
-            names: of the configs wanted; None for all.
-            include_synonyms: give the values that would hold otherwise, too.
-            include_documentation: give Kafka's description of each, too.
+            config_resources: resources; a plain string is the topic of that name.
+            names: configs to return; None for all.
+            include_synonyms: include the less specific values that each config overrides.
+            include_documentation: include Kafka's description of each config.
         """
         engine = self._check(timeout)
         results = await configs.describe_configs(
@@ -345,15 +345,15 @@ class Admin(GroupCalls, PlacementCalls):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[ConfigResource, ConfigsAltered]:
-        """Change single configs; the others of a resource stay as they are.
+        """Change single configs; the other configs of a resource are not changed.
 
-        Brokers before 2.3 can only replace all configs of a resource: there the present ones are
-        read first and sent with the changes, and a change made meanwhile by somebody else is lost.
+        Brokers before 2.3 can only replace all configs of a resource: for them, the present configs
+        are read first and sent with the changes, which loses a concurrent change of another client.
 
         Args:
-            changes: per resource (a plain string is a topic) and config name a value to set, None
+            changes: per resource (a plain string is a topic) and config name: a value to set, None
                 to delete, or a ConfigChange (``append`` and ``subtract`` are for lists).
-            validate_only: check only.
+            validate_only: validate without changing.
         """
         engine = self._check(timeout)
         results = await config_changes.alter_configs(
@@ -364,13 +364,12 @@ class Admin(GroupCalls, PlacementCalls):
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (), *, timeout: float | None = None
     ) -> list[ConfigResource]:
-        """What there is that has configs (Kafka 4.1; before, of client metrics only).
+        """Return the resources that have configs (Kafka 4.1; before, client metrics only).
 
-        Topics and brokers are listed whether or not they were told anything, groups only if they
-        were.
+        All topics and brokers are listed; groups only if they have configs of their own.
 
         Args:
-            types: of the resources wanted; none for all.
+            types: resource types to list; none for all.
         """
         return await configs.list_config_resources(
             self._check(timeout),
@@ -383,11 +382,10 @@ class Admin(GroupCalls, PlacementCalls):
     async def describe_cluster(
         self, *, include_fenced_brokers: bool = False, timeout: float | None = None
     ) -> ClusterDescription:
-        """Cluster id, controller and brokers, as a broker tells now.
+        """Return cluster id, controller and brokers, as a broker reports them now.
 
         Args:
-            include_fenced_brokers: list brokers that are registered but out of service as well
-                (Kafka 4.0).
+            include_fenced_brokers: include registered brokers that are out of service (Kafka 4.0).
         """
         return await cluster_calls.describe_cluster(
             self._check(timeout), include_fenced_brokers=include_fenced_brokers, timeout=timeout
@@ -400,10 +398,10 @@ class Admin(GroupCalls, PlacementCalls):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[int, BrokerLogDirs]:
-        """The log directories of brokers: what lies in each, how full its disk is, which failed.
+        """Describe the log directories of brokers: replicas, free space, failures.
 
         Args:
-            node_ids: of the brokers; None for all that are in service.
+            node_ids: brokers to ask; None for all live ones.
         """
         engine = self._check(timeout)
         if node_ids is not None:
@@ -425,11 +423,11 @@ class Admin(GroupCalls, PlacementCalls):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, OffsetListing]:
-        """Offsets of partitions; each leader is asked once, all at the same time.
+        """Return offsets of partitions; all leaders are asked concurrently, once each.
 
         Args:
-            partitions: for each a time in ms since the epoch (the first record at or after it),
-                "earliest", "latest", "max_timestamp", "earliest_local" or "latest_tiered".
+            partitions: per partition a time in ms since the epoch (the first record at or after
+                it), "earliest", "latest", "max_timestamp", "earliest_local" or "latest_tiered".
             isolation_level: with "read_committed", "latest" is the last stable offset.
         """
         engine = self._check(timeout)
@@ -449,10 +447,10 @@ class Admin(GroupCalls, PlacementCalls):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, RecordsDeleted]:
-        """Delete the records before an offset in each partition. They are gone for good.
+        """Delete the records before an offset in each partition, permanently.
 
         Args:
-            before: per partition the first offset to keep; "latest" deletes all that is readable.
+            before: the first offset to keep, per partition; "latest" deletes all readable records.
         """
         engine = self._check(timeout)
         given = arguments.mapping_argument(before, "before", "{('orders', 0): 1000}")

@@ -1,4 +1,4 @@
-"""Describing the cluster itself: its id, controller and brokers."""
+"""Cluster description: id, controller and brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FENCED_SINCE = 2
 
 @frozen
 class BrokerDescription:
-    """One broker; a fenced one is registered but not in service (only listed if asked for)."""
+    """A broker; a fenced broker is registered but out of service (listed only on request)."""
 
     node_id: int
     host: str
@@ -29,7 +29,7 @@ class BrokerDescription:
 
 @frozen
 class ClusterDescription:
-    """The cluster. With KRaft ``controller_id`` is a broker that forwards to the controller."""
+    """A cluster. With KRaft, ``controller_id`` is a broker that forwards to the controller."""
 
     cluster_id: str | None
     controller_id: int
@@ -39,7 +39,7 @@ class ClusterDescription:
 async def describe_cluster(
     engine: ClusterEngine, *, include_fenced_brokers: bool, timeout: float | None
 ) -> ClusterDescription:
-    """See `Admin.describe_cluster`."""
+    """Implement `Admin.describe_cluster`."""
 
     def request(version: int) -> DescribeClusterRequest:
         if include_fenced_brokers and version < FENCED_SINCE:
@@ -73,7 +73,7 @@ async def describe_cluster(
 
 
 async def _from_metadata(engine: ClusterEngine, timeout: float) -> ClusterDescription:
-    """What brokers before 2.8 can tell."""
+    """Return the description that Metadata gives, for brokers before 2.8."""
     response = await engine.router.request(
         lambda version: metadata_request(frozenset(), create=False, version=version),
         MetadataRequest,

@@ -1,4 +1,4 @@
-"""Changing configs one by one, also on brokers that can only replace them all."""
+"""Changing single configs, also on brokers that can only replace all configs of a resource."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def alter_configs(
     validate_only: bool = False,
     timeout: float | None = None,
 ) -> Results[ConfigResource, ConfigsAltered]:
-    """See `Admin.alter_configs`."""
+    """Implement `Admin.alter_configs`."""
     mapping_argument(changes, "changes", "{'orders': {'retention.ms': 1000}}")
     wanted: dict[ConfigResource, Changes] = {
         as_resource(resource): {
@@ -138,9 +138,9 @@ async def _alter_as_a_whole(
     validate_only: bool,
     remaining: float,
 ) -> dict[ConfigResource, ConfigsAltered | KafkaError]:
-    """For brokers before 2.3: AlterConfigs replaces all configs, so they are read first.
+    """Read all configs, then replace them by AlterConfigs, for brokers before 2.3.
 
-    Between reading and writing somebody else's change can be lost; those brokers have no better.
+    A concurrent change of another client between the two requests is lost.
     """
     present = await describe_configs(engine, changes, timeout=remaining)
     outcomes: dict[ConfigResource, ConfigsAltered | KafkaError] = {}

@@ -1,4 +1,4 @@
-"""What is said about configs: resources, entries, changes. No requests."""
+"""Values about configs: resources, entries and changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class ConfigResourceType(IntEnum):
-    """What has configs; the values are the protocol's."""
+    """Types of resources that have configs; the numbers are the protocol's."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -43,7 +43,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, the most specific first; the values are the protocol's."""
+    """Sources of a config value, the most specific first; the numbers are the protocol's."""
 
     UNKNOWN = 0
     TOPIC_CONFIG = 1
@@ -67,12 +67,12 @@ OWN_SOURCE = {
     ConfigResourceType.CLIENT_METRICS: ConfigSource.CLIENT_METRICS_CONFIG,
     ConfigResourceType.GROUP: ConfigSource.GROUP_CONFIG,
 }
-"""The source of the values that were set for a resource itself."""
+"""The source of values that were set on the resource itself, by resource type."""
 
 
 @frozen
 class ConfigResource:
-    """Something that has configs: a topic by name, a broker by id as text ("" for all brokers)."""
+    """A resource with configs: a topic by name, a broker by id as text ("" for all brokers)."""
 
     type: ConfigResourceType
     name: str
@@ -90,7 +90,7 @@ ResourceLike: TypeAlias = ConfigResource | str
 
 @frozen
 class ConfigSynonym:
-    """A value that would hold if more specific ones were not set."""
+    """A less specific value, which applies if no more specific one is set."""
 
     name: str
     value: str | None
@@ -99,7 +99,7 @@ class ConfigSynonym:
 
 @frozen
 class ConfigEntry:
-    """One config; ``value`` is None where it is sensitive or not set."""
+    """A config; ``value`` is None if it is sensitive or not set."""
 
     name: str
     value: str | None
@@ -111,7 +111,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it anywhere."""
+        """Whether the value is the default: set neither on the resource nor on the brokers."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
@@ -126,14 +126,14 @@ class ConfigDescription:
 
 @frozen
 class ConfigsAltered:
-    """Outcome of changing one resource."""
+    """The result of changing one resource."""
 
     resource: ConfigResource
     error: KafkaError | None = None
 
 
 class AlterOperation(IntEnum):
-    """What to do with a config; the values are the protocol's. The last two are for lists."""
+    """Operations on a config; the numbers are the protocol's. The last two are for lists."""
 
     SET = 0
     DELETE = 1
@@ -143,41 +143,41 @@ class AlterOperation(IntEnum):
 
 @frozen
 class ConfigChange:
-    """One change; made by its class methods."""
+    """A change of one config; created by the class methods."""
 
     operation: AlterOperation
     value: str | None = None
 
     @classmethod
     def set(cls, value: str | int | float | bool) -> ConfigChange:
-        """Give it this value."""
+        """Set the config to a value."""
         return cls(AlterOperation.SET, config_text(value))
 
     @classmethod
     def delete(cls) -> ConfigChange:
-        """Back to what holds without it."""
+        """Delete the config of the resource, so that the less specific value applies."""
         return cls(AlterOperation.DELETE)
 
     @classmethod
     def append(cls, value: str) -> ConfigChange:
-        """Add to a list; comma separated for several."""
+        """Append values to a list; several comma separated."""
         return cls(AlterOperation.APPEND, value)
 
     @classmethod
     def subtract(cls, value: str) -> ConfigChange:
-        """Take out of a list; comma separated for several."""
+        """Remove values from a list; several comma separated."""
         return cls(AlterOperation.SUBTRACT, value)
 
 
 ChangeLike: TypeAlias = ConfigChange | str | int | float | bool | None
-"""A change; a plain value sets, None deletes."""
+"""A change; a plain value sets the config, None deletes it."""
 
 
 def as_resource(resource: ResourceLike) -> ConfigResource:
-    """The resource that is meant.
+    """Convert to a ConfigResource.
 
     Raises:
-        TypeError: it is none.
+        TypeError: `resource` is neither a ConfigResource nor a string.
     """
     if isinstance(resource, ConfigResource):
         return resource

@@ -1,4 +1,4 @@
-"""Describing configs, and which node to ask about a resource."""
+"""Describing configs, and choosing the node that knows the configs of a resource."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = ["by_node", "describe_configs", "list_config_resources"]
 
 
 _FIRST_WITH_TYPES: Final = 1
-"""The version of ListConfigResources that lists more than client metrics."""
+"""First version of ListConfigResources that lists more than client metrics."""
 
 Outcome = TypeVar("Outcome")
 Ask: TypeAlias = Callable[
@@ -58,7 +58,7 @@ async def by_node(
     remaining: float,
     ask: Ask[Outcome],
 ) -> dict[ConfigResource, Outcome | KafkaError]:
-    """Ask each node for its resources; a node that fails fails only those."""
+    """Ask each node about its resources; if a node fails, only its resources fail."""
     groups: dict[int | Target, list[ConfigResource]] = defaultdict(list)
     for resource in resources:
         groups[_target(resource)].append(resource)
@@ -79,7 +79,7 @@ async def by_node(
 
 
 def _target(resource: ConfigResource) -> int | Target:
-    """A broker's own configs are known by that broker only."""
+    """Return the node to ask: only a broker itself knows its configs."""
     of_broker = resource.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
     if not of_broker or resource.name == "":
         return ANY
@@ -98,7 +98,7 @@ async def describe_configs(
     include_documentation: bool = False,
     timeout: float | None = None,
 ) -> Results[ConfigResource, ConfigDescription]:
-    """See `Admin.describe_configs`."""
+    """Implement `Admin.describe_configs`."""
     wanted = dict.fromkeys(map(as_resource, resources), True)
     keys = None if names is None else list(names)
 
@@ -115,7 +115,7 @@ async def describe_configs(
                     )
                     for resource in group
                 ],
-                # Older brokers have neither; they answer with less.
+                # Older brokers have neither field and return less.
                 include_synonyms=include_synonyms and version >= 1,
                 include_documentation=include_documentation and version >= 3,
             )
@@ -144,7 +144,7 @@ async def describe_configs(
 async def list_config_resources(
     engine: ClusterEngine, types: Sequence[ConfigResourceType], *, timeout: float | None
 ) -> list[ConfigResource]:
-    """See `Admin.list_config_resources`."""
+    """Implement `Admin.list_config_resources`."""
     for kind in types:
         if not isinstance(kind, int) or isinstance(kind, bool):
             raise TypeError(
@@ -188,7 +188,7 @@ def _described(
 def _entry(config: DescribeConfigsResourceResult, resource: ConfigResource) -> ConfigEntry:
     source = ConfigSource(config.config_source)
     if config.config_source < 0:
-        # Version 0 tells only whether it is the default.
+        # Version 0 has no source, only whether the value is the default.
         own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
         source = ConfigSource.DEFAULT_CONFIG if config.is_default else own
     return ConfigEntry(

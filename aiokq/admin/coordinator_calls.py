@@ -1,6 +1,6 @@
-"""Asking the coordinators of several groups: found together, asked at the same time, asked again.
+"""Requests to the coordinators of several groups, sent concurrently and retried.
 
-Owns whom to ask and when again; what is asked, and what an answer means, is the caller's.
+The caller supplies the request and interprets the response.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ R = TypeVar("R")
 MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost)
 
 LEAST: Final = 0.001
-"""Seconds that are too few to ask again."""
+"""Seconds; with less time left, no request is retried."""
 
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
-"""Asks a coordinator about these groups, or items of a group, within so many seconds."""
+"""Ask a coordinator about these groups, or items of a group, within the given seconds."""
 
 
 async def per_group(
@@ -46,17 +46,17 @@ async def per_group(
     timeout: float | None,
     batched: bool = True,
 ) -> dict[str, R | KafkaError]:
-    """An outcome per group, in the order of ``groups``.
+    """Return an outcome per group, in the order of ``groups``.
 
-    Groups whose coordinator moved, is loading or did not answer are asked for again, alone.
+    Groups whose coordinator moved, is loading or did not respond are retried, without the others.
 
     Args:
-        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+        timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
         batched: whether one request takes all groups of a coordinator.
 
     Raises:
         KafkaError: no request could be made at all, and no retry can help.
-        RequestTimeout: no request succeeded in time; the cause says why.
+        RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
     """
 
     refused: set[str] = set()
@@ -65,7 +65,7 @@ async def per_group(
         deadline = engine.now() + remaining
         outcomes: dict[str, R | KafkaError] = {}
         nodes: dict[str, int] = {}
-        # One group without a coordinator holds up the others for a part of the time only.
+        # A group without a coordinator delays the others for only part of the timeout.
         limit = min(remaining, engine.settings.request_timeout) / 4
         for group_id, found in (await find_coordinators(engine, left, timeout=limit)).items():
             if isinstance(found, KafkaError):
@@ -88,10 +88,10 @@ async def per_group(
                     engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
                 if isinstance(outcome, RequestTimeout):
                     if deadline - engine.now() > LEAST:
-                        # One request's own limit: the coordinator may answer the next one.
+                        # Only this request timed out: the coordinator may answer the next one.
                         outcome = _later(outcome)
                     elif group_id in refused:
-                        continue  # what it said before tells more than that there was no time left
+                        continue  # the earlier refusal says more than a timeout
                 outcomes[group_id] = outcome
         refused.update(g for g, outcome in outcomes.items() if isinstance(outcome, KafkaError))
         return outcomes
@@ -108,14 +108,14 @@ async def per_item_of(
     api: str,
     timeout: float | None,
 ) -> dict[K, R | KafkaError]:
-    """An outcome per item of one group (partitions, members), in the order of ``items``.
+    """Return an outcome per item of one group (partitions, members), in the order of ``items``.
 
     Args:
-        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+        timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
 
     Raises:
         KafkaError: no request could be made at all, and no retry can help.
-        RequestTimeout: no request succeeded in time; the cause says why.
+        RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
     """
 
     async def attempt(left: Mapping[K, T], remaining: float) -> Mapping[K, R | KafkaError]:
@@ -133,14 +133,14 @@ async def per_item_of(
 
 
 def may_have_been_done(error: ConnectionLost | RequestTimeout) -> bool:
-    """Whether the coordinator may have got the request that failed so, and acted on it."""
+    """Return whether the coordinator may have received and executed the failed request."""
     return isinstance(error, RequestTimeout) or error.may_have_been_written
 
 
 async def find_coordinators(
     engine: ClusterEngine, groups: Iterable[str], *, timeout: float
 ) -> dict[str, int | KafkaError]:
-    """Node id of each group's coordinator; the lookups go out together (KIP-699)."""
+    """Return the node id of each group's coordinator, looked up together (KIP-699)."""
     names = list(groups)
     found = await concurrently(
         engine.supervisor,
@@ -154,7 +154,7 @@ async def find_coordinators(
 
 
 def _later(error: RequestTimeout) -> KafkaError:
-    """As an error of this attempt only: the next one goes on."""
+    """Return the timeout as a retriable error, because it ended only this attempt."""
     later = CoordinatorNotAvailable(error.message)
     later.__cause__ = error.__cause__ or error
     return later

@@ -1,4 +1,4 @@
-"""Deadline: when a call of several requests has to be done, and what each of them may take."""
+"""Deadline of a call that makes several requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Deadline:
     """The end of a call, by the engine's clock.
 
     Attributes:
-        total: seconds for all of it.
+        total: seconds for the whole call.
 
     Args:
         timeout: seconds; None for ``default_api_timeout_ms``.
@@ -23,13 +23,13 @@ class Deadline:
         self._end = engine.now() + self.total
 
     def left(self) -> float:
-        """Seconds to the end."""
+        """Return the seconds that are left."""
         return max(0.0, self._end - self._now())
 
     def part(self) -> float:
-        """Seconds for a step that others follow.
+        """Return the seconds for a step that is followed by others.
 
         An item that hangs (a partition without a leader, a group whose coordinator loads) is given
-        up after it, so that there is time for what the others need.
+        up after that, which leaves time for the other items.
         """
         return self.left() / 2

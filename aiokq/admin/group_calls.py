@@ -1,4 +1,4 @@
-"""GroupCalls: Admin's methods on groups; what each does is in the module of its area."""
+"""GroupCalls: the methods of Admin on groups; each area has a module with its requests."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ __all__ = ["GroupCalls"]
 
 
 class GroupCalls(ABC):
-    """What an `Admin` does with consumer groups, of both protocols.
+    """Methods of `Admin` on consumer groups of both protocols.
 
-    The coordinators of the groups are found together and asked at the same time; a group whose
-    coordinator moves, loads or does not answer is asked for again. What is said in `Admin` about
-    results, ``timeout`` and errors holds here.
+    The coordinators of the groups are looked up together and asked concurrently; a group whose
+    coordinator moved, is loading or did not respond is retried. Results, ``timeout`` and errors are
+    as described in `Admin`.
     """
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """The engine, if this may be used here and now."""
+        """Return the engine if the object is started and this is its loop."""
 
     async def list_groups(
         self,
@@ -53,13 +53,13 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> GroupListings:
-        """All groups of the cluster, by id; every broker lists those it coordinates.
+        """Return all groups of the cluster, by id; every broker lists the groups it coordinates.
 
         Args:
-            states: only those in one of these, as in "Stable" or "Empty" (Kafka 2.6).
-            types: only those of one of these: "Classic", "Consumer" ... (Kafka 3.8).
-            raise_errors: raise the error of the first broker that could not be asked. Otherwise
-                they are in ``.errors``, and the groups of these brokers are missing.
+            states: only groups in these states, such as "Stable" or "Empty" (Kafka 2.6).
+            types: only groups of these types: "Classic", "Consumer" ... (Kafka 3.8).
+            raise_errors: raise the error of the first broker that failed. Otherwise errors are in
+                ``.errors``, and the groups of these brokers are missing.
         """
         found = await listings.list_groups(
             self._check(timeout), states=states, types=types, timeout=timeout
@@ -74,13 +74,13 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, GroupDescription]:
-        """Describe groups with their members: state, assignor, coordinator, who owns what.
+        """Describe groups with their members: state, assignor, coordinator, assignments.
 
         Args:
-            include_authorized_operations: tell what this client may do with each (Kafka 2.3).
+            include_authorized_operations: include the operations this client may do (Kafka 2.3).
 
         Returns:
-            By group id; the error is GroupIdNotFound, GroupAuthorization ...
+            Results by group id; errors are GroupIdNotFound, GroupAuthorization ...
         """
         results = await groups.describe_groups(
             self._check(timeout),
@@ -97,10 +97,10 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, GroupDeleted]:
-        """Delete groups with their offsets; a group must have no members.
+        """Delete groups without members, and their offsets.
 
         Returns:
-            By group id; the error is GroupNotEmpty, GroupIdNotFound ...
+            Results by group id; errors are GroupNotEmpty, GroupIdNotFound ...
         """
         results = await groups.delete_groups(
             self._check(timeout),
@@ -119,21 +119,21 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, MemberRemoved]:
-        """Remove members from a group; their partitions go to the others at once.
+        """Remove members from a group; their partitions are reassigned at once.
 
-        For those that are gone and whose session has not ended, static members above all. One that
-        is alive joins again by itself.
+        Meant for members that are gone but whose session has not expired, mainly static ones. A
+        live member rejoins by itself.
 
         Args:
-            member_ids: as `describe_groups` tells them; None for all members.
-            group_instance_ids: of static members, instead or as well.
-            reason: for the broker's log (Kafka 3.2; classic protocol only).
+            member_ids: as returned by `describe_groups`; None for all members.
+            group_instance_ids: ids of static members, instead of or in addition to member ids.
+            reason: text for the broker's log (Kafka 3.2; classic protocol only).
 
         Returns:
-            By what was given; the error is UnknownMemberId, FencedInstanceId ...
+            Results by the given id; errors are UnknownMemberId, FencedInstanceId ...
 
         Raises:
-            GroupIdNotFound: there is no such group.
+            GroupIdNotFound: the group does not exist.
         """
         results = await members.remove_members(
             self._check(timeout),
@@ -159,14 +159,14 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, GroupOffsets]:
-        """What groups have committed, whatever their state.
+        """Return the committed offsets of groups in any state.
 
         Args:
             group_ids: a group, several, or for each the partitions wanted (None: all).
             require_stable: wait for open transactions that commit offsets (KIP-447).
 
         Returns:
-            By group id. A group that does not exist has committed nothing, and is no error.
+            Results by group id. A group that does not exist has no offsets and no error.
         """
         results = await group_offsets.list_group_offsets(
             self._check(timeout), group_ids, require_stable=require_stable, timeout=timeout
@@ -182,14 +182,14 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, GroupOffsetAltered]:
-        """Commit offsets for a group that has no members; one that does not exist is made.
+        """Commit offsets for a group without members; the group is created if it does not exist.
 
         Args:
-            offsets: of the next record to read, per partition. Whether the log has them is not
-                looked at: `reset_group_offsets` does that.
+            offsets: next offset to consume, per partition. They are not checked against the log;
+                `reset_group_offsets` does that.
 
         Returns:
-            By partition; the error is GroupNotEmpty, UnknownTopicOrPartition ...
+            Results by partition; errors are GroupNotEmpty, UnknownTopicOrPartition ...
         """
         mapping_argument(offsets, "offsets", "{('orders', 0): 1000}")
         results = await group_offsets.alter_group_offsets(
@@ -213,10 +213,10 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, GroupOffsetDeleted]:
-        """Delete committed offsets, of topics that no member of the group is subscribed to.
+        """Delete committed offsets of topics to which no member of the group is subscribed.
 
         Returns:
-            By partition; the error is GroupSubscribedToTopic, UnknownTopicOrPartition,
+            Results by partition; errors are GroupSubscribedToTopic, UnknownTopicOrPartition,
             GroupIdNotFound ...
         """
         results = await group_offsets.delete_group_offsets(
@@ -241,18 +241,18 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, GroupOffsetReset]:
-        """Commit where a group that has no members shall go on, computed from the logs.
+        """Commit new offsets for a group without members, computed from the logs.
 
         Args:
-            to: "earliest", "latest", "current", or a `ResetTo`: an offset, a time, a duration back,
-                a shift; for all partitions, or one for each. An offset outside the log becomes the
-                end nearest to it.
+            to: "earliest", "latest", "current", or a `ResetTo`: an offset, a time, a duration
+                before now, a shift; for all partitions, or one for each. An offset outside the log
+                becomes the nearest end of the log.
             partitions: topics, or single partitions; None for all that the group has committed.
-            dry_run: compute only.
-            live: with dry_run: for a group that has members, as `rewind_group` would do it.
+            dry_run: compute without committing.
+            live: with dry_run: compute for a group with members, as `rewind_group` would.
 
         Returns:
-            By partition, with the offset before and after.
+            Results by partition, with the previous and the new offset.
 
         Raises:
             GroupNotEmpty: the group has members.
@@ -278,34 +278,35 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, GroupOffsetReset]:
-        """Have a group go on from other offsets, also while its members are at work.
+        """Change the offsets of a group while its members consume.
 
-        Its members are taken out, the offsets are committed, and the members join again, within
-        about a heartbeat interval, and resume there. Until then they may still hand out records
-        from where they were; what they commit of these is refused. No record at or after the new
-        offset is skipped. Partitions that are not named go on from what is committed.
+        Removes the members, commits the offsets, and lets the members rejoin and resume there,
+        within about a heartbeat interval. Until then members may still hand out records from their
+        old positions; their commits of these are refused. No record at or after the new offset is
+        skipped. Other partitions resume at their committed offsets.
 
-        Members of other makes in a classic group are taken out as well. Such a group is held by
-        this client until a member is back, so that it is not empty, and takes no commit from
-        outside: for 30 s at most, after which a warning is logged.
+        Members of other clients in a classic group are removed too. This client holds such a group
+        until a member is back, so that the group is not empty and accepts no commit from outside:
+            for
+        at most 30 s, after which it logs a warning.
 
         Args:
             to: an offset, a `datetime` with its zone (the first record at or after it),
                 "earliest", "latest", or a `ResetTo`; for all partitions, or one for each. Shifts
-                and "current" count from what is committed when this is called.
+                and "current" count from the offsets committed at the time of the call.
             partitions: topics, or single partitions; None for all that the group has committed.
 
         Returns:
-            By partition, with the offset before and the one that it resumes from. The error is
-            CommitFailed where it has another offset before a member is back: another rewind was
-            later, or this client could not hold the group; RequestTimeout where the time was over
-            before a member was back, so that the offset that is committed may yet be undone.
+            Results by partition, with the previous offset and the one to resume from. The error is
+            CommitFailed if another rewind has changed the offset before a member was back or this
+            client could not hold the group; RequestTimeout if the timeout expired before a member
+            was back, in which case the committed offset may still be overwritten.
 
         Raises:
-            ForeignMembers: the group speaks the consumer protocol, and some of its members are
-                not aiokq's, or still speak the classic one.
+            ForeignMembers: the group uses the consumer protocol, and some members are not aiokq's
+                or still use the classic protocol.
             GroupMaxSizeReached: a classic group has no room for this client.
-            RequestTimeout: it could not be done in time.
+            RequestTimeout: the rewind was not completed in time.
         """
         results = await group_rewind.rewind_group(
             self._check(timeout),
@@ -326,18 +327,18 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[tuple[str, TopicPartition], GroupOffsetImported]:
-        """Commit offsets that groups had elsewhere, for groups that have no members here.
+        """Commit offsets that groups had elsewhere, for groups without members in this cluster.
 
         `aiokq groups import-zookeeper` reads them from ZooKeeper or from a dump of it.
 
         Args:
-            groups: by group id and partition the offset of the next record to read.
-            overwrite: replace what a group has committed here; otherwise that is kept.
-            clip: an offset outside the log becomes the end nearest to it; otherwise it is an error.
-            dry_run: look only.
+            groups: next offset to consume, by group id and partition.
+            overwrite: replace offsets committed here; otherwise they are kept.
+            clip: move an offset outside the log to its nearest end; otherwise it is an error.
+            dry_run: check without committing.
 
         Returns:
-            By group id and partition; the error is OffsetOutOfRange, UnknownTopicOrPartition,
+            Results by group id and partition; errors are OffsetOutOfRange, UnknownTopicOrPartition,
             GroupNotEmpty ...
         """
         results = await imports.import_group_offsets(
@@ -358,7 +359,7 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, GroupLag]:
-        """How far groups are behind the ends of the logs, by partition, with who owns each.
+        """Return the lag of groups by partition, with the owner of each partition.
 
         Args:
             isolation_level: with "read_committed", the end is the last stable offset.

@@ -1,7 +1,4 @@
-"""Importing offsets that groups had elsewhere, in ZooKeeper above all: what of them is committed.
-
-Where they come from is zookeeper.py's.
-"""
+"""Importing committed offsets from elsewhere, mainly from ZooKeeper (`zookeeper.py` reads them)."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ GroupPartition = tuple[str, TopicPartition]
 
 @frozen
 class GroupOffsetImported:
-    """Outcome for one partition of one group.
+    """The result for one partition of one group.
 
     Attributes:
-        given: the offset that was to be imported.
-        previous: what the group had committed; None if nothing.
-        offset: what is committed now, or would be.
-        kept: the previous offset was left as it is.
-        clipped: the offset given was outside the log, this is the end nearest to it.
+        given: the offset to import.
+        previous: the offset committed before; None if there was none.
+        offset: the offset committed now; with dry_run the one to commit.
+        kept: whether the previous offset was kept.
+        clipped: whether the given offset was outside the log and became its nearest end.
     """
 
     group_id: str
@@ -55,7 +52,7 @@ async def import_group_offsets(
     dry_run: bool,
     timeout: float | None,
 ) -> Results[GroupPartition, GroupOffsetImported]:
-    """See `Admin.import_group_offsets`."""
+    """Implement `Admin.import_group_offsets`."""
     engine.bind()
     wanted: dict[GroupPartition, int] = {}
     mapping_argument(groups, "groups", "{'billing': {('orders', 0): 1000}}")
@@ -104,7 +101,7 @@ def _placed(
     *,
     clip: bool,
 ) -> GroupOffsetImported:
-    """With the offset to commit, or why there is none."""
+    """Return the result with the offset to commit, or with an error."""
     if isinstance(first, KafkaError):
         return replace(result, error=first)
     if isinstance(end, KafkaError):
@@ -116,7 +113,7 @@ def _placed(
         return replace(result, offset=offset)
     if clip:
         return replace(result, offset=offset, clipped=True)
-    # Committed as it is, it would be replaced as auto.offset.reset says, and nobody would know.
+    # A consumer would silently replace an offset outside the log by its auto.offset.reset.
     return replace(
         result,
         error=OffsetOutOfRange(

@@ -1,4 +1,4 @@
-"""How far groups are behind: members, committed offsets and ends of logs put together."""
+"""Lag of groups: members, committed offsets and log ends combined."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ async def group_lag(
     isolation_level: IsolationLevel,
     timeout: float | None,
 ) -> Results[str, GroupLag]:
-    """See `Admin.group_lag`."""
+    """Implement `Admin.group_lag`."""
     engine.bind()
-    isolation_level_code(isolation_level)  # asked for last, refused first
+    isolation_level_code(isolation_level)  # used last, but an invalid value is refused first
     deadline = Deadline(engine, timeout)
     described = await describe_groups(
         engine, groups, include_authorized_operations=False, timeout=deadline.part()

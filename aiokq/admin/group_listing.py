@@ -1,4 +1,4 @@
-"""Listing the groups of a cluster: each broker lists those it coordinates, so all are asked."""
+"""Listing the groups of a cluster, by asking each broker for the groups that it coordinates."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["GroupListings", "list_groups"]
 
 STATES_SINCE: Final = 4
 TYPES_SINCE: Final = 5
-"""ListGroups versions: of filtering by state (KIP-518), by type (KIP-848)."""
+"""First ListGroups versions that filter by state (KIP-518) and by type (KIP-848)."""
 
 TRIES: Final = 2
-"""How often a broker that cannot be reached is tried while others answer."""
+"""Attempts for an unreachable broker while others respond."""
 
 
 class GroupListings(Mapping[str, GroupListing]):
-    """The groups found, by id, sorted; and the brokers that could not be asked.
+    """The groups found, sorted by id, and the brokers that failed.
 
     Attributes:
         errors: by node id. The groups that these brokers coordinate are missing.
@@ -60,14 +60,15 @@ class GroupListings(Mapping[str, GroupListing]):
 
     @property
     def ok(self) -> bool:
-        """Whether all brokers answered."""
+        """Whether all brokers responded."""
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first broker's error; further ones are in its notes. Returns itself if none.
+        """Raise the first broker's error, with the others in its notes; return self if there is
+        none.
 
         Raises:
-            KafkaError: of the first broker that could not be asked.
+            KafkaError: the error of the first broker that failed.
         """
         if not self.errors:
             return self
@@ -85,7 +86,7 @@ async def list_groups(
     types: Iterable[str],
     timeout: float | None,
 ) -> GroupListings:
-    """See `Admin.list_groups`."""
+    """Implement `Admin.list_groups`."""
     engine.bind()
     wanted_states = [
         GroupState.wanted(state)
@@ -108,7 +109,7 @@ async def list_groups(
         left: Mapping[int, bool], remaining: float
     ) -> dict[int, list[GroupListing] | KafkaError]:
         nonlocal answered
-        # One that hangs holds up the listing of the others for one request's time.
+        # A broker that does not respond delays the listing by one request timeout.
         each = min(remaining, engine.settings.request_timeout)
         answers = await concurrently(
             engine.supervisor, (_ask(engine, node, make, each) for node in left), name="list groups"

@@ -1,4 +1,4 @@
-"""Removing members from a group, whichever protocol they speak."""
+"""Removing members from groups of both protocols."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from aiokq.wire.leave_group import LeaveGroupRequest, MemberIdentity
 __all__ = ["remove_members", "take_out"]
 
 SEVERAL_SINCE: Final = 3
-"""LeaveGroup version of several members, and of instance ids (KIP-345)."""
+"""First LeaveGroup version with several members and instance ids (KIP-345)."""
 
 LEAVING: Final = -1
-"""The member epoch that says goodbye (KIP-848)."""
+"""Member epoch of a leaving member (KIP-848)."""
 
 
 @frozen
@@ -40,7 +40,7 @@ class _Member:
     member_id: str
     group_instance_id: str | None
     speaks: GroupType
-    """A classic member says goodbye as such also in a group that was converted under it."""
+    """The member's own protocol: a classic member of a converted group leaves by LeaveGroup."""
 
 
 async def remove_members(
@@ -52,7 +52,7 @@ async def remove_members(
     reason: str | None,
     timeout: float | None,
 ) -> Results[str, MemberRemoved]:
-    """See `Admin.remove_members`."""
+    """Implement `Admin.remove_members`."""
     given_ids = None if member_ids is None else list(member_ids)
     given_instances = list(group_instance_ids)
     if given_ids is not None and not given_ids and not given_instances:
@@ -72,7 +72,7 @@ async def remove_members(
 async def take_out(
     engine: ClusterEngine, group: GroupDescription, *, reason: str | None, timeout: float
 ) -> Results[str, MemberRemoved]:
-    """Remove the members that were described, by their ids; not those that came since."""
+    """Remove the described members by their ids, but not members that joined since."""
     wanted, _ = _resolve(group, None, [])
     return Results(await _remove(engine, group.group_id, wanted, reason=reason, timeout=timeout))
 
@@ -99,7 +99,7 @@ async def _remove(
         outcomes: dict[str, MemberRemoved | KafkaError] = {}
         for key, error_or_none in answers.items():
             member = asked[key]
-            # The reply to the request that removed it was lost.
+            # The response to an earlier attempt that removed the member was lost.
             gone = isinstance(error_or_none, UnknownMemberId) and key in unanswered
             if error_or_none is None or gone:
                 outcomes[key] = MemberRemoved(member.member_id, member.group_instance_id)
@@ -127,7 +127,7 @@ async def _remove(
 def _resolve(
     group: GroupDescription, member_ids: list[str] | None, instance_ids: list[str]
 ) -> tuple[dict[str, _Member], dict[str, MemberRemoved]]:
-    """The members by what they were given by, and the outcome of those that are none."""
+    """Return the members by the given ids, and results for ids of no member."""
     if member_ids is None:
         member_ids = [member.member_id for member in group.members]
     by_id = {member.member_id: member for member in group.members}
@@ -208,7 +208,7 @@ async def _leave_modern(
     members: Mapping[str, _Member],
     timeout: float,
 ) -> dict[str, KafkaError | None]:
-    """The goodbye of the consumer protocol, which has no place for a reason."""
+    """Send the leave heartbeat of the consumer protocol, which has no field for a reason."""
 
     async def leave(member: _Member) -> KafkaError | None:
         response = await engine.request(

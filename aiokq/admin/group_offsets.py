@@ -1,4 +1,4 @@
-"""Offsets of groups: list, alter and delete. Where a reset goes is group_reset.py's to compute."""
+"""Listing, altering and deleting committed offsets; `group_reset.py` computes new ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = [
 GroupsLike = (
     str | Iterable[str] | Mapping[str, Iterable[TopicPartition] | Iterable[tuple[str, int]] | None]
 )
-"""A group, groups, or for each the partitions wanted (None: all it has)."""
+"""A group, several groups, or the partitions wanted of each (None: all)."""
 
 HAS_MEMBERS: Final = (
     UnknownMemberId,
@@ -64,11 +64,11 @@ HAS_MEMBERS: Final = (
     StaleMemberEpoch,
     RebalanceInProgress,
 )
-"""What a group that has members answers to the commit of somebody who is none of them."""
+"""Errors of a group with members for a commit from outside."""
 
 
 def group_not_empty(group_id: str) -> GroupNotEmpty:
-    """The error for what needs a group without members."""
+    """Return the error of an operation that needs a group without members."""
     return GroupNotEmpty(
         f"group {group_id!r} has members, which would go on from their own positions: stop them "
         "first, or take rewind_group (`aiokq groups rewind`)"
@@ -78,7 +78,7 @@ def group_not_empty(group_id: str) -> GroupNotEmpty:
 async def list_group_offsets(
     engine: ClusterEngine, groups: GroupsLike, *, require_stable: bool, timeout: float | None
 ) -> Results[str, GroupOffsets]:
-    """See `Admin.list_group_offsets`."""
+    """Implement `Admin.list_group_offsets`."""
     wanted = _wanted(groups)
     found: dict[str, FetchedOffsets] = defaultdict(FetchedOffsets)
 
@@ -145,10 +145,10 @@ def _wanted(groups: GroupsLike) -> dict[str, list[TopicPartition] | None]:
 
 
 def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:
-    """The answer, or the error after which the group is asked for again."""
+    """Return the response, or the retriable error in it."""
     if answer.error is not None:
         return answer.error
-    # What open transactions may change is waited for; a topic that is gone does not come back.
+    # Offsets pending in open transactions are retried; a deleted topic is final.
     passing = (
         error
         for error in answer.errors.values()
@@ -158,10 +158,10 @@ def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:
 
 
 def check_offset(offset: int, what: str) -> None:
-    """Whether there can be such an offset.
+    """Check that `offset` is a possible offset.
 
     Raises:
-        ConfigError: there cannot.
+        ConfigError: it is negative or too large.
     """
     limits.offset(offset, f"{what}: offset", error=ConfigError)
 
@@ -174,10 +174,10 @@ async def alter_group_offsets(
     member: GroupMetadata | None = None,
     timeout: float | None,
 ) -> Results[TopicPartition, GroupOffsetAltered]:
-    """See `Admin.alter_group_offsets`.
+    """Implement `Admin.alter_group_offsets`.
 
     Args:
-        member: as whom to commit; None for somebody outside, which only an empty group takes.
+        member: the member to commit as; None commits from outside, which needs an empty group.
     """
     for tp, offset in offsets.items():
         if not isinstance(offset, OffsetAndMetadata):
@@ -225,7 +225,7 @@ async def delete_group_offsets(
     *,
     timeout: float | None,
 ) -> Results[TopicPartition, GroupOffsetDeleted]:
-    """See `Admin.delete_group_offsets`."""
+    """Implement `Admin.delete_group_offsets`."""
 
     async def ask(
         node: int, asked: Mapping[TopicPartition, bool], remaining: float

@@ -1,4 +1,4 @@
-"""Resetting a group's offsets: where each partition goes, and the commit of it.
+"""Resetting a group's offsets: computing the target of each partition, and committing it.
 
 Source: Kafka's `OffsetsUtils.java`, the rules of `kafka-consumer-groups.sh --reset-offsets`.
 """
@@ -38,17 +38,17 @@ __all__ = [
 How = Literal["earliest", "latest", "current", "offset", "timestamp", "duration", "shift"]
 
 MAX_TIME: Final = limits.INT64_MAX
-"""Of what a request has room for."""
+"""Largest timestamp that a request can hold, in ms."""
 
 
 @frozen
 class ResetTo:
-    """Where offsets are reset to; made by the class methods.
+    """A target of an offset reset; created by the class methods.
 
-    An offset outside the log becomes the end nearest to it.
+    An offset outside the log becomes the nearest end of the log.
 
     Raises:
-        ConfigError: it is no such place, or no time.
+        ConfigError: the argument is no such target or no time.
     """
 
     how: How
@@ -64,45 +64,45 @@ class ResetTo:
 
     @classmethod
     def earliest(cls) -> ResetTo:
-        """The beginning of the log."""
+        """Reset to the start of the log."""
         return cls("earliest")
 
     @classmethod
     def latest(cls) -> ResetTo:
-        """The end of the log."""
+        """Reset to the end of the log."""
         return cls("latest")
 
     @classmethod
     def current(cls) -> ResetTo:
-        """What is committed; the end of the log where nothing is."""
+        """Keep the committed offset; without one, reset to the end of the log."""
         return cls("current")
 
     @classmethod
     def offset(cls, offset: int) -> ResetTo:
-        """This offset."""
+        """Reset to this offset."""
         return cls("offset", offset)
 
     @classmethod
     def timestamp(cls, timestamp_ms: int) -> ResetTo:
-        """The first record at or after a time; the end of the log if there is none."""
+        """Reset to the first record at or after a time; to the end of the log if there is none."""
         return cls("timestamp", timestamp_ms)
 
     @classmethod
     def duration(cls, duration_ms: int) -> ResetTo:
-        """As `timestamp`, so long before now."""
+        """Reset like `timestamp`, to the time that was `duration_ms` ago."""
         return cls("duration", duration_ms)
 
     @classmethod
     def shift(cls, by: int) -> ResetTo:
-        """So many offsets forward from what is committed, or back if it is negative."""
+        """Move the committed offset by `by` records; backward if it is negative."""
         return cls("shift", by)
 
     @classmethod
     def of(cls, value: ResetToLike) -> ResetTo:
-        """One of what people give for it.
+        """Convert a value that stands for a target.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: the value does not stand for a target.
         """
         if isinstance(value, ResetTo):
             return value
@@ -121,7 +121,7 @@ class ResetTo:
 
 
 ResetToLike: TypeAlias = ResetTo | int | datetime | Literal["earliest", "latest", "current"]
-"""Where to: an offset, the first record at or after a time (with its zone), or as it says."""
+"""A target: an offset, a time with its zone (the first record at or after it), or a name."""
 
 
 async def reset_group_offsets(
@@ -134,7 +134,7 @@ async def reset_group_offsets(
     live: bool,
     timeout: float | None,
 ) -> Results[TopicPartition, GroupOffsetReset]:
-    """See `Admin.reset_group_offsets`."""
+    """Implement `Admin.reset_group_offsets`."""
     engine.bind()
     partitions = _checked(to, partitions)
     deadline = Deadline(engine, timeout)
@@ -158,10 +158,10 @@ async def reset_targets(
     partitions: Iterable[str | TopicPartition] | None,
     deadline: Deadline,
 ) -> dict[TopicPartition, ResetTo]:
-    """Where each partition is to go.
+    """Return the target of each partition.
 
     Raises:
-        ConfigError: partitions are given twice, or a target is none.
+        ConfigError: partitions are given twice, or a value is no target.
         UnknownTopicOrPartition: a topic given by name does not exist.
     """
     named = _checked(to, partitions)
@@ -175,7 +175,7 @@ def _checked(
     to: ResetToLike | Mapping[TopicPartition, ResetToLike],
     partitions: Iterable[str | TopicPartition] | None,
 ) -> list[str | TopicPartition] | None:
-    """The partitions, if all that is given says something; before anything is asked."""
+    """Validate the given partitions before any request is sent; return them, or None for all."""
     if not isinstance(to, Mapping):
         ResetTo.of(to)
     elif partitions is not None:
@@ -196,7 +196,7 @@ async def planned_resets(
     wanted: Mapping[TopicPartition, ResetTo],
     deadline: Deadline,
 ) -> dict[TopicPartition, GroupOffsetReset]:
-    """Where each partition would go, from what is committed and what the logs hold now."""
+    """Compute the target offset of each partition from the committed offsets and the logs."""
     if not wanted:
         return {}
     listing = (
@@ -214,7 +214,7 @@ async def planned_resets(
         timeout=deadline.part(),
     )
     return {
-        # What is not known to be committed is not to be replaced by a guess.
+        # A partition whose committed offset is unknown fails: nothing is guessed.
         tp: GroupOffsetReset(tp, error=listing.errors[tp])
         if tp in listing.errors
         else plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))
@@ -225,7 +225,7 @@ async def planned_resets(
 def offsets_of(
     resets: Mapping[TopicPartition, GroupOffsetReset],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What has to be committed for them."""
+    """Return the offsets to commit."""
     return {
         tp: OffsetAndMetadata(reset.offset)
         for tp, reset in resets.items()
@@ -234,10 +234,10 @@ def offsets_of(
 
 
 async def _check_empty(engine: ClusterEngine, group_id: str, timeout: float) -> None:
-    """A group that does not exist yet may be given offsets.
+    """Check that the group has no members; a group that does not exist passes.
 
     Raises:
-        GroupNotEmpty: it has members.
+        GroupNotEmpty: the group has members.
     """
     described = await describe_groups(
         engine, [group_id], include_authorized_operations=False, timeout=timeout
@@ -256,7 +256,7 @@ async def _partitions(
     named: list[str | TopicPartition] | None,
     deadline: Deadline,
 ) -> list[TopicPartition]:
-    """Those named, topics in full; all that the group has committed if none is.
+    """Return the named partitions, with topics expanded; without names all committed partitions.
 
     Raises:
         UnknownTopicOrPartition: a topic does not exist.
@@ -281,14 +281,14 @@ async def _partitions(
 
 
 class _Plan:
-    """The rules: where a partition goes, given what is committed and what its log holds."""
+    """Rules that compute a target from the committed offset and the log."""
 
     def __init__(self, committed: Mapping[TopicPartition, int | None], now_ms: int) -> None:
         self._committed = committed
         self._now_ms = now_ms
 
     def time(self, to: ResetTo) -> int | None:
-        """The time to look up; None if it does not go by time."""
+        """Return the time to look up; None if the target is no time."""
         if to.how == "timestamp":
             return to.value
         return max(0, self._now_ms - to.value) if to.how == "duration" else None
@@ -301,7 +301,7 @@ class _Plan:
         latest: OffsetAndTimestamp | KafkaError | None,
         by_time: OffsetAndTimestamp | KafkaError | None,
     ) -> GroupOffsetReset:
-        """The outcome, as if it were committed already."""
+        """Return the result as if the offset were committed already."""
         previous = self._committed.get(tp)
         if isinstance(earliest, KafkaError):
             return GroupOffsetReset(tp, previous, error=earliest)
@@ -309,7 +309,7 @@ class _Plan:
             return GroupOffsetReset(tp, previous, error=latest)
         if isinstance(by_time, KafkaError):
             return GroupOffsetReset(tp, previous, error=by_time)
-        # The ends of a log always have an offset.
+        # Both ends of a log always have an offset.
         first = 0 if earliest is None else earliest.offset
         end = first if latest is None else latest.offset
         match to.how:

@@ -1,10 +1,9 @@
-"""Rewinding a group while its members are at work (docs/adr/0007-rewind.md).
+"""Rewinding a group while its members consume (docs/adr/0007-rewind.md).
 
-Its members are taken out of the group, the new offsets are committed, and the members, who learn of
-it with their next heartbeat, join again and go on from there. A coordinator takes no commit of a
-member that is out, so no late one can move an offset past records that are to be read again. A
-group of the classic protocol is held meanwhile: it would take commits from outside if it were
-empty.
+The members are removed, the new offsets are committed, and the members, which notice with their
+next heartbeat, rejoin and resume there. The coordinator refuses commits of removed members, so no
+late commit can move an offset past records that are to be read again. A group of the classic
+protocol is held meanwhile, because an empty one would accept commits from outside.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ __all__ = ["rewind_group"]
 logger = logging.getLogger("aiokq.admin")
 
 GONE: Final = (UnknownMemberId, FencedInstanceId, GroupIdNotFound)
-"""Since it was described the member went, or came back as another; the commit will tell."""
+"""Errors that mean: the member left or rejoined since it was described; the commit decides."""
 
 PATIENCE: Final = 30.0
-"""Seconds that a group is held for its members to notice: ten heartbeat intervals as they come."""
+"""Seconds to hold a group until its members notice: ten default heartbeat intervals."""
 
 
 async def rewind_group(
@@ -58,7 +57,7 @@ async def rewind_group(
     *,
     timeout: float | None,
 ) -> Results[TopicPartition, GroupOffsetReset]:
-    """See `Admin.rewind_group`."""
+    """Implement `Admin.rewind_group`."""
     engine.bind()
     deadline = Deadline(engine, timeout)
     wanted = await reset_targets(engine, group_id, to, partitions, deadline)
@@ -73,7 +72,7 @@ async def rewind_group(
                 resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
         commits = {tp: commits[tp] for tp in again}
         if commits:
-            # A member was quicker: it goes on from the old offsets until it is out again.
+            # A member rejoined first: it continues from the old offsets until it is removed again.
             if deadline.left() <= 0:
                 raise RequestTimeout(
                     f"group {group_id!r} could not be had alone within {deadline.total:.3g} s",
@@ -90,11 +89,11 @@ async def _once(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Try it; gives the errors of partitions, `GroupNotEmpty` where it has to be tried again.
+    """Try once; return errors by partition, `GroupNotEmpty` for those to be retried.
 
     Raises:
-        ForeignMembers: of the consumer protocol, some that are not aiokq's.
-        KafkaError: one could not be taken out, or the group not be held.
+        ForeignMembers: a group of the consumer protocol has members that are not aiokq's.
+        KafkaError: a member cannot be removed, or the group cannot be held.
     """
     described = await describe_groups(
         engine, [group_id], include_authorized_operations=False, timeout=deadline.left()
@@ -104,7 +103,7 @@ async def _once(
         described.raise_for_errors()
     if group.members and group.type is GroupType.CLASSIC:
         if group.state is not GroupState.STABLE:
-            # Members that are taken out while they join may keep what they have.
+            # Members that are removed while they join may keep their partitions.
             return dict.fromkeys(commits, group_not_empty(group_id))
         return await _held(engine, group, commits, deadline)
     if group.members:
@@ -122,7 +121,7 @@ async def _held(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Commit as the only member that the group has, and wait until another one is back."""
+    """Commit as the group's only member, and wait until another member is back."""
     group_id = group.group_id
     listed = await list_group_offsets(
         engine, group_id, require_stable=False, timeout=deadline.left()
@@ -162,7 +161,7 @@ async def _held(
 def _uncertain(
     done: Iterable[TopicPartition], deadline: Deadline
 ) -> dict[TopicPartition, KafkaError]:
-    """Whoever learns only now that it is out may commit from outside: the group is empty."""
+    """Return a timeout per partition: a late commit may still overwrite the offset."""
     return {
         tp: RequestTimeout(
             f"the offset is committed, but no member was back within {deadline.total:.3g} s: "
@@ -180,7 +179,7 @@ async def _overtaken(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> dict[TopicPartition, KafkaError]:
-    """Those of which the group has other offsets now, by another rewind, or by who knows whom."""
+    """Return an error for each partition whose offset another rewind or client has changed."""
     listed = await list_group_offsets(
         engine, {group_id: list(commits)}, require_stable=False, timeout=deadline.left()
     )
@@ -203,7 +202,7 @@ async def _overtaken(
 
 
 async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadline) -> None:
-    """Take all members out."""
+    """Remove all members."""
     _check_own(group)
     removed = await take_out(engine, group, reason=REASON, timeout=deadline.left())
     for error in removed.errors.values():
@@ -212,10 +211,10 @@ async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadl
 
 
 def _check_own(group: GroupDescription) -> None:
-    """All have to be aiokq's, and to have chosen their ids: by these they are told.
+    """Check that all members are aiokq's, recognized by member ids that the client chose.
 
-    A member of the classic protocol, in a group that is being converted, has not: it may be one
-    that commits from outside when it is out, and the group is empty then.
+    A classic member of a group that is being converted has another id: after its removal it may
+    commit from outside, because the group is then empty.
     """
     foreign = [
         member.member_id

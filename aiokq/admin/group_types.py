@@ -1,4 +1,4 @@
-"""The values that calls about groups give: states and types, groups, members, offsets, lag."""
+"""Result values of calls about groups: states and types, groups, members, offsets, lag."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ __all__ = [
 
 
 class _Name(StrEnum):
-    """Kafka's names, told apart by their letters only: people write `stable`."""
+    """Kafka's names, looked up case-insensitively."""
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The member of that name; UNKNOWN for what a newer broker says."""
+        """Return the member of that name; UNKNOWN for a name of a newer broker."""
         by_name = {member.value.lower(): member for member in cls}
         return by_name.get(text.lower()) or cls("Unknown")
 
     @classmethod
     def wanted(cls, text: str) -> Self:
-        """The member of that name, for a filter.
+        """Return the member of that name, for a filter.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no such member.
         """
         found = cls.of(text)
         if found.value == "Unknown":
@@ -56,20 +56,20 @@ class GroupState(_Name):
     """The state of a group; the first five are the classic protocol's."""
 
     EMPTY = "Empty"
-    """No members, but offsets."""
+    """No members, but committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
-    """Of the consumer protocol, as is ASSIGNING: members are on their way to their assignments."""
+    """Consumer protocol only, like ASSIGNING: members are moving to their target assignment."""
     NOT_READY = "NotReady"
     UNKNOWN = "Unknown"
 
 
 class GroupType(_Name):
-    """The protocol that the members of a group speak."""
+    """The protocol of a group's members."""
 
     CLASSIC = "Classic"
     CONSUMER = "Consumer"
@@ -80,14 +80,14 @@ class GroupType(_Name):
 
 @frozen
 class GroupListing:
-    """One group of a listing.
+    """A group in a listing.
 
     Attributes:
         protocol_type: "consumer" for consumers, "connect" for Kafka Connect; "" for a group that
             only commits offsets.
-        state: None where the broker is older than 2.6.
-        type: None where the broker is older than 3.7.
-        coordinator: node id of the broker that listed it.
+        state: None if the broker is older than 2.6.
+        type: None if the broker is older than 3.7.
+        coordinator: node id of the broker that listed the group.
     """
 
     group_id: str
@@ -98,26 +98,26 @@ class GroupListing:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it has no protocol: it only commits offsets."""
+        """Whether the group has no protocol and only commits offsets."""
         return not self.protocol_type
 
 
 @frozen
 class MemberDescription:
-    """One member of a group.
+    """A member of a group.
 
     Attributes:
-        group_instance_id: of a static member.
-        host: where it connects from, as the broker sees it.
-        assignment: what it owns.
-        target_assignment: what it is to own; the consumer protocol's only.
-        subscription: the topics it wants.
-        subscription_regex: the pattern it wants topics by; the consumer protocol's only.
-        member_epoch: the consumer protocol's only.
-        speaks: the protocol of the member: during a migration it may be another than the group's.
-            None where the broker does not tell.
-        metadata: what it sent with its join, and `assignment_data` what it was given: raw, for
-            protocol types other than "consumer". Of the classic protocol only.
+        group_instance_id: instance id of a static member.
+        host: client address, as the broker sees it.
+        assignment: partitions that the member owns.
+        target_assignment: partitions that it will own; consumer protocol only.
+        subscription: subscribed topics.
+        subscription_regex: subscribed pattern; consumer protocol only.
+        member_epoch: consumer protocol only.
+        speaks: the member's protocol, which during a migration may differ from the group's. None
+            if the broker does not say.
+        metadata: raw metadata of its join; `assignment_data` is its raw assignment. Only with the
+            classic protocol, for protocol types other than "consumer".
     """
 
     member_id: str
@@ -137,13 +137,13 @@ class MemberDescription:
 
 @frozen
 class GroupDescription:
-    """One group with its members, sorted by client and member id.
+    """A group with its members, sorted by client and member id.
 
     Attributes:
-        assignor: by the name that the members or the broker have for it; "" if none was chosen yet.
-        group_epoch: the consumer protocol's only.
-        assignment_epoch: for which epoch the target assignment is; the consumer protocol's only.
-        authorized_operations: by Kafka's names; None if they were not asked for.
+        assignor: name of the assignment strategy; "" if none was chosen yet.
+        group_epoch: consumer protocol only.
+        assignment_epoch: epoch of the target assignment; consumer protocol only.
+        authorized_operations: by Kafka's names; None if not requested.
     """
 
     group_id: str
@@ -160,13 +160,13 @@ class GroupDescription:
 
     @property
     def owners(self) -> dict[TopicPartition, MemberDescription]:
-        """Which member owns each partition that is assigned."""
+        """Return the owner of each assigned partition."""
         return {tp: member for member in self.members for tp in member.assignment}
 
 
 @frozen
 class GroupDeleted:
-    """Outcome of deleting one group."""
+    """The result of deleting one group."""
 
     group_id: str
     error: KafkaError | None = None
@@ -174,7 +174,7 @@ class GroupDeleted:
 
 @frozen
 class MemberRemoved:
-    """Outcome of removing one member, given by its id or by its instance id."""
+    """The result of removing one member, given by its id or its instance id."""
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -183,11 +183,11 @@ class MemberRemoved:
 
 @frozen
 class GroupOffsets:
-    """What one group has committed.
+    """The committed offsets of a group.
 
     Attributes:
-        offsets: by partition, sorted; None for one that was asked for and has none.
-        errors: of single partitions, UnstableOffsetCommit for one.
+        offsets: by partition, sorted; None for a requested partition without an offset.
+        errors: errors of single partitions, such as UnstableOffsetCommit.
     """
 
     group_id: str
@@ -198,7 +198,7 @@ class GroupOffsets:
 
 @frozen
 class GroupOffsetAltered:
-    """Outcome of committing one partition's offset."""
+    """The result of committing one partition's offset."""
 
     topic_partition: TopicPartition
     error: KafkaError | None = None
@@ -206,7 +206,7 @@ class GroupOffsetAltered:
 
 @frozen
 class GroupOffsetDeleted:
-    """Outcome of deleting one partition's offset."""
+    """The result of deleting one partition's offset."""
 
     topic_partition: TopicPartition
     error: KafkaError | None = None
@@ -214,12 +214,12 @@ class GroupOffsetDeleted:
 
 @frozen
 class GroupOffsetReset:
-    """Outcome of resetting one partition.
+    """The result of resetting one partition.
 
     Attributes:
-        previous: what was committed before; None if nothing.
-        offset: what is committed now, or would be.
-        clipped: the offset asked for was outside the log, this is the end nearest to it.
+        previous: the offset committed before; None if there was none.
+        offset: the offset committed now; with dry_run the one to commit.
+        clipped: whether the requested offset was outside the log and became its nearest end.
     """
 
     topic_partition: TopicPartition
@@ -231,13 +231,13 @@ class GroupOffsetReset:
 
 @frozen
 class PartitionLag:
-    """How far a group is behind in one partition.
+    """The lag of a group in one partition.
 
     Attributes:
-        committed: the offset it goes on from; None if it never committed.
-        log_end: the end of the log, by the isolation level asked for.
-        lag: records between the two, offsets without records included; None if one is not known.
-        member: who owns the partition; None if nobody does.
+        committed: next offset to consume; None if the group never committed.
+        log_end: end of the log, by the requested isolation level.
+        lag: offsets between the two, including offsets without records; None if either is unknown.
+        member: the owner of the partition; None if there is none.
     """
 
     topic_partition: TopicPartition
@@ -250,11 +250,11 @@ class PartitionLag:
 
 @frozen
 class GroupLag:
-    """How far a group is behind.
+    """The lag of a group.
 
     Attributes:
-        group: as `Admin.describe_groups` gives it.
-        partitions: those with a committed offset, and those that a member owns; sorted.
+        group: the description, as returned by `Admin.describe_groups`.
+        partitions: partitions with a committed offset or an owner, sorted.
     """
 
     group_id: str
@@ -264,10 +264,10 @@ class GroupLag:
 
     @property
     def total(self) -> int | None:
-        """The sum over partitions whose lag is known; None while the members have no assignment.
+        """The sum over partitions with a known lag; None while the members have no assignment.
 
-        A group that is joining would look as if it had read everything. One without members has
-        the lag of what it committed.
+        While a group joins, a sum would look as if it had read everything. For a group without
+        members it is the lag of the committed offsets.
         """
         if self.group.members and not self.group.owners:
             return None

@@ -1,4 +1,4 @@
-"""Groups: describe and delete. Their listing, offsets and members have modules of their own."""
+"""Describing and deleting groups."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from aiokq.wire.describe_groups import (
 __all__ = ["delete_groups", "describe_groups"]
 
 OPERATIONS_SINCE: Final = 3
-"""DescribeGroups version."""
+"""First DescribeGroups version with authorized operations."""
 
 OPERATIONS: Final = {
     3: "READ",
@@ -56,7 +56,7 @@ OPERATIONS: Final = {
     11: "ALTER_CONFIGS",
     12: "IDEMPOTENT_WRITE",
 }
-"""Kafka's `AclOperation`, by the bit that stands for each (KIP-430)."""
+"""Kafka's `AclOperation` by bit number (KIP-430)."""
 
 NOT_ASKED: Final = -(2**31)
 
@@ -71,7 +71,7 @@ async def describe_groups(
     include_authorized_operations: bool,
     timeout: float | None,
 ) -> Results[str, GroupDescription]:
-    """See `Admin.describe_groups`."""
+    """Implement `Admin.describe_groups`."""
     with_operations = include_authorized_operations
 
     async def ask(
@@ -79,8 +79,8 @@ async def describe_groups(
     ) -> dict[str, GroupDescription | KafkaError]:
         deadline = engine.now() + remaining
         found: dict[str, GroupDescription | KafkaError] = {}
-        # Most groups are one or the other for good, and either question about a group of the
-        # other type is answered with "not found": Java asks in this order, too.
+        # Few groups ever change their type, and both requests answer "not found" for a group of the
+        # other type. Java asks in the same order.
         try:
             found = await _describe_modern(engine, node, asked, with_operations, remaining)
         except UnsupportedVersion:
@@ -199,7 +199,7 @@ def _classic(
     if group.error_code:
         return error_for(group.error_code, group.error_message, api="DescribeGroups")
     state = GroupState.of(group.group_state)
-    if state is GroupState.DEAD:  # how brokers before 4.0 say that there is no such group
+    if state is GroupState.DEAD:  # brokers before 4.0 describe a missing group as dead
         return GroupIdNotFound(f"group {group.group_id!r} not found", api="DescribeGroups")
     return GroupDescription(
         group.group_id,
@@ -219,8 +219,8 @@ def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberD
     partitions: tuple[TopicPartition, ...] = ()
     rack = None
     if protocol_type == PROTOCOL_TYPE:
-        # Clients write these bytes for each other; what cannot be read is left out, as Java does.
-        # While a group rebalances the coordinator tells neither.
+        # Clients write these bytes for each other; unreadable ones are omitted, as in Java. While a
+        # group rebalances, the coordinator returns neither.
         try:
             if metadata:
                 subscription = decode_subscription(metadata)
@@ -243,7 +243,7 @@ def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberD
 
 
 def _host(text: str) -> str:
-    """Java's `InetAddress` writes `/10.0.0.1`."""
+    """Strip the slash of Java's `InetAddress` (`/10.0.0.1`)."""
     return text.removeprefix("/")
 
 
@@ -263,7 +263,7 @@ def _operations(bits: int) -> frozenset[str] | None:
 async def delete_groups(
     engine: ClusterEngine, groups: Iterable[str], *, timeout: float | None
 ) -> Results[str, GroupDeleted]:
-    """See `Admin.delete_groups`."""
+    """Implement `Admin.delete_groups`."""
     unanswered: set[str] = set()
 
     async def ask(
@@ -280,7 +280,7 @@ async def delete_groups(
         outcomes: dict[str, GroupDeleted | KafkaError] = {}
         for result in response.results:
             code = result.error_code
-            # The reply to the request that deleted it was lost.
+            # The response to an earlier attempt that deleted the group was lost.
             if not code or (code == GroupIdNotFound.code and result.group_id in unanswered):
                 outcomes[result.group_id] = GroupDeleted(result.group_id)
             else:

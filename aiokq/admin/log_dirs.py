@@ -1,4 +1,4 @@
-"""Describing log directories: what lies where, how full the disks are, and which have failed."""
+"""Describing log directories: replicas, free space and failures."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Outcomes = dict[int, "BrokerLogDirs | KafkaError"]
 
 @frozen
 class ReplicaInfo:
-    """One partition's log in a directory.
+    """A partition's log in a directory.
 
     Attributes:
-        size_bytes: of its segments.
-        offset_lag: records that it is behind.
-        is_future: it is being moved here from another directory.
+        size_bytes: size of its segments.
+        offset_lag: number of records that it is behind.
+        is_future: whether it is being moved here from another directory.
     """
 
     size_bytes: int
@@ -35,11 +35,11 @@ class ReplicaInfo:
 
 @frozen
 class LogDirDescription:
-    """One log directory.
+    """A log directory.
 
     Attributes:
-        total_bytes: of the disk that it is on, as `usable_bytes`; None before Kafka 3.3.
-        error: KafkaStorage if it is offline.
+        total_bytes: size of its disk, like `usable_bytes`; None before Kafka 3.3.
+        error: KafkaStorage if the directory is offline.
     """
 
     path: str
@@ -50,13 +50,13 @@ class LogDirDescription:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all logs in it."""
+        """Size of all logs in the directory, in bytes."""
         return sum(replica.size_bytes for replica in self.replicas.values())
 
 
 @frozen
 class BrokerLogDirs:
-    """Outcome for one broker: its directories, in its order."""
+    """The result of one broker: its directories, in its order."""
 
     node_id: int
     log_dirs: tuple[LogDirDescription, ...] = ()
@@ -66,7 +66,7 @@ class BrokerLogDirs:
 async def describe_log_dirs(
     engine: ClusterEngine, node_ids: Iterable[int], *, timeout: float | None
 ) -> Results[int, BrokerLogDirs]:
-    """See `Admin.describe_log_dirs`."""
+    """Implement `Admin.describe_log_dirs`."""
 
     async def attempt(left: Mapping[int, None], remaining: float) -> Outcomes:
         answers = await concurrently(

@@ -1,4 +1,4 @@
-"""Offsets in the logs of partitions that may be gone: what does not exist is told at once."""
+"""Offset lookups for partitions that may have been deleted, without waiting for missing ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 __all__ = ["Found", "log_offsets", "partitions_of"]
 
 Found = dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]
-"""One outcome per partition; None where no record is that young."""
+"""A result per partition; None if no record is that young."""
 
 
 async def log_offsets(
@@ -30,13 +30,13 @@ async def log_offsets(
     isolation_level: IsolationLevel = "read_uncommitted",
     timeout: float,
 ) -> list[Found]:
-    """The answer to each question, all asked at the same time.
+    """Answer several offset lookups concurrently.
 
-    A group keeps the offsets of topics that were deleted: they are no reason to wait, as
-    `list_offsets` does for topics that may be about to exist.
+    A group keeps offsets of deleted topics, so missing topics are not waited for, as `list_offsets`
+    does for topics that may be about to be created.
 
     Raises:
-        RequestTimeout: no broker answered in time.
+        RequestTimeout: no broker responded in time.
     """
     deadline = Deadline(engine, timeout)
     topics = {tp.topic for wanted in questions for tp in wanted}
@@ -71,10 +71,10 @@ async def log_offsets(
 async def partitions_of(
     engine: ClusterEngine, topics: Iterable[str], *, timeout: float
 ) -> dict[str, int | KafkaError]:
-    """How many partitions each topic has now, or why that is not known.
+    """Return the current number of partitions of each topic, or the error of its lookup.
 
     Raises:
-        RequestTimeout: no broker answered in time.
+        RequestTimeout: no broker responded in time.
     """
     names = sorted(set(topics))
     if not names:

@@ -17,8 +17,9 @@ __all__ = ["OffsetListing", "list_offsets"]
 
 @frozen
 class OffsetListing:
-    """One partition's offset; -1 for ``offset`` and ``timestamp_ms`` where no record is that young,
-    -1 for ``timestamp_ms`` also at the ends of the log."""
+    """The offset of a partition. ``offset`` and ``timestamp_ms`` are -1 if no record is that young;
+    ``timestamp_ms`` is also -1 at the ends of the log.
+    """
 
     topic_partition: TopicPartition
     offset: int = -1
@@ -34,7 +35,7 @@ async def list_offsets(
     isolation_level: IsolationLevel,
     timeout: float | None,
 ) -> Results[TopicPartition, OffsetListing]:
-    """See `Admin.list_offsets`."""
+    """Implement `Admin.list_offsets`."""
     engine.bind()
     wanted = {TopicPartition.of(tp): offset_spec(spec) for tp, spec in partitions.items()}
     outcomes = await look_up(

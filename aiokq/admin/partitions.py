@@ -23,15 +23,15 @@ __all__ = ["NewPartitions", "PartitionsCreated", "create_partitions"]
 
 @frozen
 class NewPartitions:
-    """How many partitions a topic shall have.
+    """The number of partitions that a topic shall have.
 
     Args:
-        total_count: partitions afterwards, the present ones included.
-        assignments: the brokers of each new one, preferred leader first; the controller's choice
-            if not given.
+        total_count: partitions afterwards, including the existing ones.
+        assignments: brokers of each new partition, preferred leader first; chosen by the
+            controller if not given.
 
     Raises:
-        ValueError, TypeError: a number is past its range, or none.
+        ValueError, TypeError: a number is out of range, or is no number.
     """
 
     total_count: int
@@ -46,7 +46,7 @@ class NewPartitions:
 
 @frozen
 class PartitionsCreated:
-    """Outcome for one topic."""
+    """The result of one topic."""
 
     topic: str
     total_count: int
@@ -60,7 +60,7 @@ async def create_partitions(
     validate_only: bool,
     timeout: float | None,
 ) -> Results[str, PartitionsCreated]:
-    """See `Admin.create_partitions`."""
+    """Implement `Admin.create_partitions`."""
     wanted = {
         str_argument(name, "topic_partitions"): value
         if isinstance(value, NewPartitions)

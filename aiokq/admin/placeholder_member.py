@@ -1,7 +1,7 @@
-"""PlaceholderMember: a seat in a classic group, so that it is not empty until its members are back.
+"""PlaceholderMember: keeps a classic group non-empty until its members are back.
 
-Owns taking the group over and giving it back (docs/adr/0007-rewind.md); what is done meanwhile is
-the caller's. Who holds a group leads it, and assigns nothing to anybody.
+It joins the group, removes the other members, and leads the group without assigning any partition
+(docs/adr/0007-rewind.md). The caller decides what is done while the group is held.
 """
 
 from __future__ import annotations
@@ -50,42 +50,42 @@ logger = logging.getLogger("aiokq.admin")
 
 REASON: Final = "the group is rewound"
 SESSION: Final = 10.0
-"""Seconds after which a group is free again whose holder died."""
+"""Session timeout in seconds, after which the group is free if this process died."""
 
 BEAT: Final = 0.25
-"""Seconds between looks whether a member is back: so much longer it waits for its partitions."""
+"""Seconds between heartbeats; a returning member waits that long for its partitions at most."""
 
 LOOK: Final = 0.02
-"""Seconds between looks whether the coordinator has taken the join in."""
+"""Seconds between checks whether the coordinator has processed the join."""
 
 GOODBYE: Final = 2.0
-"""Seconds that leaving may take; who cannot leave is forgotten at the end of the session."""
+"""Seconds for the LeaveGroup request; without it the session timeout removes the member."""
 
 NAMED_SINCE: Final = 4
-"""JoinGroup version in which who joins first gets an id (KIP-394)."""
+"""First version of JoinGroup that returns a member id before the join (KIP-394)."""
 
 GONE: Final = (UnknownMemberId, FencedInstanceId)
-"""Since it was described the member went, or came back as another."""
+"""Errors that mean: since it was described, the member left or rejoined with another id."""
 
 
 LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
 
 
 class PlaceholderRemoved(Exception):
-    """Whoever held the group is not in it: its coordinator forgot it, or somebody removed it."""
+    """The placeholder is not in its group: the coordinator or another client removed it."""
 
 
 class PlaceholderMember:
-    """One seat in one group; a context manager that leaves it.
+    """A member of one group that owns no partition; a context manager that leaves the group.
 
     Attributes:
-        member: whose commits the group takes while it is held.
-        others_back: some of the members that were taken out, or others, have joined.
+        member: member id and generation to commit with while the group is held.
+        others_back: whether any other member has joined since the members were removed.
 
     Args:
-        group: as described: of the classic protocol, stable, with members.
-        topics: that the group has offsets of. They stay subscribed to: the coordinator drops old
-            offsets of others (KIP-211), and lets anybody delete them.
+        group: the description of a stable group of the classic protocol, with members.
+        topics: topics with committed offsets. The placeholder subscribes to them, because the
+            coordinator expires old offsets of other topics (KIP-211) and lets clients delete them.
     """
 
     def __init__(
@@ -104,7 +104,8 @@ class PlaceholderMember:
         if group.protocol_type == PROTOCOL_TYPE:
             wanted = Subscription(tuple(sorted(subscribed.union(topics))))
             self._metadata = encode_subscription(wanted)
-        # All members have the one that was chosen; a new one may have another of the usual ones.
+        # All members support the chosen strategy; a new member may only support another of the
+        # usual ones.
         self._protocols = [name for name in (group.assignor,) if name]
         if group.protocol_type == PROTOCOL_TYPE:
             self._protocols += [name for name in ASSIGNORS if name not in self._protocols]
@@ -120,7 +121,7 @@ class PlaceholderMember:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave; who is cancelled does not wait for it: then the session's end does it."""
+        """Leave the group; on cancellation, leave it to the session timeout."""
         try:
             if self.member.member_id and (kind is None or issubclass(kind, Exception)):
                 await self._leave()
@@ -130,21 +131,22 @@ class PlaceholderMember:
     # -- taking the group over
 
     async def take(self) -> None:
-        """Join, take all others out, and lead the group.
+        """Join, remove all other members, and become the leader of the group.
 
-        Who comes (back) after that has a new member id, and owns nothing: it cannot commit what it
-        read before. Whoever is in the generation that this leads, and was not taken out, is such a
-        one: no member is assigned anything between this one's join and its own generation.
+        A member that rejoins afterwards has a new member id and owns nothing, so it cannot commit
+        records that it read before. Every member of the generation that this member leads is either
+        such a member or was just removed: no partition is assigned between the join and that
+        generation.
 
         Raises:
             PlaceholderRemoved: it was removed, or the coordinator moved, before the group was held.
-            RequestTimeout: it was not done in time.
-            KafkaError: the group cannot be joined, or a member of it cannot be taken out.
+            RequestTimeout: the group was not held in time.
+            KafkaError: the group cannot be joined, or a member cannot be removed.
         """
         try:
             await self._introduce()
-            # Before it joins: a cooperative member that is taken out while it joins again keeps
-            # what it has, and where it was (Java, kafka-python).
+            # Before the join: a cooperative member that is removed while it rejoins keeps its
+            # partitions and positions (Java, kafka-python).
             await self._take_out(self._group)
             while not await self._round():
                 if self._deadline.left() <= 0:
@@ -156,14 +158,14 @@ class PlaceholderMember:
             raise PlaceholderRemoved(str(error)) from error
 
     async def _introduce(self) -> None:
-        """Get a member id: by it this one is found among those who join."""
+        """Get a member id, by which this member is recognized among the members of the group."""
         answer = await self._join()
         if answer.error_code != MemberIdRequired.code:
             self._check(answer.error_code, "JoinGroup")
         self.member = GroupMetadata(self._group.group_id, -1, answer.member_id)
 
     async def _round(self) -> bool:
-        """Whether the group is held after it."""
+        """Join once and remove the others; return whether the group is held."""
         joining = self._engine.supervisor.spawn(self._join_or_fail(), name="hold a group")
         try:
             out = await self._take_others_out(joining)
@@ -176,7 +178,7 @@ class PlaceholderMember:
         self.member = GroupMetadata(self._group.group_id, joined.generation_id, joined.member_id)
         present = {member.member_id for member in joined.members}
         if joined.leader != joined.member_id or present & out:
-            return False  # they joined before they were taken out, and now join once more
+            return False  # members that joined before they were removed have to rejoin
         self.others_back = len(present) > 1
         nothing = encode_assignment(Assignment(()))
         synced = await self._ask(
@@ -221,7 +223,7 @@ class PlaceholderMember:
     async def _take_others_out(
         self, joining: asyncio.Task[JoinGroupResponse | KafkaError]
     ) -> set[str]:
-        """All that are members at a time when this is one already; gives their ids."""
+        """Wait until this member is in the group; return the ids of all members at that time."""
         while True:
             others = await self._others()
             if others is not None or joining.done():
@@ -239,7 +241,7 @@ class PlaceholderMember:
                 raise error
 
     async def _others(self) -> GroupDescription | None:
-        """The group without this member; None if it is not in it."""
+        """Return the group without this member; None if this member is not in it."""
         described = await describe_groups(
             self._engine,
             [self._group.group_id],
@@ -257,10 +259,10 @@ class PlaceholderMember:
     # -- holding it, giving it back
 
     async def until_back(self, seconds: float) -> bool:
-        """Wait until another member is in the group; False if none is after so long.
+        """Wait until another member is in the group; return False if none is after `seconds`.
 
         Raises:
-            PlaceholderRemoved: it is not known that nobody committed anything from outside.
+            PlaceholderRemoved: the group was not held, so another client may have committed.
         """
         end = self._engine.now() + seconds
         while not self.others_back and self._engine.now() < end:
@@ -281,7 +283,7 @@ class PlaceholderMember:
 
     async def _leave(self) -> None:
         try:
-            await self._coordinator.drop()  # a join may be in the way
+            await self._coordinator.drop()  # closes the connection: a join may be pending on it
             async with asyncio.timeout(GOODBYE):
                 await self._coordinator.ask(
                     Ask(

@@ -1,4 +1,4 @@
-"""Who leads partitions and which brokers have them: elections and reassignments."""
+"""Leader elections and partition reassignments."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ _ANSWERS: Final = (
     PreferredLeaderNotAvailable,
     EligibleLeadersNotAvailable,
 )
-"""What an election came to: Kafka calls these retriable, but nobody would wait for another."""
+"""Final outcomes of an election, although Kafka marks their codes as retriable."""
 
 
 @frozen
 class LeaderElected:
-    """Outcome for one partition.
+    """The result of one partition's election.
 
     Attributes:
-        error: ElectionNotNeeded where the leader is the one that was asked for already.
+        error: ElectionNotNeeded if the requested replica is the leader already.
     """
 
     partition: TopicPartition
@@ -76,7 +76,7 @@ class LeaderElected:
 
 @frozen
 class PartitionReassigned:
-    """Outcome for one partition: its reassignment was begun, or cancelled."""
+    """The result for one partition whose reassignment was started or cancelled."""
 
     partition: TopicPartition
     error: KafkaError | None = None
@@ -84,10 +84,10 @@ class PartitionReassigned:
 
 @frozen
 class Reassignment:
-    """A partition on its way to other brokers.
+    """A reassignment in progress.
 
     Attributes:
-        replicas: the brokers that have it now, those that come and those that go among them.
+        replicas: current replicas, including those being added and removed.
     """
 
     replicas: tuple[int, ...]
@@ -102,7 +102,7 @@ async def elect_leaders(
     election_type: ElectionType,
     timeout: float | None,
 ) -> Results[TopicPartition, LeaderElected]:
-    """See `Admin.elect_leaders`."""
+    """Implement `Admin.elect_leaders`."""
     kind = _KINDS.get(election_type) if isinstance(election_type, str) else None
     if kind is None:
         raise ConfigError(f"election_type is one of {', '.join(_KINDS)}, not {election_type!r}")
@@ -160,7 +160,7 @@ async def alter_partition_reassignments(
     allow_replication_factor_change: bool,
     timeout: float | None,
 ) -> Results[TopicPartition, PartitionReassigned]:
-    """See `Admin.alter_partition_reassignments`."""
+    """Implement `Admin.alter_partition_reassignments`."""
     wanted = {
         tp: None
         if brokers is None
@@ -219,7 +219,7 @@ async def list_partition_reassignments(
     *,
     timeout: float | None,
 ) -> dict[TopicPartition, Reassignment]:
-    """See `Admin.list_partition_reassignments`."""
+    """Implement `Admin.list_partition_reassignments`."""
     topics = None
     if partitions is not None:
         topics = [

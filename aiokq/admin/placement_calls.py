@@ -1,4 +1,4 @@
-"""PlacementCalls: Admin's methods on who leads partitions and which brokers have them."""
+"""PlacementCalls: the methods of Admin on leaders and replicas of partitions."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class PlacementCalls(ABC):
-    """What an `Admin` does with the leaders and the replicas of partitions.
+    """Methods of `Admin` on leaders and replicas of partitions, answered by the controller.
 
-    The controller is asked. What is said in `Admin` about results, ``timeout`` and errors holds
-    here.
+    Results, ``timeout`` and errors are as described in `Admin`.
     """
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """The engine, if this may be used here and now."""
+        """Return the engine if the object is started and this is its loop."""
 
     async def elect_leaders(
         self,
@@ -45,14 +44,14 @@ class PlacementCalls(ABC):
         """Elect leaders of partitions.
 
         Args:
-            partitions: None for all of the cluster. The answer then has those only for which there
-                was something to elect.
-            election_type: "preferred" makes the first replica lead, if it is in sync; "unclean"
-                makes any live replica lead a partition that has no leader, and loses the records
-                that it lacks (Kafka 2.4).
+            partitions: partitions; None for all of the cluster, in which case the results omit
+                those that needed no election.
+            election_type: "preferred" elects the first replica if it is in sync; "unclean" elects
+                any live replica of a partition without a leader, and loses the records that it
+                lacks (Kafka 2.4).
 
         Returns:
-            By partition; the error is ElectionNotNeeded, PreferredLeaderNotAvailable,
+            Results by partition; errors are ElectionNotNeeded, PreferredLeaderNotAvailable,
             EligibleLeadersNotAvailable, UnknownTopicOrPartition ...
         """
         wanted = None
@@ -72,19 +71,20 @@ class PlacementCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, PartitionReassigned]:
-        """Put partitions on other brokers (Kafka 2.4).
+        """Move partitions to other brokers (Kafka 2.4).
 
-        The records are copied after this returns: `list_partition_reassignments` has what is under
-        way.
+        Records are copied after the call returns: `list_partition_reassignments` shows
+            reassignments
+        in progress.
 
         Args:
-            reassignments: by partition the ids of its brokers afterwards, the preferred leader
-                first; None cancels what is under way.
-            allow_replication_factor_change: False refuses a number of replicas other than the
-                present one (Kafka 4.1).
+            reassignments: the new replicas of each partition as broker ids, preferred leader first;
+                None cancels a reassignment in progress.
+            allow_replication_factor_change: False refuses a different number of replicas
+                (Kafka 4.1).
 
         Returns:
-            By partition; the error is InvalidReplicaAssignment, NoReassignmentInProgress,
+            Results by partition; errors are InvalidReplicaAssignment, NoReassignmentInProgress,
             InvalidReplicationFactor, UnknownTopicOrPartition ...
         """
         given = mapping_argument(reassignments, "reassignments", "{('orders', 0): [1, 2]}")
@@ -102,10 +102,10 @@ class PlacementCalls(ABC):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, Reassignment]:
-        """Partitions that are on their way to other brokers (Kafka 2.4).
+        """Return the reassignments in progress (Kafka 2.4).
 
         Args:
-            partitions: to ask about; None for all of the cluster.
+            partitions: partitions to ask about; None for all of the cluster.
         """
         wanted = None
         if partitions is not None:

@@ -1,4 +1,4 @@
-"""Deleting records from the beginning of partitions."""
+"""Deleting records from the start of partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Outcomes = dict[TopicPartition, "RecordsDeleted | KafkaError"]
 
 @frozen
 class RecordsDeleted:
-    """Outcome for one partition; ``low_watermark`` is its first offset now."""
+    """The result of one partition; ``low_watermark`` is its new log start offset."""
 
     topic_partition: TopicPartition
     low_watermark: int = -1
@@ -42,7 +42,7 @@ async def delete_records(
     *,
     timeout: float | None,
 ) -> Results[TopicPartition, RecordsDeleted]:
-    """See `Admin.delete_records`."""
+    """Implement `Admin.delete_records`."""
     wanted: dict[TopicPartition, int] = {}
     for tp, offset in before.items():
         if isinstance(offset, str) and offset != "latest":
@@ -81,9 +81,9 @@ async def _by_leader(
     outcomes: Outcomes,
     remaining: float,
 ) -> dict[int, dict[TopicPartition, int]]:
-    """The partitions by leader; those without one get their outcome."""
+    """Return the partitions by leader; a partition without one gets its result."""
     topics = sorted({tp.topic for tp in partitions})
-    # A topic that does not exist is worth a try or two, not the whole time.
+    # A topic that does not exist is retried for part of the timeout only.
     wait = min(remaining, engine.settings.request_timeout) / 2
     infos = await concurrently(
         engine.supervisor,

@@ -1,4 +1,4 @@
-"""Outcomes of requests about several things: one result each, and the errors among them."""
+"""Results of requests about several items, each with its own error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["ItemResult", "Results"]
 
 
 class ItemResult(Protocol):
-    """What every result has."""
+    """What every result has: an error."""
 
     @property
     def error(self) -> KafkaError | None:
-        """Why it failed; None if it succeeded."""
+        """The reason of the failure; None on success."""
         ...
 
 
@@ -24,10 +24,10 @@ R = TypeVar("R", bound=ItemResult)
 
 
 class Results(Mapping[K, R], Generic[K, R]):
-    """One result per item asked for, by item, in the order asked.
+    """A result per item, in the order requested.
 
-    A failed item does not hide the others: its result has an ``error``. Whoever wants an exception
-    calls `raise_for_errors`, or passes ``raise_errors=True``.
+    The result of a failed item has an ``error`` and does not affect the others. `raise_for_errors`
+    or ``raise_errors=True`` raises instead.
     """
 
     __slots__ = ("_results",)
@@ -49,21 +49,21 @@ class Results(Mapping[K, R], Generic[K, R]):
 
     @property
     def errors(self) -> dict[K, KafkaError]:
-        """The errors, by item; empty if all succeeded."""
+        """The errors by item; empty if all succeeded."""
         return {
             item: result.error for item, result in self._results.items() if result.error is not None
         }
 
     @property
     def ok(self) -> bool:
-        """Whether all succeeded."""
+        """Whether all items succeeded."""
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first error; further ones are in its notes. Returns itself if there is none.
+        """Raise the first error, with the others in its notes; return self if there is none.
 
         Raises:
-            KafkaError: of the first item that failed.
+            KafkaError: the error of the first item that failed.
         """
         errors = self.errors
         if not errors:

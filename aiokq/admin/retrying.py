@@ -1,4 +1,4 @@
-"""Repeating a request until it, or each item of it, has an outcome, or the time is over."""
+"""Retries of a request until each of its items has a final outcome or the timeout expires."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Attempt = Callable[[Mapping[K, T], float], Awaitable[Mapping[K, R | KafkaError]]]
-"""Asks once for the items left, within so many seconds; gives an outcome for each."""
+"""Request the remaining items once, within the given seconds; return an outcome for each."""
 
 
 async def refresh_metadata(
@@ -31,11 +31,12 @@ async def refresh_metadata(
     """Wait for metadata that is newer than this call.
 
     Args:
-        topics: topics that it has to contain; None for all that are watched.
-        api: name of the request in the error.
+        topics: topics that the metadata must contain; None for all watched topics.
+        api: name of the request, for the error.
 
     Raises:
-        RequestTimeout: no broker answered within `timeout` seconds; the cause says why.
+        RequestTimeout: no broker responded within `timeout` seconds; ``__cause__`` is the last
+            error.
     """
     limit = asyncio.timeout(timeout)
     try:
@@ -60,19 +61,19 @@ async def per_item(
     timeout: float | None,
     final: tuple[type[KafkaError], ...] = (UnknownTopicOrPartition, UnknownTopicId),
 ) -> dict[K, R | KafkaError]:
-    """An outcome per item, in the order of ``items``.
+    """Return an outcome per item, in the order of ``items``.
 
-    Items whose error is retriable (NOT_CONTROLLER, leaders that move, quotas) are asked for again,
-    alone, with growing pauses and newer metadata.
+    Items with a retriable error (NOT_CONTROLLER, leader changes, quotas) are retried, without the
+    others, with growing backoff and refreshed metadata.
 
     Args:
-        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
-        final: errors that are not waited out though they may pass: whoever deletes a topic that
-            does not exist wants to hear it now.
+        timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
+        final: retriable errors that are not retried: a caller that deletes a missing topic wants
+            the error at once.
 
     Raises:
         KafkaError: no request could be made at all, and no retry can help.
-        RequestTimeout: no request succeeded in time; the cause says why.
+        RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
     """
     engine.bind()
     total = engine.settings.default_api_timeout if timeout is None else timeout
@@ -97,14 +98,14 @@ async def per_item(
             failure = None
             refresh = False
             for item, outcome in answers.items():
-                # REQUEST_TIMED_OUT of an item: the broker waited as long as it was told to.
+                # REQUEST_TIMED_OUT of an item: the broker waited for the timeout of the request.
                 if (
                     isinstance(outcome, KafkaError)
                     and outcome.retriable
                     and not isinstance(outcome, (RequestTimeout, *final))
                 ):
                     last_errors[item] = outcome
-                    # Kafka does not count NOT_CONTROLLER among the errors of old metadata.
+                    # Kafka's metadata errors do not include NOT_CONTROLLER.
                     refresh |= outcome.refresh_metadata or isinstance(outcome, NotController)
                 else:
                     outcomes[item] = outcome
@@ -130,18 +131,17 @@ async def repeated(
     api: str,
     timeout: float | None,
 ) -> T:
-    """What ``ask`` gives, asked again while what it raises may pass.
+    """Return the result of ``ask``, which is repeated after retriable errors.
 
-    For questions: asked twice they do no harm, so a broker that goes down in the middle of one is
-    no reason to fail.
+    For read-only requests, which may be repeated after a lost connection.
 
     Args:
-        ask: given the seconds that are left.
-        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+        ask: called with the seconds that are left.
+        timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
 
     Raises:
         KafkaError: no retry can help.
-        RequestTimeout: no success in time; the cause says why.
+        RequestTimeout: no success in time; ``__cause__`` is the last error.
     """
     engine.bind()
     total = engine.settings.default_api_timeout if timeout is None else timeout
@@ -171,9 +171,9 @@ async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refr
         async with asyncio.timeout_at(deadline):
             await engine.refresh()
     except TimeoutError:
-        pass  # the loop sees that the time is over
+        pass  # the loop condition ends the retries
 
 
 def timeout_ms(engine: ClusterEngine, remaining: float) -> int:
-    """How long the broker may take: less than we wait for its answer."""
+    """Return the timeout for the broker, which is shorter than that of the request."""
     return max(1, int(min(remaining, engine.settings.request_timeout) * 1000))

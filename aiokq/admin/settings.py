@@ -1,4 +1,4 @@
-"""AdminSettings: those of the cluster; the admin client has none of its own."""
+"""AdminSettings: the settings of the cluster; the admin client adds none."""
 
 from __future__ import annotations
 

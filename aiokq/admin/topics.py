@@ -1,4 +1,4 @@
-"""Topics: create, delete, list and describe."""
+"""Creating, deleting, listing and describing topics."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ __all__ = [
 ]
 
 DEFAULTS_SINCE = 4
-"""CreateTopics version from which the broker fills in partitions and replication (KIP-464)."""
+"""First CreateTopics version with the broker's default partitions and replication (KIP-464)."""
 
 IDS_SINCE = 6
-"""DeleteTopics version from which topics can be named by id."""
+"""First DeleteTopics version with topic ids."""
 
 PAGE = 2000
 """Partitions per page of a description; Kafka's own limit."""
@@ -71,17 +71,17 @@ BROKERS_DEFAULT: Final = -1
 
 @frozen
 class NewTopic:
-    """A topic to be created.
+    """A topic to create.
 
     Args:
-        name: of the topic.
-        num_partitions: how many; -1 for the broker's ``num.partitions``.
-        replication_factor: copies of each; -1 for the broker's ``default.replication.factor``.
+        name: name of the topic.
+        num_partitions: number of partitions; -1 for the broker's ``num.partitions``.
+        replication_factor: replicas of each; -1 for the broker's ``default.replication.factor``.
         assignments: instead of both, the brokers of each partition, preferred leader first.
         configs: topic configs by Kafka's names (``retention.ms``).
 
     Raises:
-        ValueError, TypeError: a number is past its range, or none.
+        ValueError, TypeError: a number is out of range, or is no number.
     """
 
     name: str
@@ -108,7 +108,7 @@ class NewTopic:
 
 @frozen
 class TopicCreated:
-    """Outcome of creating one topic. Numbers are -1 where the broker is too old to tell."""
+    """The result of creating one topic. Numbers are -1 if the broker is too old to return them."""
 
     name: str
     topic_id: UUID = ZERO_ID
@@ -120,7 +120,7 @@ class TopicCreated:
 
 @frozen
 class TopicDeleted:
-    """Outcome of deleting one topic."""
+    """The result of deleting one topic."""
 
     name: str
     topic_id: UUID = ZERO_ID
@@ -129,7 +129,7 @@ class TopicDeleted:
 
 @frozen
 class TopicListing:
-    """One topic of a listing."""
+    """A topic in a listing."""
 
     name: str
     topic_id: UUID
@@ -139,10 +139,10 @@ class TopicListing:
 
 @frozen
 class PartitionDescription:
-    """One partition: node ids of its leader (-1 for none) and replicas.
+    """A partition with the node ids of its leader (-1 for none) and replicas.
 
-    ``eligible_leaders`` are replicas outside the ISR that may lead without loss (KIP-966); empty
-    where the broker does not tell.
+    ``eligible_leaders`` are replicas outside the ISR that may lead without data loss (KIP-966);
+    empty if the broker does not return them.
     """
 
     partition: int
@@ -156,7 +156,7 @@ class PartitionDescription:
 
 @frozen
 class TopicDescription:
-    """One topic with its partitions, in order."""
+    """A topic with its partitions, in order."""
 
     name: str
     topic_id: UUID = ZERO_ID
@@ -175,7 +175,7 @@ async def create_topics(
     validate_only: bool,
     timeout: float | None,
 ) -> Results[str, TopicCreated]:
-    """See `Admin.create_topics`."""
+    """Implement `Admin.create_topics`."""
     wanted = _by_name(topics)
 
     async def attempt(
@@ -265,7 +265,7 @@ def _created(topic: CreatableTopicResult) -> TopicCreated | KafkaError:
 async def delete_topics(
     engine: ClusterEngine, topics: Sequence[str | UUID], *, timeout: float | None
 ) -> Results[str | UUID, TopicDeleted]:
-    """See `Admin.delete_topics`."""
+    """Implement `Admin.delete_topics`."""
     for topic in topics:
         if not isinstance(topic, str | UUID):
             raise TypeError(f"topics takes names (str) and topic ids (UUID), not {topic!r}")
@@ -300,7 +300,7 @@ async def delete_topics(
         )
         outcomes: dict[str | UUID, TopicDeleted | KafkaError] = {}
         for answer in response.responses:
-            # Asked by id, the answer has the name too if the topic was found.
+            # A topic requested by id has its name in the response if it was found.
             item = answer.topic_id if answer.topic_id in left else (answer.name or "")
             if answer.error_code:
                 outcomes[item] = error_for(
@@ -332,7 +332,7 @@ async def delete_topics(
 async def list_topics(
     engine: ClusterEngine, *, internal: bool, timeout: float | None
 ) -> dict[str, TopicListing]:
-    """See `Admin.list_topics`."""
+    """Implement `Admin.list_topics`."""
     received = await repeated(
         engine, partial(_metadata, engine, None), api="Metadata", timeout=timeout
     )
@@ -346,7 +346,7 @@ async def list_topics(
 async def describe_topics(
     engine: ClusterEngine, topics: Iterable[str] | None, *, timeout: float | None
 ) -> Results[str, TopicDescription]:
-    """See `Admin.describe_topics`."""
+    """Implement `Admin.describe_topics`."""
     names = None if topics is None else frozenset(topics)
     if names is not None and not names:
         return Results({})
@@ -365,7 +365,7 @@ async def describe_topics(
 
 
 def _left_out(name: str) -> TopicDescription:
-    """A topic that the answer does not have: it must not look like one without partitions."""
+    """Return an error for a topic missing in the response, which is not one without partitions."""
     error = UnknownTopicOrPartition("the broker left it out of its answer", topic_partition=name)
     return TopicDescription(name, error=error)
 
@@ -373,7 +373,7 @@ def _left_out(name: str) -> TopicDescription:
 async def _describe_in_pages(
     engine: ClusterEngine, names: frozenset[str] | None, deadline: float
 ) -> dict[str, TopicDescription]:
-    # No topic named means all of them.
+    # An empty list of topics means all topics.
     asked = [DescribeTopicPartitionsTopicRequest(name=name) for name in sorted(names or ())]
     described: dict[str, TopicDescription] = {}
     cursor: Cursor | None = None
@@ -433,7 +433,7 @@ def _described(topic: TopicInfo) -> TopicDescription:
 async def _metadata(
     engine: ClusterEngine, names: frozenset[str] | None, timeout: float
 ) -> MetadataReceived:
-    """Asked of a broker now, past the snapshot: a listing must show what was created just now."""
+    """Request metadata now, without the snapshot, so that a listing contains new topics."""
     response = await engine.router.request(
         lambda version: metadata_request(names, create=False, version=version),
         MetadataRequest,

@@ -1,14 +1,12 @@
-"""Consumer offsets as Kafka's old consumers kept them in ZooKeeper: read from a dump, or live.
+"""Offsets that Kafka's old consumers stored in ZooKeeper, read from a dump or a running ensemble.
 
-Owns the formats. What is committed of them, and whether, is group_import.py's.
-
-A dump is text, one node a line: the path, then a tab or a colon, then the value; empty lines and
-such that begin with ``#`` are skipped. That is also what ``kafka.tools.ExportZkOffsets`` wrote::
+A text dump has a node per line: path, tab or colon, value; empty lines and lines that begin with
+``#`` are skipped. ``kafka.tools.ExportZkOffsets`` wrote the same format::
 
     /consumers/billing/offsets/orders/0:286894308
 
-Or it is JSON: an object of paths, each with its value, or with an object that has it as
-``content``, as ``cp zk://... json://...`` of zk-shell writes it.
+A JSON dump is an object by path, whose values are node values, or objects with the value as
+``content``, as zk-shell's ``cp zk://... json://...`` writes them.
 
 Source: Kafka 0.8-2.x `ExportZkOffsets.scala`, `ZkUtils.scala`; zk-shell `copy.py`.
 """
@@ -38,12 +36,12 @@ MAX_PARTITION: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class ZooKeeperOffsets:
-    """What was found.
+    """The offsets found.
 
     Attributes:
-        groups: by group the offset of the next record to read, per partition.
-        problems: what looks like an offset and is none, a line of text each.
-        others: how many nodes were about something else.
+        groups: next offset to consume, by group and partition.
+        problems: a message for each node that should hold an offset and does not.
+        others: number of other nodes.
     """
 
     groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -51,7 +49,7 @@ class ZooKeeperOffsets:
     others: int = 0
 
     def only(self, groups: Iterable[str]) -> ZooKeeperOffsets:
-        """Those of these groups."""
+        """Return the offsets of these groups only."""
         wanted = {name: self.groups[name] for name in groups if name in self.groups}
         return ZooKeeperOffsets(wanted, self.problems, self.others)
 
@@ -63,10 +61,10 @@ class _Node(NamedTuple):
 
 
 def read_dump(text: str) -> ZooKeeperOffsets:
-    """The offsets in a dump, in either format.
+    """Read the offsets of a dump in either format.
 
     Raises:
-        ConfigError: it begins as JSON and is none, or holds something else than paths.
+        ConfigError: invalid JSON, or JSON that is no object of paths.
     """
     return _collect(_json_nodes(text) if text.lstrip()[:1] in ("{", "[") else _text_nodes(text))
 
@@ -114,7 +112,7 @@ def _collect(nodes: Iterable[_Node]) -> ZooKeeperOffsets:
         if not OFFSET.fullmatch(value) or int(value) > MAX_OFFSET:
             found.problems.append(f"{where}: {value!r} is no offset of {tp} of group {group_id!r}")
             continue
-        # Kafka 0.7 numbered partitions on each broker anew; `0-3` is partition 3 of broker 0.
+        # Kafka 0.7 numbered partitions per broker; `0-3` is partition 3 of broker 0.
         if brokers.setdefault((group_id, tp), broker) != broker:
             found.problems.append(
                 f"{where}: {tp} of group {group_id!r} is there for several brokers: offsets of "
@@ -135,17 +133,17 @@ def _collect(nodes: Iterable[_Node]) -> ZooKeeperOffsets:
 def read_zookeeper(
     hosts: str, *, groups: Iterable[str] | None = None, timeout: float = 15.0
 ) -> ZooKeeperOffsets:
-    """The offsets in a ZooKeeper. Blocks: call it before the loop runs, or in a thread.
+    """Read the offsets from ZooKeeper. Blocks: call it before the loop runs, or in a thread.
 
     Args:
-        hosts: "host:port", several comma separated, a chroot at the end ("zk1:2181/kafka").
-        groups: to read; None for all.
+        hosts: "host:port", several comma separated, with an optional chroot ("zk1:2181/kafka").
+        groups: groups to read; None for all.
         timeout: seconds to connect.
 
     Raises:
         ConfigError: `kazoo`, the extra "zookeeper", is not installed.
-        ConnectionLost: no ZooKeeper answered in time.
-        KafkaError: it refused.
+        ConnectionLost: no ZooKeeper server responded in time.
+        KafkaError: ZooKeeper refused a request.
     """
     try:
         from kazoo.client import KazooClient  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -161,7 +159,7 @@ def read_zookeeper(
     def children(path: str) -> list[str]:
         try:
             return sorted(client.get_children(path))
-        except NoNodeError:  # gone since its parent was listed, or never there
+        except NoNodeError:  # removed since its parent was listed, or never existed
             return []
 
     def nodes() -> Iterator[_Node]:
