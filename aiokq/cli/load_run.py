@@ -156,7 +156,7 @@ class LoadRun:
                         "" if isinstance(error, KeyboardInterrupt) else f" ({one_line(str(error))})"
                     )
                     when = "at once" if self._begun else "before it began"
-                    self._say(f"ended {when}{why}; the same command goes on where the load was")
+                    self._say(f"ended {when}{why}; the same command continues the load")
                     self.end()
                 raise
 

@@ -100,7 +100,7 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
     except asyncio.CancelledError:
         if not running.cancel():
             await _end(threads, interrupt, ended)
-            logger.debug("a cancelled call of Spark has ended: %r", running.exception())
+            logger.debug("a cancelled call to Spark has ended: %r", running.exception())
         raise
     return running.result()
 
@@ -129,7 +129,11 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
         try:
             restore()
         except Exception:  # the session is gone, and its tags with it; the result of `work` stands
-            logger.debug("what the thread had for tag %s was not taken back", tag, exc_info=True)
+            logger.debug(
+                "thread-local settings were not restored after the call with tag %s",
+                tag,
+                exc_info=True,
+            )
 
 
 def _is_connect(session: SparkSession) -> bool:
@@ -169,7 +173,7 @@ def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], _: Futur
     try:
         loop.call_soon_threadsafe(_set, ended)
     except RuntimeError:
-        logger.debug("a call of Spark outlived its event loop")
+        logger.debug("a call to Spark outlived its event loop")
 
 
 def _set(ended: asyncio.Future[None]) -> None:

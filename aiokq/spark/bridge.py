@@ -82,7 +82,7 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
         PySparkException: whatever Spark raises.
     """
     if rows < 1:
-        raise ConfigError(f"rows={rows}: at least 1")
+        raise ConfigError(f"rows={rows}: must be at least 1")
     session, tag = frame.sparkSession, new_tag()
     iterator: Iterator[Row] = await call_with_tag(session, tag, frame.toLocalIterator)
     try:

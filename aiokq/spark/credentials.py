@@ -60,7 +60,7 @@ def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     if found is None or _ENTRIES.fullmatch(found[3]) is None:
         # The value contains a password, so the message does not repeat it.
         raise ConfigError(
-            "option kafka.sasl.jaas.config: it is to be one login module, "
+            "option kafka.sasl.jaas.config: it must be one login module, "
             '\'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." '
             'password="...";\', with the semicolon'
         )
@@ -68,8 +68,8 @@ def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     mechanism = kafka.get("sasl.mechanism", "")
     if module not in (PLAIN_MODULE, SCRAM_MODULE):
         raise ConfigError(
-            f"option kafka.sasl.jaas.config: the login module {module} is Java's own; there are "
-            f"{PLAIN_MODULE} and {SCRAM_MODULE}"
+            f"option kafka.sasl.jaas.config: the login module {module} is not supported; use "
+            f"{PLAIN_MODULE} or {SCRAM_MODULE}"
         )
     if mechanism.upper().startswith("SCRAM") != (module == SCRAM_MODULE) or not mechanism:
         wanted = "PLAIN" if module == PLAIN_MODULE else "SCRAM-SHA-512 or SCRAM-SHA-256"
@@ -131,7 +131,7 @@ def _checks_hostname(kafka: Mapping[str, str]) -> bool:
     if algorithm not in {"", "https"}:
         raise ConfigError(
             f"option kafka.ssl.endpoint.identification.algorithm: {algorithm!r} is neither 'https' "
-            "nor empty, which does not check the name"
+            "nor empty (no check of the host name)"
         )
     return algorithm == "https"
 

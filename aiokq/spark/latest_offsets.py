@@ -182,7 +182,7 @@ class LatestOffsets:
         now = self._now()
         if self._failing is None:
             self._failing = now
-            logger.warning("offsets cannot be had, trying on error=%s", error)
+            logger.warning("offsets could not be fetched, retrying error=%s", error)
         options = self._options
         limit = options.fetch_offset_retry_interval_ms / 1000
         if isinstance(error, _AWAY):

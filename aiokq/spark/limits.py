@@ -97,7 +97,7 @@ def parse_limit(
                 for tp, offset in offsets.items():
                     if offset < EARLIEST:
                         raise ConfigError(
-                            f"{offset} of {tp} is no offset (-1 is latest, -2 is earliest)"
+                            f"{offset} of {tp} is not an offset (-1 is latest, -2 is earliest)"
                         )
                 return ByOffset(offsets)
 
@@ -106,7 +106,9 @@ def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
     """Return the timestamp; refuse negative ones, which ListOffsets takes for special values."""
     if timestamp_ms < 0:
         where = "" if tp is None else f" of {tp}"
-        raise ConfigError(f"the time {timestamp_ms}{where} is before 1970: it cannot be negative")
+        raise ConfigError(
+            f"the timestamp {timestamp_ms}{where} is before 1970: it cannot be negative"
+        )
     return timestamp_ms
 
 

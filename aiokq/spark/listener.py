@@ -106,7 +106,7 @@ class AiokqProgressListener(StreamingQueryListener):
         except ValueError as error:
             raise ConfigError(
                 f"the registry has these metrics already: {error}. One listener is enough for "
-                "all queries of a session; else give another CollectorRegistry()"
+                "all queries of a session; otherwise pass another CollectorRegistry()"
             ) from error
 
     def close(self) -> None:

@@ -52,10 +52,10 @@ WRITE: Final = (
 KAFKA: Final = "kafka."
 _BY_LOWER: Final = {name.lower(): name for name in (*READ, *WRITE)}
 NOT_OURS: Final[Mapping[str, str]] = {
-    "path": "topics are not paths: leave the argument of load() and save() out, and name topics by "
-    "the option 'subscribe' (to write: 'topic')",
-    "bootstrap.servers": "it is called 'kafka.bootstrap.servers'",
-    "topics": "it is called 'subscribe'",
+    "path": "topics are not paths: leave out the argument of load() and save(), and name topics "
+    "with the option 'subscribe' (to write: 'topic')",
+    "bootstrap.servers": "use 'kafka.bootstrap.servers'",
+    "topics": "use 'subscribe'",
 }
 
 

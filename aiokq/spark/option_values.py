@@ -33,7 +33,7 @@ def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     if value is None:
         return default
     if value.strip().lower() not in {"true", "false"}:
-        raise ConfigError(f'option {name}: For input string: "{value}" (it is true or false)')
+        raise ConfigError(f'option {name}: For input string: "{value}" (expected true or false)')
     return value.strip().lower() == "true"
 
 
@@ -56,7 +56,9 @@ def _integer(given: Mapping[str, str], name: str) -> int | None:
     try:
         return int(text.strip())
     except ValueError:
-        raise ConfigError(f'option {name}: For input string: "{text}" (it is a number)') from None
+        raise ConfigError(
+            f'option {name}: For input string: "{text}" (expected a number)'
+        ) from None
 
 
 _UNITS: Final = {

@@ -200,7 +200,7 @@ def _no_match_latest(given: Mapping[str, str]) -> bool:
     if value.lower() not in {"error", "latest"}:
         raise ConfigError(
             f"option startingOffsetsByTimestampStrategy: No value found for '{value.upper()}' "
-            "(it is error or latest)"
+            "(expected error or latest)"
         )
     return value.lower() == "latest"
 
@@ -212,7 +212,9 @@ def _commit_group(given: Mapping[str, str], streaming: bool) -> str | None:
     if not group.strip():
         raise ConfigError("option commitGroup: it is empty; give the name of a group")
     if not streaming:
-        raise ConfigError("option commitGroup: batch queries commit nothing; it is for streams")
+        raise ConfigError(
+            "option commitGroup: batch queries commit nothing; the option is for streams"
+        )
     return group.strip()
 
 

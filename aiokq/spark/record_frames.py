@@ -58,7 +58,7 @@ async def frame_of(
     """
     held = list(batches)
     if not held:
-        raise ConfigError("frame_of() needs a batch at least")
+        raise ConfigError("frame_of() needs at least one batch")
     return await call(spark, _made, spark, held, _chosen(columns))
 
 
@@ -91,7 +91,7 @@ async def frames(
         whatever the source raises. Batches that came before an error are yielded first.
     """
     if max_rows < 1 or max_wait <= 0:
-        raise ConfigError(f"max_rows={max_rows}, max_wait={max_wait}: more than 0")
+        raise ConfigError(f"max_rows={max_rows}, max_wait={max_wait}: must be positive")
     chosen = _chosen(columns)
     batches = aiter(source)
     now = asyncio.get_running_loop().time

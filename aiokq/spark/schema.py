@@ -115,8 +115,8 @@ class Projection:
             kind = field.dataType.simpleString()
             if kind != COLUMNS[name]:
                 raise ConfigError(
-                    f"the schema asks for {field.name} as {kind}, it is {COLUMNS[name]}: "
-                    "read it so, and cast it in the frame"
+                    f"the schema asks for {field.name} as {kind}, but it is {COLUMNS[name]}: "
+                    "read it as that type, and cast it in the frame"
                 )
             if name in columns:
                 raise ConfigError(f"the schema has the column {field.name!r} twice")

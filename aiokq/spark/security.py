@@ -88,9 +88,9 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
 """Options that cannot be supported and cannot be ignored without harm."""
 
 NOT_YET: Final[Mapping[str, str]] = {
-    "sasl.kerberos.": "of SASL there is PLAIN",
-    "sasl.login.": "of SASL there is PLAIN",
-    "sasl.oauthbearer.": "of SASL there is PLAIN",
+    "sasl.kerberos.": "the only SASL mechanism is PLAIN",
+    "sasl.login.": "the only SASL mechanism is PLAIN",
+    "sasl.oauthbearer.": "the only SASL mechanism is PLAIN",
 }
 """Prefixes of options that Kafka has and this library does not have."""
 

@@ -39,7 +39,7 @@ logger = logging.getLogger("aiokq.spark")
 
 OVERWRITE = (
     "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists "
-    '(default). Spark lets a source in Python have Append only: add .mode("append")'
+    '(default). Spark allows Python sources Append only: add .mode("append")'
 )
 
 
@@ -143,7 +143,10 @@ def _without_deliveries() -> Iterator[None]:
         yield
     except DeliveryFailed as failed:
         text = failed.message.removesuffix(failed.advice)
-        failed.args = (f"{text}; what was written stays, and is written again if this task is",)
+        failed.args = (
+            f"{text}; written rows stay in the log, and are written again if Spark "
+            "retries the task",
+        )
         raise
 
 
@@ -173,7 +176,9 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the number of rows that the tasks had written; a log cannot take them back."""
-        logger.warning("the write failed; %s rows were written all the same", _rows(messages))
+        logger.warning(
+            "the write failed; %s rows were written and stay in the log", _rows(messages)
+        )
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):

@@ -90,6 +90,6 @@ def parse_strategy(given: Mapping[str, str]) -> Strategy:
                 re.compile(value.strip())
             except re.error as error:
                 raise ConfigError(
-                    f"option subscribePattern: {value!r} is no regular expression: {error}"
+                    f"option subscribePattern: {value!r} is not a regular expression: {error}"
                 ) from error
             return Pattern(value.strip())

@@ -193,5 +193,5 @@ class UnlimitedStreamReader(_StreamReader):
         except ConfigError as error:
             # Spark shows the error to a new query when it asks for the start. A resumed query does
             # not need options that no longer fit.
-            logger.debug("the beginning is not known: %s", error)
+            logger.debug("the start of the query is not known: %s", error)
             return None

@@ -65,7 +65,7 @@ class LoopThread:
         if os.getpid() != self.pid or self.is_current:
             coroutine.close()
             raise RuntimeError(
-                "this loop is another process's: ask for loop_thread() after the fork"
+                "this loop belongs to another process: call loop_thread() after the fork"
                 if os.getpid() != self.pid
                 else "this is the loop's own thread: await the coroutine"
             )
@@ -92,9 +92,7 @@ class LoopThread:
         self.loop.call_soon_threadsafe(function)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "an event loop cannot be sent to another process: ask for loop_thread() there"
-        )
+        raise TypeError("an event loop cannot be sent to another process: call loop_thread() there")
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -210,7 +208,7 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
         client = process.clients.get(key)
         if client is None or client.cluster.closed:
             raise RuntimeError(
-                "this is the loop's own thread, and the client is to be made on the loop: call "
+                "this is the loop's own thread, which cannot wait for a new client: call "
                 "worker_client() before, or use `async with aiokq.Cluster(...)` here"
             )
         return client

@@ -66,7 +66,7 @@ class WriteOptions:
         exactly_once = given.get("exactlyonce", "false").strip().lower()
         if exactly_once not in {"true", "false"}:
             raise ConfigError(
-                f'option exactlyOnce: For input string: "{exactly_once}" (it is true or false)'
+                f'option exactlyOnce: For input string: "{exactly_once}" (expected true or false)'
             )
         if exactly_once == "true":
             raise ConfigError(EXACTLY_ONCE)

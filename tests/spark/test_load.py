@@ -187,7 +187,7 @@ def test_a_target_that_cannot_be_written_ends_the_load_and_the_next_run_goes_on(
     temporary.rmdir()
     temporary.write_text("")
 
-    with pytest.raises(LoadFailed, match=r"_aiokq_temporary.*: Not a directory; mend that"):
+    with pytest.raises(LoadFailed, match=r"_aiokq_temporary.*: Not a directory; fix this"):
         load(wanted, spark=spark)
     assert len(seen(target)) == 10
     temporary.unlink()

@@ -99,7 +99,7 @@ def test_a_signal_to_all_processes_while_spark_starts_is_a_line(
     assert (process.returncode, out, err) == (
         code,
         "",
-        "aiokq: ended before it began; the same command goes on where the load was\n",
+        "aiokq: ended before it began; the same command continues the load\n",
     )
     assert not [pid for pid in jvm if "java" in _command(pid)]
     with loading(topics, topic, target, "--available-now", "--json") as process:

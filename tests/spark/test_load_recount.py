@@ -39,7 +39,7 @@ def test_offsets_without_a_row_are_looked_up_in_the_log(
     topics.delete_records(topic, {0: 9})
     found = verify_load(tmp_path / "out", kafka=wanted.kafka)
     assert (found.sound, found.gaps) == (True, 1)
-    assert "cannot be recounted: the log begins at 9 by now" in found.notes[0]
+    assert "cannot be compared with the log, which starts at 9 now" in found.notes[0]
 
 
 def lose_the_first_row(root: Path, rows: int) -> None:

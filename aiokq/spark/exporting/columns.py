@@ -129,7 +129,9 @@ class ExportColumns:
             ConfigError: value and fields are both given.
         """
         if self.value is not None and self.fields is not None:
-            raise ConfigError("the value is one column, or the JSON of several: not both")
+            raise ConfigError(
+                "the value is either one column or the JSON of several columns, not both"
+            )
         given = self
         chosen = self.value is not None or self.fields is not None
         own = set(names) - ({PARTITION_DATE} & set(constants))
@@ -185,7 +187,9 @@ class ExportColumns:
             kind = schema.field(column).type if column in schema.names else "string (of the path)"
             if isinstance(kind, str) or not fits(kind):
                 raise ColumnError(
-                    what, file, f"column {column!r} is {kind}; a column of the {what} is {wanted}"
+                    what,
+                    file,
+                    f"column {column!r} is {kind}; the column of the {what} must be {wanted}",
                 )
 
     def describe(self) -> str:

@@ -127,7 +127,9 @@ class Journal:
                 journal._file = open(path, "a+b")  # noqa: SIM115  closed by close()
                 sync_directory(path.absolute().parent)
             except OSError as error:
-                raise ConfigError(f"{path}: no progress can be kept: {error.strerror}") from error
+                raise ConfigError(
+                    f"{path}: the progress cannot be kept: {error.strerror}"
+                ) from error
             try:
                 journal._load(path, files)
             except BaseException:
@@ -187,7 +189,7 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._descriptor = Descriptor(self._file.fileno())
         except BlockingIOError as error:
-            raise ConfigError(f"{path}: another export is at work with this file") from error
+            raise ConfigError(f"{path}: another export is using this file") from error
         self._file.seek(0)
         written = self._file.read()
         whole = written[: written.rfind(b"\n") + 1]
@@ -225,9 +227,9 @@ class Journal:
             "aiokq_export": "of another version of aiokq",
             "cluster_id": "of an export to another cluster",
             "topic": f"of an export to topic {found.get('topic')}",
-            "topic_id": "of a topic that was deleted since, and is there anew",
+            "topic_id": "of a topic that has been deleted and created again",
             "columns": "of an export of other columns",
-            "files": "of other files, or these have changed",
+            "files": "of other files, or the files have changed",
         }
         for name, reason in reasons.items():
             if found.get(name) != head[name]:

@@ -155,7 +155,7 @@ async def export(
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     sender = cluster.producer(**(producer or {}))  # type: ignore[arg-type]
     if sender.settings.acks == 0:
-        raise ConfigError("acks=0: an export counts acknowledgements; leave it at all, or set 1")
+        raise ConfigError("acks=0: an export needs acknowledgements; use all or 1")
     with ThreadPoolExecutor(1, "aiokq export") as reader:
         loop = asyncio.get_running_loop()
         files = await loop.run_in_executor(
@@ -292,7 +292,7 @@ class _Sending:
             records = [made[n].record for n in numbers]
             try:
                 if partition is not None and partition < 0:
-                    raise ConfigError("there is none below 0")
+                    raise ConfigError("a partition number cannot be negative")
                 deliveries.append(await producer.send_many(self._topic, records, partition))
             except (KafkaError, ValueError) as error:
                 if isinstance(error, RecordTooLarge):

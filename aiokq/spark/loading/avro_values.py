@@ -57,10 +57,10 @@ class AvroReaders:
             try:
                 found = read_one(file, parsed, None)
             except _BAD as error:
-                raise ValueError(f"it is no Avro of this schema: {_text(error)}") from error
+                raise ValueError(f"not an Avro value of this schema: {_text(error)}") from error
             rest = len(value) - file.tell()
             if rest:
-                raise ValueError(f"it is no Avro of this schema: {rest} bytes are left over")
+                raise ValueError(f"not an Avro value of this schema: {rest} bytes are left over")
             return found
 
         return read
@@ -93,13 +93,13 @@ def arrow_of_avro(schema: object) -> pa.DataType:
     try:
         fastavro.parse_schema(cast("dict[str, object]", schema))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise ValueError(f"it is no Avro schema: {_text(error)}") from error
+        raise ValueError(f"not an Avro schema: {_text(error)}") from error
     except _BAD as error:
-        raise ValueError(f"it is no Avro schema: {_text(error)}") from error
+        raise ValueError(f"not an Avro schema: {_text(error)}") from error
     try:
         kind, _ = _Types().type(schema, "", "$")
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"it is no Avro schema: {error!r}") from error
+        raise ValueError(f"not an Avro schema: {error!r}") from error
     return kind
 
 
@@ -126,7 +126,7 @@ class _Types:
         if schema.get("size") == 0 or (kind in ("record", "error") and not schema["fields"]):
             # Parquet has no column of such a type either.
             raise ValueError(
-                f"{where}: a {kind} that takes no bytes: a few of them could claim any number"
+                f"{where}: a {kind} of zero bytes cannot be loaded: an array could claim any number"
             )
         name = str(schema["name"])
         if "." not in name:
@@ -143,7 +143,7 @@ class _Types:
     def _union(self, schema: list[object], namespace: str, where: str) -> tuple[pa.DataType, bool]:
         others = [one for one in schema if one not in ("null", {"type": "null"})]
         if len(others) != 1:
-            raise ValueError(f"{where}: a union of several types; a column has one")
+            raise ValueError(f"{where}: a union of several types cannot be a column")
         return self.type(others[0], namespace, where)[0], len(others) < len(schema)
 
     def _by_name(self, name: str, namespace: str, where: str) -> pa.DataType:
@@ -163,10 +163,10 @@ class _Types:
         full = f"{namespace}.{name}" if namespace and "." not in name else name
         for candidate in (full, name):
             if candidate in self._open:
-                raise ValueError(f"{where}: {name} has itself within; a column has an end")
+                raise ValueError(f"{where}: {name} is recursive, and cannot be a column")
             if candidate in self._named:
                 return self._named[candidate][0]
-        raise ValueError(f"{where}: there is no column of type {name!r}")
+        raise ValueError(f"{where}: type {name!r} cannot be a column")
 
     def _unnamed(
         self, schema: Mapping[str, object], kind: str, namespace: str, where: str
@@ -204,7 +204,7 @@ class _Types:
             case "decimal":
                 precision, scale = schema.get("precision"), schema.get("scale", 0)
                 if not isinstance(precision, int) or not isinstance(scale, int) or precision > 38:
-                    raise ValueError(f"{where}: a decimal of at most 38 digits is needed")
+                    raise ValueError(f"{where}: a decimal needs a precision of at most 38 digits")
                 return pa.decimal128(precision, scale)
             case "date":
                 return pa.date32()
@@ -215,5 +215,5 @@ class _Types:
             case "local-timestamp-millis" | "local-timestamp-micros":
                 return pa.timestamp("us")
             case str(other) if other.endswith("-nanos"):
-                raise ValueError(f"{where}: there is no column of {other}, but of micros")
+                raise ValueError(f"{where}: {other} is not supported; use micros")
         return None

@@ -75,7 +75,7 @@ class Batches:
         """
         if any(m.files for m in self._target.manifests.latest()) and not self._table.is_there():
             raise LoadFailed(
-                f"{self._target.root}: the table that was loaded is not there any more: load to "
+                f"{self._target.root}: the table of the load no longer exists: load to "
                 "another directory"
             )
         prepared = self._target.manifests.prepared()
@@ -101,9 +101,9 @@ class Batches:
         if known is not None:
             if not known.covers(offsets.first, offsets.until) or known.query != query:
                 raise LoadFailed(
-                    f"{self._target.root}: batch {batch} was loaded before, of other offsets: the "
-                    "checkpoint is older than the target, as after a restore or a power cut; load "
-                    "to another directory"
+                    f"{self._target.root}: batch {batch} was loaded before with other offsets: the "
+                    "checkpoint is older than the target, as after a restore or power failure; "
+                    "load to another directory"
                 )
             return known
         name = f"{batch}-{uuid.uuid4().hex[:12]}"
@@ -162,7 +162,9 @@ def move(source: Path, goal: Path) -> None:
     """
     if source.exists() or not goal.exists():
         if goal.exists():
-            raise LoadFailed(f"{goal}: it is there, and no load has made it: move it away")
+            raise LoadFailed(
+                f"{goal}: the directory exists, but no load has created it: move it away"
+            )
         source.rename(goal)
         sync_directory(goal.parent)
 

@@ -51,7 +51,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{path}: not what Spark writes there: {error!r}") from error
+            raise ConfigError(f"{path}: not the metadata of a Spark query: {error!r}") from error
 
     def batch(self, number: int) -> BatchOffsets:
         """Return the offsets of a batch, which Spark logs before it runs the batch.
@@ -109,7 +109,7 @@ class Checkpoint:
             for last in sorted(self._numbered(kind), key=lambda path: int(path.name), reverse=True):
                 if last.stat().st_size:
                     break
-                logger.warning("an empty file of a checkpoint is taken away path=%s", last)
+                logger.warning("deleting an empty checkpoint file path=%s", last)
                 _checksum(last).unlink(missing_ok=True)
                 last.unlink()
 
@@ -123,7 +123,7 @@ class Checkpoint:
             raise ConfigError(f"{path}: {error}") from error
         if len(lines) != 3 or lines[0] != "v1":
             raise ConfigError(
-                f"{path}: not the offsets of a query on one source: is the checkpoint of another?"
+                f"{path}: not the offsets of a query with one source; is this another checkpoint?"
             )
         try:
             return SourceOffset.parse(json.loads(lines[2]))

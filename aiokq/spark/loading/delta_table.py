@@ -71,7 +71,7 @@ class DeltaTable:
             deltalake.Schema.from_arrow(self._schema)
         except Exception as error:  # of no class of its own
             raise OptionError(
-                "value_schema", f"a Delta table cannot have it: {_first_line(error)}"
+                "value_schema", f"not supported by Delta: {_first_line(error)}"
             ) from error
 
     def is_there(self) -> bool:
@@ -114,7 +114,7 @@ class DeltaTable:
             self._sync_log(before + 1, table.version())
         except DeltaError as error:
             raise LoadFailed(
-                f"{self._root}: the Delta table refuses a batch: {_first_line(error)}"
+                f"{self._root}: the Delta table refused a batch: {_first_line(error)}"
             ) from error
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
@@ -148,8 +148,8 @@ class DeltaTable:
         if newest is None or _is_whole(newest):
             return ""
         return (
-            f"; {newest} is not whole, as after a power cut: move it away, and the same call makes "
-            "the commit again if it was the load's"
+            f"; {newest} is incomplete, as after a power failure: move it away, and the same call "
+            "repeats the commit if it was the load's"
         )
 
     def _read(self, manifest: Manifest, rows: Path) -> pa.RecordBatchReader:
@@ -187,8 +187,8 @@ class DeltaTable:
             wrong.append(f"partitioned by {table.metadata().partition_columns}")
         if wrong:
             raise LoadFailed(
-                f"{self._root}: somebody has changed the Delta table, and rows of the load do not "
-                f"fit any more: {', '.join(wrong)}"
+                f"{self._root}: the Delta table has been changed, and rows of the load no longer "
+                f"fit: {', '.join(wrong)}"
             )
 
     def _sync_log(self, first: int, last: int) -> None:

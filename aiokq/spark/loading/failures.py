@@ -20,8 +20,8 @@ class LoadFailed(KafkaError):
 def unwritable(place: str | Path, error: OSError) -> LoadFailed:
     """Return the error for an unwritable file or directory, which pyarrow does not name."""
     reason = os.strerror(error.errno) if error.errno else str(error)
-    advice = "make room" if error.errno in _FULL else "mend that"
-    return LoadFailed(f"{place}: {reason}; {advice}, and the same call goes on where the load was")
+    advice = "free some space" if error.errno in _FULL else "fix this"
+    return LoadFailed(f"{place}: {reason}; {advice}, and the same call continues the load")
 
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)

@@ -128,7 +128,7 @@ class IcebergTable:
         try:
             table.append(found, snapshot_properties=note)
         except (CommitFailedException, CommitStateUnknownException, ValueError) as error:
-            raise LoadFailed(f"{self._name}: the Iceberg table refuses a batch: {error}") from error
+            raise LoadFailed(f"{self._name}: the Iceberg table refused a batch: {error}") from error
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
         """See `Table.find`; the table as a whole."""

@@ -44,27 +44,27 @@ def arrow_of_spark(kind: object) -> pa.DataType:
             return pa.decimal128(int(found[1]), int(found[2]))
         if re.fullmatch(r"(var)?char\(\d+\)", kind):
             return pa.string()
-        raise ValueError(f"there is no type {kind!r} for values")
+        raise ValueError(f"type {kind!r} is not supported for values")
     if not isinstance(kind, Mapping):
-        raise ValueError(f"{kind!r} is no type of Spark's")
+        raise ValueError(f"{kind!r} is not a Spark type")
     try:
         match kind["type"]:
             case "struct":
                 if not kind["fields"]:
-                    raise ValueError("a struct without fields has no column")
+                    raise ValueError("a struct needs fields")
                 return pa.struct([_spark_field(field) for field in kind["fields"]])
             case "array":
                 element = arrow_of_spark(kind["elementType"])
                 return pa.list_(pa.field("element", element, kind["containsNull"]))
             case "map":
                 if kind["keyType"] != "string":
-                    raise ValueError("keys of a map in JSON are strings")
+                    raise ValueError("the keys of a map must be strings")
                 item = arrow_of_spark(kind["valueType"])
                 return pa.map_(pa.string(), pa.field("value", item, kind["valueContainsNull"]))
             case other:
-                raise ValueError(f"there is no type {other!r} for values")
+                raise ValueError(f"type {other!r} is not supported for values")
     except KeyError as error:
-        raise ValueError(f"a type has no {error}: {dict(kind)!r}") from None
+        raise ValueError(f"a type lacks {error}: {dict(kind)!r}") from None
 
 
 def _spark_field(field: Mapping[str, object]) -> pa.Field:
@@ -101,7 +101,7 @@ class _JsonSchema:
                 return self._object(schema, where, depth)
             case "array":
                 if not isinstance(schema.get("items"), Mapping):
-                    raise ValueError(f"{where}: an array needs items, a schema")
+                    raise ValueError(f"{where}: an array needs a schema in items")
                 items = self.type(schema["items"], f"{where}[]", depth + 1)
                 return pa.list_(pa.field("element", items))
             case "string":
@@ -113,7 +113,7 @@ class _JsonSchema:
             case "boolean":
                 return pa.bool_()
             case other:
-                raise ValueError(f"{where}: there is no type {other!r}")
+                raise ValueError(f"{where}: type {other!r} is not supported")
 
     def _object(self, schema: Mapping[str, object], where: str, depth: int) -> pa.DataType:
         import pyarrow as pa
@@ -123,16 +123,16 @@ class _JsonSchema:
             items = schema.get("additionalProperties")
             if not isinstance(items, Mapping):
                 raise ValueError(
-                    f"{where}: an object needs properties, or additionalProperties, a schema"
+                    f"{where}: an object needs properties, or a schema in additionalProperties"
                 )
             return pa.map_(pa.string(), self.type(items, f"{where}.*", depth + 1))
         if not isinstance(properties, Mapping):
-            raise ValueError(f"{where}: properties is no object")
+            raise ValueError(f"{where}: properties is not an object")
         if not properties:
-            raise ValueError(f"{where}: an object without properties has no column")
+            raise ValueError(f"{where}: an object needs at least one property")
         required = schema.get("required", ())
         if not isinstance(required, Sequence):
-            raise ValueError(f"{where}: required is no array")
+            raise ValueError(f"{where}: required is not an array")
         return pa.struct(
             [
                 pa.field(
@@ -159,9 +159,9 @@ class _JsonSchema:
     def _resolved(self, schema: object, where: str, depth: int) -> Mapping[str, object]:
         """Return the schema with references resolved and the alternative null removed."""
         if depth > DEEPEST:
-            raise ValueError(f"{where[:80]}: it has itself within, or more than {DEEPEST} levels")
+            raise ValueError(f"{where[:80]}: recursive, or deeper than {DEEPEST} levels")
         if not isinstance(schema, Mapping):
-            raise ValueError(f"{where}: {schema!r} is no schema")
+            raise ValueError(f"{where}: {schema!r} is not a schema")
         reference = schema.get("$ref")
         if isinstance(reference, str):
             return self._resolved(self._referred(reference, where), where, depth + 1)
@@ -170,7 +170,7 @@ class _JsonSchema:
             if isinstance(options, Sequence):
                 others = [option for option in options if option != {"type": "null"}]
                 if len(others) != 1:
-                    raise ValueError(f"{where}: {word} of several types; a column has one")
+                    raise ValueError(f"{where}: {word} of several types cannot be a column")
                 return self._resolved(others[0], where, depth + 1)
         return schema
 
@@ -180,7 +180,7 @@ class _JsonSchema:
             raise ValueError(f"{where}: $ref {reference!r} is in another document")
         for part in reference.removeprefix("#").strip("/").split("/"):
             if part and (not isinstance(found, Mapping) or part not in found):
-                raise ValueError(f"{where}: $ref {reference!r} is not there")
+                raise ValueError(f"{where}: $ref {reference!r} is not found")
             found = found[part] if part else found  # type: ignore[index]  # a Mapping
         return found
 
@@ -189,7 +189,7 @@ class _JsonSchema:
         if isinstance(name, list):
             others = [other for other in name if other != "null"]
             if len(others) != 1:
-                raise ValueError(f"{where}: several types ({name}); a column has one")
+                raise ValueError(f"{where}: several types ({name}) cannot be a column")
             return others[0]
         if name is None and "properties" in schema:
             return "object"
@@ -197,7 +197,7 @@ class _JsonSchema:
             values = schema.get("enum")
             if isinstance(values, list) and all(isinstance(value, str) for value in values):
                 return "string"
-            raise ValueError(f"{where}: it has no type")
+            raise ValueError(f"{where}: the schema has no type")
         return name
 
     def _may_be_null(self, schema: object, where: str, depth: int) -> bool:

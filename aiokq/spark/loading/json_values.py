@@ -57,9 +57,9 @@ class JsonReaders:
                     value, parse_float=parse_float, parse_constant=_refuse_constant
                 )
             except RecursionError:
-                raise ValueError("it is nested too deeply") from None
+                raise ValueError("nested too deeply") from None
             except ValueError as error:
-                raise ValueError(f"it is no JSON: {error}") from error
+                raise ValueError(f"not JSON: {error}") from error
             if document is None:
                 return None
             return convert(document, "$")
@@ -68,7 +68,7 @@ class JsonReaders:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"there is no {name}")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _has_decimals(kind: pa.DataType) -> bool:
@@ -162,10 +162,10 @@ def _decimal(precision: int, scale: int) -> Convert:
         try:
             number = Decimal(value)
         except InvalidOperation:
-            raise ValueError(f"{where} is no decimal number") from None
+            raise ValueError(f"{where} is not a decimal number") from None
         _, digits, exponent = number.as_tuple()
         if not isinstance(exponent, int):
-            raise ValueError(f"{where} is no decimal number")
+            raise ValueError(f"{where} is not a decimal number")
         if exponent < -scale:
             # With a precision for all digits: the default context would silently round to 28.
             number = number.normalize(Context(prec=len(digits)))
@@ -181,16 +181,16 @@ def _decimal(precision: int, scale: int) -> Convert:
 def _timestamp(*, zoned: bool) -> Convert:
     def convert(value: object, where: str) -> object:
         if not isinstance(value, str):
-            raise _wrong(value, where, "a time as a string, 2026-01-31T12:00:00Z")
+            raise _wrong(value, where, "a timestamp as a string, 2026-01-31T12:00:00Z")
         try:
             moment = datetime.datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(f"{where} is no time: {value!r}") from None
+            raise ValueError(f"{where} is not a timestamp: {value!r}") from None
         if zoned:
             # Times without a zone are UTC, as in all other places.
             return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
         if moment.tzinfo is not None:
-            raise ValueError(f"{where} has a time zone, and its type has none: {value!r}")
+            raise ValueError(f"{where} has a time zone, but its type has none: {value!r}")
         return moment
 
     return convert
@@ -253,7 +253,7 @@ def _struct(kind: pa.StructType) -> Convert:
             elif nullable:
                 found[name] = None
             else:
-                raise ValueError(f"{where}.{name} is missing, and required")
+                raise ValueError(f"{where}.{name} is required, and missing")
         return found
 
     return convert

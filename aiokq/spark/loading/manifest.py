@@ -138,7 +138,7 @@ class Manifest:
             document = json.loads(text)
             if document["version"] != VERSION:
                 raise ConfigError(
-                    f"{path}: a manifest of version {document['version']}, this is {VERSION}: it "
+                    f"{path}: manifest version {document['version']}, expected {VERSION}: it "
                     "was written by a newer aiokq"
                 )
             return cls(
@@ -158,7 +158,7 @@ class Manifest:
         except ConfigError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{path}: this is no manifest: {error!r}") from error
+            raise ConfigError(f"{path}: not a manifest: {error!r}") from error
 
 
 def _file(file: LoadedFile) -> dict[str, str | int]:

@@ -44,8 +44,8 @@ def in_words_of_load(text: str) -> str:
     lost = _LOST.match(text)
     if lost is not None:
         text = (
-            "records may be gone before they were loaded, by retention or as their topic was "
-            f"deleted: {text[lost.end() :].rstrip()} With {_TOLERATED} the load goes on"
+            "records may have been deleted before they were loaded, by retention or with their "
+            f"topic: {text[lost.end() :].rstrip()} With {_TOLERATED} the load continues"
         )
     text = text.replace("failOnDataLoss=false the query begins", f"{_TOLERATED} the load begins")
     found = _REFUSED.fullmatch(text)

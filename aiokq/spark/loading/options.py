@@ -255,17 +255,17 @@ class LoadOptions:
         if isinstance(self.topics, str):
             raise OptionError("topics", f"give ({self.topics!r},), a tuple of names")
         if bool(self.topics) == (self.topics_pattern is not None):
-            raise OptionError("topics", "name topics, or give a pattern: one of the two")
+            raise OptionError("topics", "give either names of topics or a pattern")
         for topic in self.topics:
             # Spark's option would split the name at a comma and strip blanks.
             if TOPIC.fullmatch(topic) is None or topic in (".", ".."):
-                raise OptionError("topics", f"{topic!r} is no name of a topic")
+                raise OptionError("topics", f"{topic!r} is not a topic name")
         self._check_pattern()
         self._check_target()
         self._check_numbers()
         self._check_values()
         if self.rows_per_file is not None and self.target_format != "parquet":
-            raise OptionError("rows_per_file", "the files of a table are its own affair")
+            raise OptionError("rows_per_file", "only format parquet has this option")
         for column in self.partition_by:
             if column not in get_args(PartitionColumn):
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
@@ -274,7 +274,7 @@ class LoadOptions:
             # The log of a table has the name of the topic, whatever the directory is called.
             raise OptionError(
                 "partition_by",
-                f"a directory of topic {NO_VALUE} is read as one of no topic; leave topic out",
+                f"readers take a directory of topic {NO_VALUE} for null; leave out topic",
             )
         if len(set(self.partition_by)) < len(self.partition_by):
             raise OptionError("partition_by", "a column is named twice")
@@ -289,7 +289,8 @@ class LoadOptions:
                 re.compile(self.topics_pattern)
             except re.error as error:
                 raise OptionError(
-                    "topics_pattern", f"{self.topics_pattern!r} is no regular expression: {error}"
+                    "topics_pattern",
+                    f"{self.topics_pattern!r} is not a regular expression: {error}",
                 ) from error
 
     def _check_target(self) -> None:
@@ -301,7 +302,7 @@ class LoadOptions:
                 f"(delta://DIR and iceberg://DIR say the format); {scheme}:// cannot be loaded to",
             )
         if not path or not self.root.name:
-            raise OptionError("to", "which directory?")
+            raise OptionError("to", "the name of a directory is missing")
         for name in ("checkpoint", "dead_letter"):
             directory = getattr(self, name)
             if directory is not None and _split(directory)[0] not in ("", "file"):
@@ -338,14 +339,14 @@ class LoadOptions:
                 if not below.startswith((".", "_")):
                     raise OptionError(
                         name,
-                        f"{directory}: whoever reads the target {self.root} would read it, too; "
+                        f"{directory}: readers of the target {self.root} would read it as well; "
                         "give one elsewhere",
                     )
         if self.dead_letter is not None and self.root.is_relative_to(self.dead_letter_root):
             raise OptionError(
                 "dead_letter",
-                f"{self.dead_letter_root}: whoever reads it would read the target {self.root}, "
-                "too; give one elsewhere",
+                f"{self.dead_letter_root}: its readers would read the target {self.root} "
+                "as well; give one elsewhere",
             )
         if len({directory for _, directory in given}) < len(given):
             raise OptionError("dead_letter", f"{given[0][1]}: it is the checkpoint's directory")
@@ -354,11 +355,13 @@ class LoadOptions:
         for name in ("records_per_batch", "rows_per_file"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise OptionError(name, f"{value}: at least 1")
+                raise OptionError(name, f"{value}: must be at least 1")
         if self.every < 0:
-            raise OptionError("every", f"{self.every:g}: seconds, 0 or more")
+            raise OptionError("every", f"{self.every:g}: must be 0 seconds or more")
         if self.starting_timestamp_ms is not None and self.starting_timestamp_ms < 0:
-            raise OptionError("starting_timestamp_ms", f"{self.starting_timestamp_ms}: 0 or more")
+            raise OptionError(
+                "starting_timestamp_ms", f"{self.starting_timestamp_ms}: must be 0 or more"
+            )
 
     def _check_values(self) -> None:
         if self.value_format not in get_args(ValueFormat):
@@ -366,16 +369,19 @@ class LoadOptions:
                 "value_format", f"{self.value_format!r} is none of {_of(ValueFormat)}"
             )
         if self.value_format in NEEDS_SCHEMA and self.value_schema is None:
-            raise OptionError("value_schema", f"values as {self.value_format} need a schema")
+            raise OptionError("value_schema", f"value format {self.value_format} needs a schema")
         if self.value_format not in NEEDS_SCHEMA and self.value_schema is not None:
             raise OptionError(
                 "value_schema",
-                f"values as {self.value_format} have none, only those as json and avro",
+                f"value format {self.value_format} has none, only json and avro",
             )
         if self.value_format == "bytes" and self.confluent_prefix:
-            raise OptionError("confluent_prefix", "values as bytes are left as they are")
+            raise OptionError("confluent_prefix", "values of format bytes are loaded unchanged")
         if self.value_format == "bytes" and self.dead_letter is not None:
-            raise OptionError("dead_letter", "values as bytes are not decoded, so none can be bad")
+            raise OptionError(
+                "dead_letter",
+                "values of format bytes are not decoded, so there are no dead letters",
+            )
 
     @property
     def target_format(self) -> LoadFormat:

@@ -108,7 +108,7 @@ def _session(
         spark = _running_session()
     if spark is not None:
         if not hasattr(spark, "_jvm"):
-            raise ConfigError("a session of Spark Connect cannot load: give a classic one")
+            raise ConfigError("a load needs a classic session, not one of Spark Connect")
         yield spark
         return
     with spark_session("aiokq load", master=master, conf=conf, quiet=quiet) as session:
@@ -223,9 +223,9 @@ class _Load:
                 late += 1
                 if now - since >= START_PATIENCE:
                     raise LoadFailed(
-                        f"Spark could not start a Python within its ten seconds, {late} times in "
-                        f"{(now - since) / 60:.0f} minutes: this machine has too much to do, or "
-                        "too little memory; the same call goes on where the load was"
+                        f"Spark could not start a Python worker within ten seconds, {late} times "
+                        f"in {(now - since) / 60:.0f} minutes: the machine is overloaded, or has "
+                        "too little memory; the same call continues the load"
                     ) from error
                 logger.warning("starting the query again late=%d error=%s", late, error)
                 self._failure = None
@@ -342,8 +342,7 @@ class _Load:
             return self._unwritten(failure)
         if isinstance(error, Py4JNetworkError | ConnectionError):
             return LoadFailed(
-                "Spark's JVM is gone, killed or out of memory; the same call goes on where the "
-                "load was"
+                "Spark's JVM has ended, killed or out of memory; the same call continues the load"
             )
         return LoadFailed(in_words_of_load(one_line_of(error if failure is None else failure)))
 

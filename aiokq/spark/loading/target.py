@@ -129,8 +129,8 @@ class Target:
         if strange and before is None:
             raise OptionError(
                 "to",
-                f"{self.root}: there are files of others ({min(strange)} ...): give a new "
-                "directory, or an empty one",
+                f"{self.root}: the directory has other files ({min(strange)} ...): give a new "
+                "or an empty directory",
             )
         # A load that never began, because Spark refused the schema or did not start, does not
         # count.
@@ -170,7 +170,8 @@ class Target:
             raise ConfigError(f"{path}: it is damaged: {error}") from error
         if of != str(self.root):
             raise OptionError(
-                "dead_letter", f"{directory}: it has those of another load ({of}): give its own"
+                "dead_letter",
+                f"{directory}: it has the dead letters of another load ({of}): give another",
             )
 
     def _check_checkpoint(self) -> None:
@@ -183,7 +184,7 @@ class Target:
             raise OptionError(
                 "checkpoint",
                 f"{self.checkpoint.directory} is "
-                + ("not there" if query is None else f"of query {query}")
+                + ("missing" if query is None else f"of query {query}")
                 + f", {self.root} was loaded by query {known[-1].query}: give its checkpoint, or "
                 "load to another directory",
             )
@@ -199,7 +200,7 @@ class Target:
             raise OptionError(
                 "checkpoint",
                 f"{self.checkpoint.directory} is of a query that has loaded to another directory "
-                f"than {self.root}: what that has would be missing here",
+                f"than {self.root}: the records there would be missing here",
             )
 
     def _sweep(self) -> None:
@@ -224,7 +225,7 @@ def _locked(directory: Path, option: str) -> DirectoryLock:
     except Held as held:
         raise OptionError(
             option,
-            f"{directory}: another load ({held.holder}) is at work with it; wait for it, or end it",
+            f"{directory}: another load ({held.holder}) is using it; wait for it, or stop it",
         ) from held
     except OSError as error:
         raise OptionError(option, f"{directory}: {_reason(error)}") from error

@@ -381,5 +381,5 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
             # Kafka brokers refuse such names; the file could end up anywhere.
             raise ValueError(f"a topic whose name is a path cannot be a directory: {place!r}")
         if f"topic={NO_VALUE}" in place.split("/"):
-            raise ValueError(f"topic {NO_VALUE} cannot be a directory: it is read as no topic")
+            raise ValueError(f"topic {NO_VALUE} cannot be a directory: readers take it for null")
         yield place, table.filter(pc.equal(places, place))

@@ -38,7 +38,7 @@ class ValueSchema:
         self._kind: pa.DataType | None = None
         if options.value_format == "avro":
             if self._document is None:
-                raise OptionError("value_schema", "it is no JSON, as an Avro schema is")
+                raise OptionError("value_schema", "an Avro schema must be JSON")
             self._kind = _checked(lambda: arrow_of_avro(self._document))
         elif options.value_format == "json" and self._document is not None:
             self._kind = _checked(self._of_json)
@@ -72,7 +72,7 @@ class ValueSchema:
     def _of_json(self) -> pa.DataType:
         document = self._document
         if not isinstance(document, Mapping):
-            raise ValueError("it is neither a JSON Schema nor a schema of Spark's")
+            raise ValueError("neither a JSON Schema nor a Spark schema")
         if document.get("type") == "struct":
             return arrow_of_spark(document)
         return arrow_of_json_schema(document)
@@ -122,5 +122,7 @@ def _document(text: str | None) -> object:
         return json.loads(text)
     except ValueError:
         if text.lstrip().startswith(("{", "[")):
-            raise OptionError("value_schema", "it begins as JSON, and is none") from None
+            raise OptionError(
+                "value_schema", "the text begins like JSON, but is not valid JSON"
+            ) from None
         return None

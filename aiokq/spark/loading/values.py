@@ -118,7 +118,7 @@ def without_prefix(value: bytes) -> bytes:
         ValueError: it has none.
     """
     if len(value) < CONFLUENT_PREFIX or value[0] != 0:
-        raise ValueError("it does not begin with the prefix of a schema registry")
+        raise ValueError("the value does not begin with the prefix of a schema registry")
     return value[CONFLUENT_PREFIX:]
 
 
@@ -131,4 +131,4 @@ def _text(value: bytes) -> str:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error

@@ -138,22 +138,22 @@ def _verified(
     done = target.checkpoint.last()
     manifests = list(target.manifests.all())
     problems = [
-        f"batch {m.batch} is complete, but not published: the next load does it"
+        f"batch {m.batch} is complete, but not published: the next load publishes it"
         for m in target.manifests.prepared()
     ]
     problems += _chain(manifests)
     again = _made_again(manifests)
     notes = [
-        f"batch {batch}: {tp} begins at 0 again, as a topic that was made again; what is before "
-        "that cannot be recounted"
+        f"batch {batch}: {tp} starts at 0 again, as after its topic was recreated; earlier batches "
+        "of it cannot be compared with the log"
         for tp, batch in again.items()
     ]
     newest = manifests[-1].batch if manifests else -1
     if done is not None and done > newest:
         problems.append(
             f"{target.checkpoint.directory} has finished batch {done}, {target.root} has batches "
-            f"to {newest}: those between are gone with their manifests, and no load brings them "
-            "back"
+            f"to {newest}: the batches after that are lost with their manifests, and no load "
+            "restores them"
         )
     rows = dead = 0
     for found in table.find(manifests):
@@ -168,8 +168,8 @@ def _verified(
     client = worker_client(kafka) if spans else None
     if target.checkpoint.query_id() is None:
         notes.append(
-            f"{target.checkpoint.directory}: there is no checkpoint: whether the newest batch is "
-            "here cannot be told"
+            f"{target.checkpoint.directory}: there is no checkpoint: whether the newest batch was "
+            "lost cannot be checked"
         )
     if client is not None:
         asked = _Asked(client.cluster, isolation_level)
@@ -192,7 +192,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
         for tp, loaded in manifest.partitions.items():
             if loaded.first and ends.get(tp, loaded.first) != loaded.first:
                 problems.append(
-                    f"batch {number}: {tp} begins at {loaded.first}, the batch before ended at "
+                    f"batch {number}: {tp} starts at {loaded.first}, the previous batch ended at "
                     f"{ends[tp]}"
                 )
             ends[tp] = loaded.until
@@ -232,7 +232,9 @@ def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -
         if distinct != rows and (tp not in again or len(found.batches) == 1):
             problems.append(f"{what}: {tp} has {rows - distinct} rows more than once")
         if tp in spans and not begun <= first <= last < until:
-            problems.append(f"{what}: {tp} has offsets {first} to {last}, of {begun} to {until}")
+            problems.append(
+                f"{what}: {tp} has offsets {first} to {last}, expected {begun} to {until - 1}"
+            )
     problems += [
         f"{what}: {tp} has no rows, the manifest says {rows}"
         for tp, rows in expected.items()
@@ -284,7 +286,9 @@ class _Asked:
             try:
                 await self._compare(tp, loaded)
             except UnknownTopicOrPartition:
-                self.notes.append(f"{tp} is not there any more: its gaps cannot be recounted")
+                self.notes.append(
+                    f"{tp} no longer exists: its gaps cannot be compared with the log"
+                )
             except KafkaError as error:
                 self.problems.append(f"{tp}: the log cannot be read: {error}")
 
@@ -296,7 +300,7 @@ class _Asked:
         if start > loaded.first:
             self.notes.append(
                 f"{where}: {loaded.until - loaded.first - rows} offsets have no rows, and cannot "
-                f"be recounted: the log begins at {start} by now"
+                f"be compared with the log, which starts at {start} now"
             )
             return
         count = 0
@@ -309,6 +313,6 @@ class _Asked:
             self.problems.append(f"{where}: the log has {count} records, the files {rows}")
         elif count < rows:
             self.notes.append(
-                f"{where}: the log has {count} records of the {rows} in the files by now: "
-                "compaction has taken the others"
+                f"{where}: the log now has {count} records of the {rows} in the files: "
+                "compaction has removed the others"
             )

@@ -25,10 +25,10 @@ def run(alone: CommandLine, *arguments: object):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--to", "x"], "TOPIC: name topics"),
+        (["--to", "x"], "TOPIC: give either names of topics"),
         (["t", "--to", "s3://x"], "--to: s3://x: a directory is needed"),
         (["t", "--to", "x", "--partition-by", "hour"], "--partition-by: 'hour' is neither"),
-        (["t", "--to", "x", "--value-format", "avro"], "--value-schema: values as avro need"),
+        (["t", "--to", "x", "--value-format", "avro"], "--value-schema: value format avro needs"),
         (["t", "--to", "x", "--from", "17"], "--from 17: partitions have offsets of their own"),
         (["t", "--to", "x", "--catalog", "uri"], "--catalog takes NAME=VALUE"),
         (["t", "--to", "x", "--table", "a.b"], "--table: only format iceberg"),
@@ -52,8 +52,8 @@ def test_wrong_usage_names_the_option(
             "--from: t-0 ends at 1; with --skip-lost it begins there",
         ),
         (
-            LoadFailed("gone. With fail_on_data_loss=False the load goes on"),
-            "gone. With --skip-lost the load goes on",
+            LoadFailed("gone. With fail_on_data_loss=False the load continues"),
+            "gone. With --skip-lost the load continues",
         ),
         (
             LoadFailed("Check kafka.bootstrap.servers, and kafka.security.protocol"),
@@ -79,7 +79,7 @@ def test_a_schema_that_cannot_be_read_is_one_line(alone: CommandLine, tmp_path: 
     )
 
     assert result.code == 1
-    assert "--value-schema: it begins as JSON, and is none" in result.complaint
+    assert "--value-schema: the text begins like JSON, but is not valid JSON" in result.complaint
     assert not (tmp_path / "out").exists()
 
 
@@ -124,7 +124,7 @@ class Run:
         (
             Run(signal.SIGTERM),
             143,
-            ["aiokq: ended before it began; the same command goes on where the load was"],
+            ["aiokq: ended before it began; the same command continues the load"],
         ),
         (
             Run(signal.SIGINT, begun=True),
@@ -136,8 +136,7 @@ class Run:
             143,
             [
                 "aiokq: ending after this batch; once more to end at once",
-                "aiokq: ended at once (Spark's JVM is gone); the same command goes on where the "
-                "load was",
+                "aiokq: ended at once (Spark's JVM is gone); the same command continues the load",
             ],
         ),
         (
@@ -145,7 +144,7 @@ class Run:
             143,
             [
                 "aiokq: ending after this batch; once more to end at once",
-                "aiokq: ended at once; the same command goes on where the load was",
+                "aiokq: ended at once; the same command continues the load",
             ],
         ),
     ],

@@ -347,11 +347,11 @@ def test_options_can_be_sent_to_workers() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("startingTimestamp", "-1", "the time -1 is before 1970"),
-        ("endingTimestamp", "-2", "the time -2 is before 1970"),
-        ("startingOffsetsByTimestamp", '{"t":{"0":-3}}', "the time -3 of t-0 is before 1970"),
-        ("startingOffsets", '{"t":{"0":-5}}', "-5 of t-0 is no offset"),
-        ("endingOffsets", '{"t":{"0":-3}}', "-3 of t-0 is no offset"),
+        ("startingTimestamp", "-1", "the timestamp -1 is before 1970"),
+        ("endingTimestamp", "-2", "the timestamp -2 is before 1970"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-3}}', "the timestamp -3 of t-0 is before 1970"),
+        ("startingOffsets", '{"t":{"0":-5}}', "-5 of t-0 is not an offset"),
+        ("endingOffsets", '{"t":{"0":-3}}', "-3 of t-0 is not an offset"),
     ],
 )
 def test_numbers_below_zero_that_mean_nothing_are_refused(name: str, text: str, told: str) -> None:

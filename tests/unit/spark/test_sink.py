@@ -109,7 +109,7 @@ def test_what_was_written_is_told_also_of_a_failed_batch(
     assert caplog.messages == [
         "batch 1: wrote 7 rows",
         "batch 2 failed; 3 rows were written",
-        "the write failed; 0 rows were written all the same",
+        "the write failed; 0 rows were written and stay in the log",
     ]
 
 
@@ -199,5 +199,5 @@ def test_rows_that_were_not_delivered_are_told_in_the_words_of_a_job(
 
     assert "Delivery " not in str(caught.value)
     assert str(caught.value).endswith(
-        "what was written stays, and is written again if this task is"
+        "written rows stay in the log, and are written again if Spark retries the task"
     )

@@ -130,7 +130,7 @@ def test_a_first_line_that_was_cut_off_is_begun_again(path: Path, files: Parquet
     [
         ({"cluster_id": "other"}, "another cluster"),
         ({"topic": "clicks"}, "topic orders"),
-        ({"topic_id": UUID(int=2)}, "deleted since"),
+        ({"topic_id": UUID(int=2)}, "deleted and created again"),
     ],
 )
 def test_progress_of_another_export_is_refused(
@@ -149,7 +149,7 @@ def test_other_files_and_columns_are_another_export(path: Path, files: ParquetFi
     with pytest.raises(ConfigError, match="other columns"):
         Journal.open(path, ParquetFiles(files.files, ExportColumns(key="n", value="n")), HERE)
     changed = [replace(files.files[0], size=1)]
-    with pytest.raises(ConfigError, match="other files, or these have changed"):
+    with pytest.raises(ConfigError, match="other files, or the files have changed"):
         Journal.open(path, ParquetFiles(changed, files.columns), HERE)
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_progress_is_not_written_over(
 def test_two_exports_do_not_share_a_file(path: Path, files: ParquetFiles) -> None:
     """Started twice by cron: both would write all rows."""
     first = Journal.open(path, files, HERE)
-    with pytest.raises(ConfigError, match="another export is at work"):
+    with pytest.raises(ConfigError, match="another export is using this file"):
         Journal.open(path, files, HERE)
     first.close()
 

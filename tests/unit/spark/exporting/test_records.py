@@ -105,7 +105,9 @@ def test_a_missing_column_is_named_with_those_there_are() -> None:
 def test_a_column_of_a_wrong_type_is_named(what: str) -> None:
     """Text where a number is wanted would fail in the middle of an export."""
     columns = ExportColumns(value="t", **{what: "t"})
-    with pytest.raises(ConfigError, match=f"column 't' is string; a column of the {what} is"):
+    with pytest.raises(
+        ConfigError, match=f"column 't' is string; the column of the {what} must be"
+    ):
         columns.check(pa.schema([("t", pa.string())]), "f")
     with pytest.raises(ConfigError, match="of the path"):
         columns.check(pa.schema([]), "f", ["t"])

@@ -59,7 +59,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> pr
             '{"t":{"0":99,"1":0}}',
             "t-0 ends at 10, before 99; with fail_on_data_loss=False the load",
         ),
-        ('{"t":{"0":-3,"1":0}}', "-3 of t-0 is no offset"),
+        ('{"t":{"0":-3,"1":0}}', "-3 of t-0 is not an offset"),
         ('{"t":{"0":0}}', "Partitions specified for Kafka starting offsets don't match"),
     ],
 )
@@ -98,9 +98,9 @@ def test_a_loss_is_told_with_the_loads_option() -> None:
     with pytest.raises(DataLoss) as caught:
         Losses(True).start_reset(T0, 3, 7)
     assert in_words_of_load(caught.value.message.replace("\n", " ")) == (
-        "records may be gone before they were loaded, by retention or as their topic was "
-        "deleted: Starting offset for t-0 was 3 but consumer reset to 7. With "
-        "fail_on_data_loss=False the load goes on"
+        "records may have been deleted before they were loaded, by retention or with their "
+        "topic: Starting offset for t-0 was 3 but consumer reset to 7. With "
+        "fail_on_data_loss=False the load continues"
     )
 
 

@@ -93,7 +93,7 @@ def test_late_starts_are_tried_again_for_ten_minutes_ever_more_slowly(
     """A minute of a busy machine, five late starts, ended a load of weeks."""
     queries = Queries(LATE)
 
-    with pytest.raises(LoadFailed, match=r"times in 1\d minutes: .* goes on where the load was"):
+    with pytest.raises(LoadFailed, match=r"times in 1\d minutes: .* continues the load"):
         run_of(tmp_path, queries, monkeypatch).run()
 
     assert queries.pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
@@ -162,7 +162,7 @@ def test_a_jvm_that_is_gone_is_one_line(
     monkeypatch.setattr(queries, "start", Gone)
     monkeypatch.setattr(load, "_wait", gone)
 
-    with pytest.raises(LoadFailed, match=r"JVM is gone.* goes on where the load was"):
+    with pytest.raises(LoadFailed, match=r"JVM has ended.* continues the load"):
         load.run()
 
 
@@ -208,7 +208,7 @@ def test_a_batch_that_fails_while_the_load_is_told_to_stop_is_told(
 
     monkeypatch.setattr(load, "_wait", stopped)
 
-    with pytest.raises(LoadFailed, match="/lake/file: No space left on device; make room"):
+    with pytest.raises(LoadFailed, match="/lake/file: No space left on device; free some space"):
         load.run()
 
 
@@ -226,7 +226,7 @@ def test_a_disk_that_is_full_when_a_load_goes_on_is_a_line(
     monkeypatch.setattr(load, "_batches", SimpleNamespace(recover=full))
 
     where = "/lake/file" if named else str(tmp_path / "out")
-    with pytest.raises(LoadFailed, match=rf"^{where}: No space left on device; make room"):
+    with pytest.raises(LoadFailed, match=rf"^{where}: No space left on device; free some space"):
         load.run()
 
 

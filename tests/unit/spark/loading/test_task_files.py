@@ -68,7 +68,7 @@ def test_text_that_is_no_utf_8_is_put_aside(tmp_path: Path) -> None:
     assert read(tmp_path, report).column("value").to_pylist() == ["a", None]
     (letter,) = read(tmp_path, report, DEAD_LETTERS).to_pylist()
     assert (letter["offset"], letter["value"]) == (1, b"\xff")
-    assert letter["error"] == "it is not UTF-8: invalid start byte at byte 0"
+    assert letter["error"] == "not UTF-8: invalid start byte at byte 0"
     assert report.counts == {TopicPartition("t", 0): PartitionCount(rows=2, dead=1)}
 
 
@@ -99,8 +99,8 @@ def test_a_disk_that_is_full_is_called_by_name(tmp_path: Path) -> None:
         write(spec, iter([records("t", 0, 0, 100)]))
 
     assert caught.value.message == (
-        f"{directory}: No space left on device; make room, and the same call goes on where the "
-        "load was"
+        f"{directory}: No space left on device; free some space, and the same call "
+        "continues the load"
     )
 
 

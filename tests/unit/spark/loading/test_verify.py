@@ -167,7 +167,7 @@ def test_batches_that_do_not_follow_each_other_are_told(world: World) -> None:
     document["partitions"]["t"]["0"]["until"] = 59
     path.write_text(json.dumps(document))
 
-    assert "batch 1: t-0 begins at 29, the batch before ended at 30" in verified(world).problems
+    assert "batch 1: t-0 starts at 29, the previous batch ended at 30" in verified(world).problems
     (world.options.root / "_aiokq_manifest" / "0.json").unlink()
     assert "batch 0 has no manifest" in verified(world).problems
 
@@ -241,7 +241,7 @@ def test_a_topic_that_was_made_again_is_no_damage(tmp_path: Path, format_: str) 
 
     assert found.problems == []
     (note,) = found.notes
-    assert note.startswith("batch 1: t-0 begins at 0 again, as a topic that was made again")
+    assert note.startswith("batch 1: t-0 starts at 0 again, as after its topic was recreated")
 
 
 def test_a_directory_without_a_load_is_refused(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_damaged_manifest_is_refused_by_name(world: World) -> None:
         json.dumps(whole | {"files": [{"path": "x", "rows": "y", "bytes": 1}]}).encode(),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"1\.json: this is no manifest"):
+        with pytest.raises(ConfigError, match=r"1\.json: not a manifest"):
             verified(world)
 
 
@@ -271,7 +271,7 @@ def test_a_manifest_of_a_newer_version_is_called_so(world: World) -> None:
     """After a step back: it is not damaged."""
     path = world.options.root / "_aiokq_manifest" / "1.json"
     path.write_text('{"version": 2}')
-    with pytest.raises(ConfigError, match=r"1\.json: a manifest of version 2, this is 1: it was"):
+    with pytest.raises(ConfigError, match=r"1\.json: manifest version 2, expected 1: it was"):
         verified(world)
 
 
