@@ -44,7 +44,7 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
     (18, "crash while the cleaner swaps", "the old segments or the new, never both"): (
         "unit/broker/log/test_cleaner_crash.py"
         "::test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set",
-        "unit/broker/log/test_interrupted.py"
+        "unit/broker/log/test_temporary_files.py"
         "::test_a_crash_during_a_swap_leaves_the_old_segments_or_the_new",
         "property/test_log_compaction.py::CompactionMachine",
         "property/test_log_disks.py::DiskMachine",

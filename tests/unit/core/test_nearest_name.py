@@ -28,7 +28,7 @@ def test_a_small_slip_is_recognised(typed: str, meant: str) -> None:
     assert nearest_name(typed, SETTINGS) == meant
 
 
-@pytest.mark.parametrize("typed", ["nope", "process.roles", "x", "", "zookeeper.connect"])
+@pytest.mark.parametrize("typed", ["nope", "quorum.voters", "x", "", "zookeeper.connect"])
 def test_a_name_that_is_like_none_gets_no_suggestion(typed: str) -> None:
     assert nearest_name(typed, SETTINGS) is None
 
