@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from aiokq.core import limits
 from aiokq.core.types import Buffer
+from aiokq.fastpath.produce.refusals import bad_headers
 from aiokq.producer.serializers import Headers
 
 __all__ = ["BatchBuilder", "BuiltRecord", "record_size"]
@@ -46,7 +47,7 @@ class BatchBuilder:
         """Append a copy of a record; return False if the batch is full or closed.
 
         Raises:
-            TypeError: a key or value that is not bytes-like.
+            TypeError: a key or value that is not bytes-like, or headers that are not pairs.
             ValueError: a timestamp that no record can have.
         """
         if timestamp_ms is not None:
@@ -79,8 +80,11 @@ class BatchBuilder:
 def record_size(key: object, value: object, headers: Headers | None) -> int:
     """Return the most bytes that a record takes; a value without a length counts as 0."""
     size = RECORD_OVERHEAD + _length(key) + _length(value)
-    for name, content in headers or ():
-        size += 10 + 4 * len(name) + _length(content)
+    try:
+        for name, content in headers or ():
+            size += 10 + 4 * len(name) + _length(content)
+    except (TypeError, ValueError):
+        raise bad_headers(headers) from None
     return size
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from aiokq.core.errors import BufferFull, KafkaError, RecordTooLarge, UnknownTopicOrPartition
 from aiokq.core.types import Buffer, TopicPartition
+from aiokq.fastpath.produce.refusals import bad_record
 from aiokq.producer.batch_builder import record_size
 from aiokq.producer.buffer_memory_waiters import BufferMemoryWaiters
 from aiokq.producer.deliveries import Deliveries
@@ -165,11 +166,13 @@ class RecordAppender:
         self, topic: str, records: Iterable[ManyRecord], partition: int | None
     ) -> Deliveries:
         """Append records in order, waiting for memory as often as necessary."""
+        if not isinstance(records, list | tuple):
+            from aiokq.core.arguments import list_argument  # most producers do not need it
+
+            records = list_argument(records, "send_many(records)", "[(b'key', b'value')]")
         if self._hooks is not None:
             return await self._append_prepared(self._hooks, topic, records, partition)
-        batch = cast(
-            "Sequence[RecordTuple]", records if isinstance(records, list | tuple) else list(records)
-        )
+        batch = cast("Sequence[RecordTuple]", records)
         append_many = self._accumulator.append_many
         try:
             deliveries, done = append_many(topic, batch, partition)
@@ -189,7 +192,7 @@ class RecordAppender:
                     raise BufferFull
                 return reached
 
-            key, value, headers, _ = _parts(cast("ManyRecord", batch[start]))
+            key, value, headers, _ = _parts(cast("ManyRecord", batch[start]), start)
             done = await self._wait_for_memory(record_size(key, value, headers), append_more)
         return deliveries
 
@@ -270,7 +273,7 @@ class RecordAppender:
         records: Iterable[ManyRecord],
         partition: int | None,
     ) -> Deliveries:
-        rows = ((*_parts(record), partition) for record in records)
+        rows = ((*_parts(record, n), partition) for n, record in enumerate(records))
         return await self._append_rows(hooks, topic, rows)
 
     async def _append_rows(
@@ -296,7 +299,9 @@ class RecordAppender:
         self._accumulator.waiting = count
 
 
-def _parts(record: ManyRecord) -> tuple[object, object, Headers | None, int | None]:
-    """Return a record of send_many with None for the parts that it omits."""
+def _parts(record: ManyRecord, n: int) -> tuple[object, object, Headers | None, int | None]:
+    """Return record `n` of send_many with None for the parts that it omits."""
+    if not isinstance(record, tuple) or not 2 <= len(record) <= 4:
+        raise bad_record(n)
     padded = (*record, None, None)[:4]
     return cast("tuple[object, object, Headers | None, int | None]", padded)

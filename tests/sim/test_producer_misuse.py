@@ -48,6 +48,38 @@ def test_another_thread_is_refused_with_words_and_does_no_harm() -> None:
     simulate(body)
 
 
+@pytest.mark.parametrize("options", [{}, {"value_serializer": lambda value: value}])
+def test_records_and_headers_of_a_wrong_type_are_refused_by_name(options: dict[str, Any]) -> None:
+    """Not "'int' object is not iterable"; with a serializer the records take another path."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, **options) as p:
+            await p.partitions_for("orders")
+            for records in (5, None, "text"):
+                with pytest.raises(TypeError, match="takes a list or another iterable, as in"):
+                    await p.send_many("orders", records)
+            for record in (5, (b"v",)):
+                with pytest.raises(TypeError, match="record 1 is not a tuple of"):
+                    await p.send_many("orders", [(None, b"v"), record])
+            for headers in (5, [5], ["text"], [("n", b"v", 3)]):
+                with pytest.raises(TypeError, match=r"headers are \(name, value\) pairs"):
+                    await p.send("orders", b"v", headers=headers)
+                with pytest.raises(TypeError, match=r"headers are \(name, value\) pairs"):
+                    await p.enqueue("orders", b"v", headers=headers)
+                with pytest.raises(TypeError, match=r"headers are \(name, value\) pairs"):
+                    p.send_nowait("orders", b"v", headers=headers)
+                with pytest.raises(TypeError, match=r"headers are \(name, value\) pairs"):
+                    await p.send_many("orders", [(None, b"v", headers)])
+                with pytest.raises(TypeError, match=r"headers are \(name, value\) pairs"):
+                    p.create_batch().append(b"v", headers=headers)
+            deliveries = await p.send_many("orders", (pair for pair in [(None, b"1")]))
+            assert len(await deliveries) == 1
+        assert kafka.values("orders") == [b"1"]
+
+    simulate(body)
+
+
 def test_another_loop_cannot_close_it() -> None:
     """A close() from a thread ended the producer under its owner, and waited on the wrong loop."""
 

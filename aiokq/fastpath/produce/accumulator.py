@@ -21,7 +21,14 @@ import time
 
 from aiokq.core.clock import SystemClock
 from aiokq.core.errors import BufferFull, Closed, KafkaError, RecordTooLarge
-from aiokq.fastpath.produce.refusals import bad_partition, bad_timestamp, check_topic, no_partition
+from aiokq.fastpath.produce.refusals import (
+    bad_headers,
+    bad_partition,
+    bad_record,
+    bad_timestamp,
+    check_topic,
+    no_partition,
+)
 
 try:
     from aiokq.fastpath import cython_names as cython
@@ -630,10 +637,17 @@ def _plain_headers(headers):
     out = []
     if isinstance(headers, dict):
         headers = headers.items()
-    for header in headers:
+    try:
+        pairs = iter(headers)
+    except TypeError:
+        raise bad_headers(headers) from None
+    for header in pairs:
         if isinstance(header, (str, bytes)):
-            raise TypeError("headers are (name, value) pairs: headers=[('name', b'value')]")
-        name, value = header
+            raise bad_headers(header)
+        try:
+            name, value = header
+        except (TypeError, ValueError):
+            raise bad_headers(header) from None
         if not isinstance(name, str):
             raise TypeError(f"a header's name is str, not {type(name).__name__}")
         out.append((name, None if value is None else _as_bytes(value, "header value")))
@@ -1434,10 +1448,7 @@ def _check_records(
             return None
     for n in range(len(records)):
         if type(records[n]) is not tuple or not 2 <= len(records[n]) <= 4:
-            raise TypeError(
-                f"record {n} is not a tuple of (key, value), (key, value, headers) or "
-                "(key, value, headers, timestamp_ms)"
-            )
+            raise bad_record(n)
         record = records[n]
         size = 0
         for m in range(2):

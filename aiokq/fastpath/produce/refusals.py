@@ -6,6 +6,7 @@ Tests: tests/unit/fastpath/test_accumulator.py.
 from __future__ import annotations
 
 import re
+import reprlib
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import InvalidTopic, UnknownTopicOrPartition
@@ -38,6 +39,21 @@ def bad_timestamp(timestamp_ms: object) -> Exception:
         return TypeError(f"timestamp_ms is an int, not {type(timestamp_ms).__name__}")
     return ValueError(
         f"timestamp_ms {timestamp_ms}: must be milliseconds since 1970, from 0 to 2**63 - 1"
+    )
+
+
+def bad_headers(headers: object) -> Exception:
+    """Return the error for headers that are not an iterable of pairs."""
+    return TypeError(
+        f"headers are (name, value) pairs, as in [('name', b'value')], not {reprlib.repr(headers)}"
+    )
+
+
+def bad_record(n: int) -> Exception:
+    """Return the error for an item of send_many() that is not a record."""
+    return TypeError(
+        f"record {n} is not a tuple of (key, value), (key, value, headers) or "
+        "(key, value, headers, timestamp_ms)"
     )
 
 
