@@ -106,17 +106,7 @@ class ReadOptions:
         check_names(options)
         given = {name.lower(): value for name, value in options.items()}
         if streaming:
-            if "endingoffsets" in given:
-                raise ConfigError(
-                    "option endingOffsets: ending offset not valid in streaming queries"
-                )
-            if "endingoffsetsbytimestamp" in given:
-                raise ConfigError(
-                    "option endingOffsetsByTimestamp: ending timestamp not valid in streaming "
-                    "queries"
-                )
-            if "endingtimestamp" in given:
-                logger.warning("endingTimestamp option ignored in streaming queries")
+            _check_stream(given)
         starting = parse_limit(given, "starting", LATEST if streaming else EARLIEST)
         ending = parse_limit(given, "ending", LATEST)
         if not streaming:
@@ -149,12 +139,7 @@ class ReadOptions:
             kafka=kafka,
         )
         _check_kafka(kafka)
-        low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
-        if low is not None and high is not None and low > high:
-            raise ConfigError(
-                f"The value of minOffsetPerTrigger({low}) is higher than the "
-                f"maxOffsetsPerTrigger({high})."
-            )
+        parsed._check_trigger_limits()
         if not streaming:
             for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
                 if name.lower() in given:
@@ -165,6 +150,14 @@ class ReadOptions:
                 "commitGroup commits a stream's progress for one"
             )
         return parsed
+
+    def _check_trigger_limits(self) -> None:
+        low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if low is not None and high is not None and low > high:
+            raise ConfigError(
+                f"The value of minOffsetPerTrigger({low}) is higher than the "
+                f"maxOffsetsPerTrigger({high})."
+            )
 
     @property
     def isolation_level(self) -> IsolationLevel:
@@ -193,6 +186,17 @@ def frame_columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 # -- single options
+
+
+def _check_stream(given: Mapping[str, str]) -> None:
+    if "endingoffsets" in given:
+        raise ConfigError("option endingOffsets: ending offset not valid in streaming queries")
+    if "endingoffsetsbytimestamp" in given:
+        raise ConfigError(
+            "option endingOffsetsByTimestamp: ending timestamp not valid in streaming queries"
+        )
+    if "endingtimestamp" in given:
+        logger.warning("endingTimestamp option ignored in streaming queries")
 
 
 def _no_match_latest(given: Mapping[str, str]) -> bool:

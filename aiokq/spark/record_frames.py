@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,43 +94,66 @@ async def frames(
         raise ConfigError(f"max_rows={max_rows}, max_wait={max_wait}: must be positive")
     chosen = _chosen(columns)
     batches = aiter(source)
-    now = asyncio.get_running_loop().time
+    while True:
+        found = await _gather(batches, chosen, max_rows, max_wait)
+        if found.parts:
+            frame = await call(spark, _frame, spark, found.parts)
+            yield RecordsFrame(frame, found.rows, found.offsets)
+        if found.failure is not None:
+            raise found.failure
+        if found.ended:
+            return
+
+
+@dataclass
+class _Gathered:
+    """Decoded batches for one frame, and whether and how the source ended after them."""
+
+    parts: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    ended: bool = False
     failure: Exception | None = None
-    ended = False
-    while failure is None and not ended:
-        parts: list[pa.RecordBatch] = []
-        offsets: dict[TopicPartition, int] = {}
-        rows = 0
-        deadline: float | None = None
-        while rows < max_rows and failure is None and (deadline is None or now() < deadline):
-            try:
-                async with asyncio.timeout_at(deadline) as timeout:
-                    batch = await anext(batches)
-            except TimeoutError as error:
-                failure = None if timeout.expired() else error
-                break
-            except StopAsyncIteration:
-                ended = True
-                break
-            except Exception as error:  # noqa: BLE001  raised after the batches before it
-                failure = error
-                break
-            # Decoded before the next batch is requested: until then a batch that cannot be decoded
-            # completely counts only as far as it can.
-            try:
-                part = await in_thread(partial(batch.to_arrow, chosen))
-            except CorruptRecord as error:
-                failure = error
-                part = await in_thread(partial(batch.to_arrow, chosen))  # records before the damage
-            if part.num_rows:
-                parts.append(part)
-                offsets[TopicPartition(batch.topic, batch.partition)] = batch.next_offset
-                rows += part.num_rows
-                deadline = now() + max_wait if deadline is None else deadline
-        if parts:
-            yield RecordsFrame(await call(spark, _frame, spark, parts), rows, offsets)
-    if failure is not None:
-        raise failure
+
+
+async def _gather(
+    batches: AsyncIterator[RecordBatch[Any]],
+    columns: tuple[str, ...],
+    max_rows: int,
+    max_wait: float,
+) -> _Gathered:
+    """Take batches until there are `max_rows`, `max_wait` has passed, or the source ends."""
+    found = _Gathered()
+    now = asyncio.get_running_loop().time
+    deadline: float | None = None
+    while (
+        found.rows < max_rows and found.failure is None and (deadline is None or now() < deadline)
+    ):
+        try:
+            async with asyncio.timeout_at(deadline) as timeout:
+                batch = await anext(batches)
+        except TimeoutError as error:
+            found.failure = None if timeout.expired() else error
+            break
+        except StopAsyncIteration:
+            found.ended = True
+            break
+        except Exception as error:  # noqa: BLE001  raised after the batches before it
+            found.failure = error
+            break
+        # Decoded before the next batch is requested: until then a batch that cannot be decoded
+        # completely counts only as far as it can.
+        try:
+            part = await in_thread(partial(batch.to_arrow, columns))
+        except CorruptRecord as error:
+            found.failure = error
+            part = await in_thread(partial(batch.to_arrow, columns))  # records before the damage
+        if part.num_rows:
+            found.parts.append(part)
+            found.offsets[TopicPartition(batch.topic, batch.partition)] = batch.next_offset
+            found.rows += part.num_rows
+            deadline = now() + max_wait if deadline is None else deadline
+    return found
 
 
 def _chosen(columns: Iterable[str] | None) -> tuple[str, ...]:
