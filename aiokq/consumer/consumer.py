@@ -1,6 +1,6 @@
 """Consumer: the public class for reading records.
 
-fetch_pipeline.py connects the parts behind it.
+lifecycle.py creates, starts and closes the parts behind it.
 """
 
 from __future__ import annotations
@@ -8,28 +8,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from aiokq.cluster.constructor_settings import standalone_settings
-from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling, warn_unclosed
+from aiokq.cluster.loop_binding import refuse_pickling, warn_unclosed
 from aiokq.consumer.batch import RecordBatch
-from aiokq.consumer.cluster_queries import ClusterQueries
 from aiokq.consumer.consumer_coordinator import ConsumerCoordinator
-from aiokq.consumer.fetch_pipeline import FetchPipeline
 from aiokq.consumer.health import ConsumerHealth
+from aiokq.consumer.lifecycle import CLOSE_WITHIN, ConsumerLifecycle
 from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.streams import Stream
 from aiokq.consumer.subscription import Mode, Partition, Subscription, checked_partition
 from aiokq.consumer.values import ConsumerValues
 from aiokq.core import limits
-from aiokq.core.errors import Closed, ConfigError, copy_error
-from aiokq.core.supervisor import Supervisor, shielded
+from aiokq.core.errors import ConfigError
 from aiokq.core.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -42,6 +37,7 @@ from aiokq.fastpath.consume import Record
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.overrides import ConsumerOverrides
     from aiokq.consumer.rebalance_handlers import RebalanceHandler
     from aiokq.consumer.settings import ConsumerSettings
@@ -53,12 +49,6 @@ logger = logging.getLogger("aiokq.consumer")
 
 P = TypeVar("P", bound=tuple[str, int])
 """A type variable, because the key type of a Mapping is invariant."""
-
-CLOSE_TIMEOUT: Final = 5.0
-"""Seconds in which a consumer's tasks must end after their cancellation."""
-
-CLOSE_WITHIN: Final = 30.0
-"""Seconds for finishing records, committing and leaving the group, as in Java."""
 
 
 class Consumer:
@@ -120,35 +110,17 @@ class Consumer:
         self._subscription = Subscription()
         if topics:
             self._subscription.subscribe(topics, None)
-        self._owns_engine = _engine is None
-        self._engine = _engine or ClusterEngine(self._settings, _environment)
-        self._binding = LoopBinding("this Consumer")
-        self._supervisor = Supervisor(
-            f"consumer {self._settings.client_id}", on_failure=self._on_internal_failure
+        self._lifecycle = ConsumerLifecycle(
+            self._settings, self._subscription, _engine, _environment
         )
-        self._group: ConsumerCoordinator | None = None
-        if self._settings.group_id is not None:
-            self._group = ConsumerCoordinator(
-                self._settings, self._engine, self._subscription, self._supervisor
-            )
-        self._handle(on_assigned, on_revoked, on_lost)
-        self._pipeline = FetchPipeline(
-            self._settings,
-            self._engine,
-            self._subscription,
-            self._supervisor,
-            self._binding,
-            None if self._group is None else self._group.stored,
-            None if self._group is None else self._group.acks,
-        )
+        self._engine = self._lifecycle.engine
+        self._group = self._lifecycle.group
+        self._pipeline = self._lifecycle.pipeline
         self._positions = self._pipeline.positions
         self._sources = self._pipeline.sources
         self._reader = self._pipeline.reader(self._sources.main)
-        self._queries = ClusterQueries(self._settings, self._engine)
-        self._started = False
-        self._failure: Closed | None = None
-        self._closing: asyncio.Future[None] | None = None
-        self._leaving = False
+        self._queries = self._lifecycle.queries
+        self._handle(on_assigned, on_revoked, on_lost)
 
     # -- lifecycle
 
@@ -167,30 +139,7 @@ class Consumer:
             Closed: the consumer was closed.
             WrongLoop: the consumer was started on another loop.
         """
-        self._binding.bind()
-        if self._closing is not None:
-            raise self._pipeline.closed_error()
-        if self._started:
-            return
-        if not self._owns_engine:
-            self._engine.bind()
-        try:
-            if self._owns_engine:
-                await self._engine.start()
-            # If the consumer was closed meanwhile, the supervisor refuses to start.
-            await self._supervisor.start()
-            self._started = True
-            if self._group is None:
-                self._pipeline.start()
-            else:
-                self._group.start(self._pipeline)
-            if not self._subscription.empty:
-                discovery = self._pipeline.discovery
-                discovery.follow()
-                await discovery.settled(self._settings.bootstrap_timeout_ms / 1000)
-        except BaseException:
-            await self.close()
-            raise
+        await self._lifecycle.start()
 
     async def close(self, timeout: float = CLOSE_WITHIN) -> None:
         """End reading, and close fetch sessions and connections. Harmless twice and concurrently.
@@ -206,41 +155,7 @@ class Consumer:
                 few more to end.
         """
         limits.seconds(timeout)
-        if self._binding.forked:
-            return
-        self._binding.check_bound()
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-            return
-        self._closing = asyncio.get_running_loop().create_future()
-        # Also set in a `finally` block through which an exception leaves.
-        normal = sys.exc_info()[0] is None
-        steps = self._shut_down(self._closing, timeout, normal, asyncio.current_task())
-        await shielded(steps, name="close consumer")
-
-    async def _shut_down(
-        self,
-        closing: asyncio.Future[None],
-        timeout: float,
-        normal: bool,
-        by: asyncio.Task[Any] | None,
-    ) -> None:
-        # All parts are closed, even if closing one of them fails.
-        async with AsyncExitStack() as stack:
-            stack.callback(closing.set_result, None)
-            if self._owns_engine:
-                stack.push_async_callback(self._engine.close)
-            stack.push_async_callback(self._supervisor.close, CLOSE_TIMEOUT)
-            stack.push_async_callback(self._pipeline.close)
-            stack.callback(self._queries.close)
-            self._sources.close()
-            if self._group is not None and self._started:
-                stack.push_async_callback(self._group.disconnect)
-                if self._failure is None:
-                    # on_revoked is called, and may commit.
-                    self._leaving = True
-                    stack.callback(setattr, self, "_leaving", False)
-                    await self._group.close(timeout, normal=normal, by=by)
+        await self._lifecycle.close(timeout)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -255,15 +170,16 @@ class Consumer:
         await self.close()  # sees the exception, if there is one
 
     def __del__(self) -> None:
-        if getattr(self, "_started", False) and self._closing is None and not self._binding.forked:
+        lifecycle: ConsumerLifecycle | None = getattr(self, "_lifecycle", None)
+        if lifecycle is not None and lifecycle.open and not lifecycle.binding.forked:
             warn_unclosed(self)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
 
     def __repr__(self) -> str:
-        state = "open" if self._started else "new"
-        if self._closing is not None:
+        state = "open" if self._lifecycle.started else "new"
+        if self._lifecycle.closed:
             state = "closed"
         return f"<Consumer {self._settings.client_id!r} {state}>"
 
@@ -335,10 +251,13 @@ class Consumer:
         Raises:
             ConfigError: `count` is out of range; there are streams already.
         """
-        self._check_open()
+        self._lifecycle.check_open()
         sources = self._sources.divide(count)
         close = self._pipeline.close_stream
-        return [Stream(self._pipeline.reader(source), close, self._binding) for source in sources]
+        return [
+            Stream(self._pipeline.reader(source), close, self._lifecycle.binding)
+            for source in sources
+        ]
 
     # -- subscription
 
@@ -370,7 +289,7 @@ class Consumer:
                 address is given instead of a topic.
             InvalidTopic: a name is not valid for a topic.
         """
-        self._check_declaring()
+        self._lifecycle.check_declaring()
         if regex is not None and (
             self._group is None or self._settings.group_protocol == "classic"
         ):
@@ -380,7 +299,7 @@ class Consumer:
             )
         self._handle(on_assigned, on_revoked, on_lost)
         self._subscription.subscribe(topics, pattern, regex)
-        if self._started:
+        if self._lifecycle.started:
             self._pipeline.discovery.follow()
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
@@ -395,19 +314,19 @@ class Consumer:
             InvalidTopic: the name is not valid for a topic.
             TypeError: the partition is not valid.
         """
-        self._check_declaring()
+        self._lifecycle.check_declaring()
         if partition is None:
             self._subscription.add_topic(topic)
         else:
             self._subscription.add_partition((topic, partition))
-        if self._started:
+        if self._lifecycle.started:
             self._pipeline.discovery.follow()
 
     def unsubscribe(self) -> None:
         """End the subscription or assignment."""
-        self._check_declaring()
+        self._lifecycle.check_declaring()
         self._subscription.clear()
-        if self._started:
+        if self._lifecycle.started:
             self._pipeline.discovery.follow()
 
     def subscription(self) -> frozenset[str]:
@@ -425,9 +344,9 @@ class Consumer:
             ConfigError: topics are subscribed to.
             TypeError: a value is no partition.
         """
-        self._check_declaring()
+        self._lifecycle.check_declaring()
         self._subscription.assign([checked_partition(tp) for tp in partitions])
-        if self._started:
+        if self._lifecycle.started:
             self._pipeline.discovery.follow()
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -631,7 +550,7 @@ class Consumer:
             RequestTimeout: no answer in time; the cause says why.
         """
         limits.optional_seconds(timeout)
-        self._check_open()
+        self._lifecycle.check_open()
         return await self._queries.topics(timeout)
 
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
@@ -643,7 +562,7 @@ class Consumer:
         Raises:
             InvalidTopic: the name is not valid for a topic.
         """
-        self._check_open()
+        self._lifecycle.check_open()
         return self._queries.partitions(topic)
 
     async def beginning_offsets(
@@ -658,7 +577,7 @@ class Consumer:
             KafkaError: the error of the first partition that has one.
         """
         limits.optional_seconds(timeout)
-        self._check_open()
+        self._lifecycle.check_open()
         return await self._queries.ends(partitions, "earliest", timeout)
 
     async def end_offsets(
@@ -669,7 +588,7 @@ class Consumer:
         Raises: as `beginning_offsets`.
         """
         limits.optional_seconds(timeout)
-        self._check_open()
+        self._lifecycle.check_open()
         return await self._queries.ends(partitions, "latest", timeout)
 
     async def offsets_for_times(
@@ -683,16 +602,12 @@ class Consumer:
         Raises: as `beginning_offsets`; ConfigError if a time is out of range.
         """
         limits.optional_seconds(timeout)
-        self._check_open()
+        self._lifecycle.check_open()
         return await self._queries.times(timestamps, timeout)
 
     def health(self) -> ConsumerHealth:
         """Return the present state of partitions, brokers and group membership."""
-        works = self._started and self._closing is None and self._failure is None
-        group = None
-        if self._group is not None and self._started:
-            group = self._group.health()
-        return self._pipeline.health(works=works, group=group)
+        return self._lifecycle.health()
 
     # -- inside
 
@@ -700,36 +615,21 @@ class Consumer:
         self, start: Start, partitions: Sequence[Partition], timeout: float | None
     ) -> None:
         limits.optional_seconds(timeout)
-        self._check_open()
+        self._lifecycle.check_open()
         states = self._states(partitions) if partitions else list(self._positions)
         for state in states:
             self._pipeline.reset(state, start)
         await self._pipeline.await_positions(states, timeout)
 
     def _states(self, partitions: Iterable[Partition]) -> list[PartitionState]:
-        self._check_open()
+        self._lifecycle.check_open()
         return self._positions.named(partitions)
 
     def _assigned_of(self, partitions: Sequence[Partition]) -> frozenset[TopicPartition]:
         return frozenset(state.tp for state in self._states(partitions)) if partitions else _NONE
 
-    def _check_open(self) -> None:
-        self._binding.check()
-        if not self._started or (self._closing is not None and not self._leaving):
-            raise self._pipeline.closed_error()
-        if self._failure is not None:
-            raise copy_error(self._failure)
-
-    def _check_declaring(self) -> None:
-        """Check as `_check_open`, but allow calls before the start, which take effect then."""
-        self._binding.check_bound()
-        if self._started:
-            self._check_open()
-        elif self._closing is not None:
-            raise self._pipeline.closed_error()
-
     def _check_readable(self) -> None:
-        self._check_open()
+        self._lifecycle.check_open()
         if self._sources.split:
             raise RuntimeError("this consumer is read by its streams: close them first")
         if self._group is not None:
@@ -740,17 +640,8 @@ class Consumer:
                 "assign()"
             )
 
-    def _on_internal_failure(self, error: BaseException) -> None:
-        if isinstance(error, Closed):
-            failure = error  # the cluster has ended
-        else:
-            failure = Closed(f"the consumer failed: {error!r}")
-            failure.__cause__ = error
-        self._failure = failure
-        self._pipeline.fail(failure)
-
     def _in_group(self, call: str) -> ConsumerCoordinator:
-        self._check_open()
+        self._lifecycle.check_open()
         return self._group_of(call)
 
     def _group_of(self, call: str) -> ConsumerCoordinator:
