@@ -1,6 +1,6 @@
 """A scripted cluster that serves logs to consumers: sessions, epochs, replicas, faults on demand.
 
-A partition's log is the same on all nodes, unless a test gives a node one of its own.
+A partition's log is the same on all nodes, unless a test sets one for a node.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class StoredBatch:
 
 @dataclass
 class Log:
-    """One partition's batches, and what a leader knows of them."""
+    """One partition's batches, and what its leader knows about them."""
 
     batches: list[StoredBatch] = field(default_factory=list)
     log_start: int = 0
     next_offset: int = 0
     stable: int | None = None
-    """Last stable offset; the end if not given."""
+    """Last stable offset; the log end offset if None."""
     aborted: list[tuple[int, int]] = field(default_factory=list)
     """(producer_id, first_offset)"""
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -72,12 +72,12 @@ class Log:
         self.next_offset = end
 
     def append_marker(self, kind: int, producer_id: int) -> None:
-        """A control batch: the end of a transaction."""
+        """Append a control batch that ends a transaction."""
         record = RawRecord(self.next_offset, 1_000, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\0", ())
         self.append_records([record], attributes=0x30, producer_id=producer_id, producer_epoch=0)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) as OffsetForLeaderEpoch answers."""
+        """Return (epoch, end offset), as OffsetForLeaderEpoch does."""
         epochs = self.epochs or [(0, self.log_start)]
         if epoch == epochs[-1][0]:
             return epoch, self.next_offset
@@ -97,7 +97,7 @@ class Log:
 
 @dataclass
 class Fetched:
-    """One partition as a Fetch request wants it."""
+    """One partition of a Fetch request."""
 
     node_id: int
     topic: str
@@ -118,17 +118,17 @@ class Session:
 
 
 class Kafka(ScriptedCluster):
-    """The cluster; topics by `topic(name, leaders)`, records by `append(...)`."""
+    """The cluster: create topics with `topic(name, leaders)`, records with `append(...)`."""
 
     def __init__(self, nodes: int = 1, **options: Any) -> None:
         super().__init__(nodes, **options)
         self.logs: dict[tuple[str, int], Log] = {}
         self.node_logs: dict[tuple[int, str, int], Log] = {}
-        """Instead of the shared log, on one node."""
+        """Logs of single nodes, which replace the shared log there."""
         self.faults: list[Fault] = []
-        """Asked in order for each partition of a fetch; the first that says something decides."""
+        """Called in order for each fetched partition; the first result that is not None decides."""
         self.fetched: list[Fetched] = []
-        """Each partition that a request, or the session it goes on with, asked for."""
+        """Each partition that was fetched, by a request or by its fetch session."""
         self.requests: list[tuple[int, wire.FetchRequest, int]] = []
         """(node, request, version)"""
         self.delays: dict[int, float] = {}
@@ -137,13 +137,13 @@ class Kafka(ScriptedCluster):
         self.sessions: dict[tuple[int, int], Session] = {}
         self.hints = False
         self.preferred: dict[tuple[str, int], int] = {}
-        """Replica that the leader sends consumers to; it serves them."""
+        """The preferred read replica that the leader returns; it serves fetches."""
         self.followers: set[int] = set()
-        """Nodes that serve as well, though the leader sends nobody to them."""
+        """Further nodes that serve fetches, although no leader names them."""
         self.max_bytes: int | None = None
         self._session_ids = 0
         self._names: dict[Any, str] = {}
-        """Topic ids to names, of deleted topics too: a session forgets those by id."""
+        """Topic names by id, also of deleted topics: a session forgets those by id."""
         self._appended = asyncio.Event()
         self.on(wire.FetchRequest, self._fetch)
         self.on(wire.ListOffsetsRequest, self._list_offsets)
@@ -161,7 +161,7 @@ class Kafka(ScriptedCluster):
         self.wake()
 
     def wake(self) -> None:
-        """Fetches that are held look again."""
+        """Let the fetches that wait for data look again."""
         self._appended.set()
         self._appended = asyncio.Event()
 
@@ -412,7 +412,7 @@ class Kafka(ScriptedCluster):
 
 
 def times(count: int, said: Any, *, when: Callable[[Fetched], bool] | None = None) -> Fault:
-    """A fault that happens so often, then no more."""
+    """Return a fault that occurs `count` times."""
     left = count
 
     def fault(fetched: Fetched) -> Any:
@@ -432,7 +432,7 @@ def simulate(
     seed: int = 1,
     limit: float = 3600.0,
 ) -> Outcome[Any]:
-    """Runs `body(world, kafka)` in virtual time, on a cluster that is up."""
+    """Run `body(world, kafka)` in virtual time, on a running cluster."""
 
     async def main(world: Simulation) -> Any:
         async with Kafka(nodes, environment=world.environment(BROKER), host=BROKER) as kafka:
@@ -442,7 +442,7 @@ def simulate(
 
 
 def consumer(world: Simulation, kafka: Kafka, *topics: Any, **overrides: Any) -> Consumer:
-    """A consumer on a machine of its own, that reads everything unless told otherwise."""
+    """Return a consumer on a machine of its own; it reads from the beginning by default."""
     overrides.setdefault("auto_offset_reset", "earliest")
     return Consumer(
         *topics,
@@ -453,7 +453,7 @@ def consumer(world: Simulation, kafka: Kafka, *topics: Any, **overrides: Any) ->
 
 
 async def read(source: Any, count: int, *, timeout: float = 60.0) -> list[Any]:
-    """So many records of an async iterator, in virtual time at most `timeout`."""
+    """Read `count` records of an async iterator within `timeout` virtual seconds."""
     found: list[Any] = []
     async with asyncio.timeout(timeout):
         async for record in source:

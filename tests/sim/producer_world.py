@@ -1,7 +1,7 @@
-"""A scripted cluster that keeps what is produced to it, by a real broker's rules for producers.
+"""A scripted cluster that stores produced records by the rules of a real broker.
 
-Per partition a log that survives changes of leader, sequences checked as Kafka does (last five
-batches, epochs), and hooks for what shall go wrong.
+It has a log per partition that survives changes of leader, checks sequences as Kafka does (last
+five batches, epochs), and has hooks for faults.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartitionLog:
         return [record.value for batch in self.batches for record in batch.records]
 
     def append(self, data: memoryview) -> tuple[int, int]:
-        """(error code, base offset), as a leader without faults."""
+        """Return (error code, base offset), as a leader without faults would."""
         header = read_header(data)
         assert verify_crc(data, header, crc32c)
         assert header.size == len(data)
@@ -85,7 +85,7 @@ class PartitionLog:
 
 @dataclass
 class Attempt:
-    """One batch as it reached a broker."""
+    """One batch as a broker received it."""
 
     node_id: int
     topic: str
@@ -96,7 +96,7 @@ class Attempt:
 
 
 Fault = Callable[[Attempt], "int | Answer | wire.PartitionProduceResponse | None"]
-"""Before the append: an error code, an answer for the whole request, or None to go on."""
+"""Called before the append; returns an error code, an answer for the request, or None."""
 
 
 class Kafka(ScriptedCluster):
@@ -107,9 +107,9 @@ class Kafka(ScriptedCluster):
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.attempts: list[Attempt] = []
         self.faults: list[Fault] = []
-        """Asked in order; the first that says something decides."""
+        """Called in order; the first result that is not None decides."""
         self.after_append: list[Fault] = []
-        """Likewise, but the records are in the log: a lost or wrong answer."""
+        """As `faults`, but called after the append: the answer is lost or wrong."""
         self.delays: dict[int, float] = {}
         """Seconds that a node takes for a Produce request."""
         self.producer_ids = 0
@@ -204,7 +204,7 @@ class Kafka(ScriptedCluster):
 
 
 def times(count: int, said: Any, *, when: Callable[[Attempt], bool] | None = None) -> Fault:
-    """A fault that happens so often, then no more."""
+    """Return a fault that occurs `count` times."""
     left = count
 
     def fault(attempt: Attempt) -> Any:
@@ -224,7 +224,7 @@ def simulate(
     seed: int = 1,
     limit: float = 3600.0,
 ) -> Outcome[Any]:
-    """Runs `body(world, kafka)` in virtual time, on a cluster that is up."""
+    """Run `body(world, kafka)` in virtual time, on a running cluster."""
 
     async def main(world: Simulation) -> Any:
         async with Kafka(nodes, environment=world.environment(BROKER), host=BROKER) as kafka:
@@ -234,7 +234,7 @@ def simulate(
 
 
 def producer(world: Simulation, kafka: Kafka, **overrides: Any) -> Producer:
-    """A producer on a machine of its own."""
+    """Return a producer on a machine of its own."""
     return Producer(kafka.bootstrap_servers, _environment=world.environment(CLIENT), **overrides)
 
 

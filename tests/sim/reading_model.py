@@ -1,7 +1,7 @@
-"""What a reader gets of a log with damage in it, and what may be committed: the rule, in small.
+"""A model of reading a damaged log: what is delivered, and what may be committed.
 
-It knows offsets and nothing else: no bytes, fetches or cursors. docs/guides/consuming.md has the
-same as a table.
+It knows offsets only, and no bytes, fetches or cursors. docs/guides/consuming.md has the same
+rules as a table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 END = 8
 BATCHES = (0, 2, 6)
-"""Where the batches of the log begin."""
+"""The base offsets of the log's batches."""
 
 Outcome = tuple[Any, ...]
 NOTHING: Outcome = ("nothing",)
@@ -19,7 +19,7 @@ OVER: Outcome = ("over",)
 
 
 class Damage(NamedTuple):
-    """A batch of the log that cannot be read from one of its offsets on."""
+    """A batch of the log that is unreadable from one of its offsets on."""
 
     kind: str
     offset: int
@@ -35,23 +35,23 @@ DAMAGES = {
 
 @dataclass
 class Log:
-    """Offsets 0 to 7.
+    """A log with the offsets 0 to 7.
 
     Attributes:
-        poison: of records whose deserializer raises.
+        poison: offsets of the records whose deserializer raises.
     """
 
     poison: frozenset[int] = frozenset()
     damage: Damage | None = None
 
     def at(self, offset: int) -> Outcome:
-        """What reading meets there."""
+        """Return the result of reading the record at `offset`."""
         if self.damaged(offset, offset + 1) is not None:
             return ("corrupt", offset)
         return ("poison" if offset in self.poison else "record", offset)
 
     def damaged(self, start: int, stop: int) -> int | None:
-        """Where reading from one offset to another meets the damage."""
+        """Return the first unreadable offset from `start` to before `stop`, or None."""
         if self.damage is None:
             return None
         at = max(start, self.damage.offset)
@@ -59,11 +59,11 @@ class Log:
 
     @property
     def headers_are_right(self) -> bool:
-        """Checksums are right: the damage is found by decoding."""
+        """Whether the checksums are valid, so that only decoding finds the damage."""
         return self.damage is None or self.damage.kind != "crc"
 
     def good(self) -> list[int]:
-        """All that can be read."""
+        """The offsets of all readable records."""
         damaged = range(self.damage.offset, self.damage.beyond) if self.damage else range(0)
         return [n for n in range(END) if n not in self.poison and n not in damaged]
 
@@ -78,7 +78,7 @@ class Iteration:
 
 @dataclass
 class Batch:
-    """A batch in a reader's hands."""
+    """A batch that was delivered to the reader."""
 
     log: Log
     base: int
@@ -91,10 +91,10 @@ class Batch:
     given: bool = False
     cut: int | None = None
     left_out: set[int] = field(default_factory=set)
-    """Offsets that `records` has raised for, as long as the batch ends where it did."""
+    """Offsets for which `records` has raised, while the end of the batch stays the same."""
     left_out_to: int | None = None
     decoded: list[int] | None = None
-    """What `records` gives for good."""
+    """The final result of `records`."""
 
     @property
     def reached(self) -> int:
@@ -126,7 +126,7 @@ class Batch:
         return one
 
     def step(self, one: Iteration) -> Outcome:
-        """The next record of an iteration."""
+        """Return the next record of an iteration."""
         if one.at >= one.stop or one.over:
             return OVER
         if one.decoded:
@@ -149,7 +149,7 @@ class Batch:
         return outcome
 
     def all_records(self) -> Outcome:
-        """`records`."""
+        """The result of `records`."""
         if self.decoded is not None:
             return ("records", self.decoded)
         stop = self.stop
@@ -173,7 +173,7 @@ class Batch:
         return ("records", found)
 
     def arrow(self) -> Outcome:
-        """`to_arrow`: as they are, without the deserializers."""
+        """The result of `to_arrow`, which does not deserialize."""
         stop = self.stop
         damaged = self.log.damaged(self.base, stop)
         if damaged is not None:
@@ -205,12 +205,12 @@ class Piece:
 
 
 class Model:
-    """One partition, one reader.
+    """One partition and one reader.
 
     Attributes:
-        position: of the next record to hand over.
-        work: where what is in work begins; None if nothing is.
-        batch: in work.
+        position: the offset of the next record to deliver.
+        work: the first unfinished offset; None if there is none.
+        batch: the batch in work.
     """
 
     def __init__(self, log: Log, start: int = 0, *, explicit: bool = False) -> None:
@@ -234,7 +234,7 @@ class Model:
         self.batch = None
         self.open = {}
 
-    # -- what counts
+    # -- committed offsets
 
     @property
     def position(self) -> int:
@@ -243,7 +243,7 @@ class Model:
 
     @property
     def finished(self) -> int:
-        """What automatic commit may cover."""
+        """Return the offset that an automatic commit may use."""
         if self.explicit:
             for unit, left in self.open.items():
                 return self.same(unit if left is None else left)
@@ -252,7 +252,7 @@ class Model:
 
     @property
     def handed(self) -> int:
-        """What commit() covers."""
+        """Return the offset that commit() uses."""
         return self.finished if self.explicit else self.position
 
     def same(self, offset: int) -> int:
@@ -261,10 +261,10 @@ class Model:
             offset += 1
         return offset
 
-    # -- what a reader does
+    # -- calls of the reader
 
     def ask(self) -> None:
-        """More is asked for: what was in work is finished."""
+        """Finish the delivered records, because more are requested."""
         self.work = None
         batch, self.batch = self.batch, None
         if batch is None or batch.position >= batch.end:
@@ -291,12 +291,12 @@ class Model:
         self._go(offset)
 
     def one(self) -> Outcome:
-        """A record by itself."""
+        """The result of a request for one record."""
         self.ask()
         return self._one()
 
     def many(self, limit: int) -> Outcome:
-        """`getmany`."""
+        """The result of `getmany`."""
         self.ask()
         before = self.at
         found: list[int] = []
@@ -311,7 +311,7 @@ class Model:
         return ("records", found) if found else NOTHING
 
     def next_batch(self) -> Outcome:
-        """`batches`: what it covers, from and to."""
+        """The result of `batches`: the first offset of the batch, and its end."""
         self.ask()
         piece = self._piece()
         if piece is None:
@@ -331,7 +331,7 @@ class Model:
         return ("batch", base, stop)
 
     def ack(self, what: int | Batch) -> None:
-        """A record by its offset, or a batch."""
+        """Acknowledge a record, by its offset, or a batch."""
         if isinstance(what, int):
             if what in self.open and self.open[what] is None:
                 del self.open[what]
@@ -345,7 +345,7 @@ class Model:
             del self.open[batch.base]
 
     def close(self, *, normal: bool) -> None:
-        """The end."""
+        """End reading."""
         if normal:
             self.ask()
 

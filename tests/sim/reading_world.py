@@ -1,4 +1,4 @@
-"""Readers of a damaged log, beside the model of what they get: each step is taken by both."""
+"""Readers of a damaged log, compared step by step with the model in reading_model.py."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ MODES: dict[str, dict[str, Any]] = {
     "explicit": {"group_id": "g", "auto_commit_interval_ms": 1_000, "ack_mode": "explicit"},
 }
 INTERVAL = 1.2
-"""Seconds, in which automatic commit comes by."""
+"""Seconds in which an automatic commit takes place."""
 GIVE_UP = 0.7
-"""Seconds after which nothing comes."""
+"""Seconds after which no record is expected any more."""
 
 
 class PoisonError(Exception):
-    """What the deserializers here raise."""
+    """Raised by the deserializers of these tests."""
 
 
 class PanicError(BaseException):
-    """What they raise as well: the panics of Rust extensions are no Exceptions."""
+    """Raised by deserializers as well: panics of Rust extensions are not Exceptions."""
 
 
 def _number(data: bytes) -> int:
@@ -71,7 +71,7 @@ def _number(data: bytes) -> int:
 
 
 class Store:
-    """The offsets of one group, at a coordinator that asks for no membership."""
+    """The committed offsets of one group, kept by a coordinator without membership."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.offsets: dict[int, int] = {}
@@ -135,7 +135,7 @@ class Store:
 
 
 def _rewritten(data: bytes, payload: bytes, attributes: int = 0) -> bytes:
-    """A batch with other bytes for records, and a checksum that is right."""
+    """Return a batch with `payload` as its records and a valid checksum."""
     header = read_header(data)
     header = header._replace(
         attributes=header.attributes | attributes,
@@ -150,8 +150,8 @@ def fill(kafka: Kafka, log: Log, part: str) -> None:
     """Put the log into partition 0.
 
     Args:
-        part: of a record that is poisoned: "key" or "value"; or "panic", a value that makes the
-            deserializer raise what is no Exception.
+        part: the poisoned part of a record: "key" or "value"; or "panic", a value for which the
+            deserializer raises a BaseException.
     """
     kafka.topic("t", [1, 1])
     for first, end in zip(BATCHES, (*BATCHES[1:], END), strict=True):
@@ -200,16 +200,16 @@ class Pair:
         self.consumer = self.another(CLIENT)
         self.source: Any = self.consumer
         self.seen: set[int] = set()
-        """Offsets of all records that were handed over."""
+        """Offsets of all delivered records."""
         self.errors: list[Outcome] = []
         self.given: list[Any] = []
-        """Records, batches and errors, oldest first, as `ack` takes them, with the model's."""
+        """Records, batches and errors for `ack`, oldest first, with those of the model."""
         self.loop: AsyncIterator[Any] | None = None
         self.batch: tuple[Any, Batch] | None = None
         self.iterations: list[tuple[Any, Iteration]] = []
 
     def another(self, host: str) -> Consumer:
-        """A consumer of the group on a machine of its own."""
+        """Return another consumer of the group, on a machine of its own."""
         options = dict(MODES[self.mode])
         if self.log.poison:
             options |= {"key_deserializer": _number, "value_deserializer": _number}
@@ -230,7 +230,7 @@ class Pair:
         await asyncio.sleep(INTERVAL)  # all of the log is there, and the start committed
 
     async def step(self, name: str, *args: Any) -> Outcome:
-        """One step of both; they agree on what it gives, and on the position after it."""
+        """Do one step with both; compare the results and the positions after it."""
         got = await getattr(self, name)(*args)
         expected, real = got
         assert real == expected, (name, args, real, expected)
@@ -244,26 +244,26 @@ class Pair:
         assert self.model.same(position) == self.model.position, (name, args)
         return real
 
-    # -- asking for more: what each gives
+    # -- requests for more records: result of the consumer, and of the model
 
     async def one(self) -> tuple[Outcome, Outcome]:
         """`getone`."""
         return self.model.one(), await self._record(lambda: self.source.getone())
 
     async def again(self) -> tuple[Outcome, Outcome]:
-        """`async for`, begun anew."""
+        """The first record of a new `async for`."""
         self.loop = aiter(self.source)
         return await self.on()
 
     async def on(self) -> tuple[Outcome, Outcome]:
-        """The next round of the loop that is under way."""
+        """The next record of the current `async for`."""
         if self.loop is None:
             self.loop = aiter(self.source)
         loop = self.loop
         return self.model.one(), await self._record(lambda: anext(loop))
 
     async def many(self, limit: int) -> tuple[Outcome, Outcome]:
-        """`getmany`, which streams have not."""
+        """`getmany`, which streams do not have."""
         if self.form == "stream":
             return await self.one()
         expected = self.model.many(limit)
@@ -294,10 +294,10 @@ class Pair:
         self.given.append((batch, self.model.batch))
         return expected, ("batch", batch.base_offset, batch.next_offset)
 
-    # -- the batch in hand
+    # -- the current batch
 
     async def record(self) -> tuple[Outcome, Outcome]:
-        """The next of the iteration that is under way."""
+        """The next record of the current iteration."""
         if self.batch is None:
             return NOTHING, NOTHING
         if not self.iterations:
@@ -313,7 +313,7 @@ class Pair:
         return expected, ("record", got.offset)
 
     async def iterate(self) -> tuple[Outcome, Outcome]:
-        """`for record in batch`, begun anew; its first."""
+        """The first record of a new `for record in batch`."""
         if self.batch is None:
             return NOTHING, NOTHING
         batch, model = self.batch
@@ -321,7 +321,7 @@ class Pair:
         return await self.record()
 
     async def outer(self) -> tuple[Outcome, Outcome]:
-        """The next of the iteration around the one that is under way."""
+        """The next record of the iteration around the current one."""
         if self.batch is None or len(self.iterations) < 2:
             return NOTHING, NOTHING
         self.iterations[-2:] = reversed(self.iterations[-2:])
@@ -373,14 +373,14 @@ class Pair:
         return NOTHING, NOTHING
 
     async def commit(self) -> tuple[Outcome, Outcome]:
-        """By hand, what was handed over."""
+        """Commit all delivered records."""
         if self.mode == "none":
             return NOTHING, NOTHING
         await self.consumer.commit()
         return ("at", self.model.handed), ("at", self.committed)
 
     async def wait(self) -> tuple[Outcome, Outcome]:
-        """Until automatic commit has come by."""
+        """Wait for an automatic commit."""
         before = self.store.offsets.get(0)
         await asyncio.sleep(INTERVAL)
         if self.mode in ("auto", "explicit"):
@@ -389,7 +389,7 @@ class Pair:
         return NOTHING, NOTHING
 
     async def ack(self, place: int) -> tuple[Outcome, Outcome]:
-        """One of what was handed over and not acknowledged."""
+        """Acknowledge one delivered item that was not acknowledged."""
         if self.mode == "explicit" and self.given:
             item, model = self.given[place % len(self.given)]
             self.consumer.ack(item)
@@ -401,10 +401,10 @@ class Pair:
         offset = self.store.offsets.get(0)
         return None if offset is None else self.model.same(offset)
 
-    # -- the end, and after it
+    # -- the end, and what follows
 
     async def close(self, *, normal: bool) -> None:
-        """The body of `async with` ends."""
+        """Leave the `async with` block."""
         before = self.store.offsets.get(0)
         try:
             async with self.consumer:
@@ -419,11 +419,11 @@ class Pair:
             assert self.store.offsets.get(0) == before
 
     async def crash(self) -> None:
-        """The machine is gone; nothing is heard of it any more."""
+        """Cut the consumer's machine off for good."""
         self.world.network.partition(CLIENT)
 
     async def successor(self) -> set[int]:
-        """What another consumer of the group reads: everything behind the last commit."""
+        """Return the offsets that another consumer of the group reads after the last commit."""
         start = self.store.offsets.get(0, 0) if self.mode != "none" else 0
         seen: set[int] = set()
         errors = 0
@@ -487,7 +487,7 @@ def simulate(
     form: str = "consumer",
     part: str = "value",
 ) -> None:
-    """Runs `body(pair)` in virtual time."""
+    """Run `body(pair)` in virtual time."""
 
     async def main(world: Simulation) -> None:
         async with Kafka(1, environment=world.environment(BROKER), host=BROKER) as kafka:

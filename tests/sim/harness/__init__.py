@@ -1,5 +1,5 @@
-"""A deterministic world: virtual time, an in-memory network and in-memory disks.
+"""A deterministic simulation: virtual time, an in-memory network and in-memory disks.
 
-Client and broker run in it unchanged, as everything they touch is handed in. One seed, one
-run: `simulation.run(seed, main)`.
+Client and broker run in it unchanged, because everything they use from outside is passed to
+them. The same seed gives the same run: `simulation.run(seed, main)`.
 """

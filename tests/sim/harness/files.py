@@ -1,9 +1,9 @@
-"""MemoryFiles, a disk in memory that forgets what was not synced; implements core.files.Files.
+"""MemoryFiles: an implementation of core.files.Files in memory, which can lose unsynced writes.
 
-Content: each file has what is written and what is durable; a power cut takes the difference
-away, page by page if a random source is given. Names: creations, renames and removals are
-a journal that sync_dir() commits; a power cut keeps a prefix of the rest, as journaling file
-systems do. A crash of the process alone loses nothing but open files and locks.
+Content: each file has written and durable content; a power cut discards the difference, or only
+some of its pages if a random source is given. Names: creations, renames and removals are entries
+of a journal that sync_dir() commits; a power cut keeps a prefix of the uncommitted entries, as
+journaling file systems do. A crash of the process alone loses only open files and locks.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Inode:
     durable: bytes = b""
     modified_ms: int = 0
     cold: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of which only the disk has the content."""
+    """Ranges that are on the disk and not in the page cache."""
 
     def cold_from(self, position: int) -> int:
-        """Where what is on the disk only begins, at or behind a position."""
+        """Return the first position of a cold range at or behind `position`."""
         starts = [max(start, position) for start, end in self.cold if end > position]
         return min(starts, default=FAR)
 
@@ -43,7 +43,7 @@ class Inode:
         self.durable = bytes(self.content)
 
     def power_cut(self, random: random_module.Random | None) -> None:
-        """Back to what is durable; `random` lets some of the pages written since survive."""
+        """Restore the durable content; `random` keeps some of the pages written since."""
         if random is None or bytes(self.content) == self.durable:
             self.content[:] = self.durable
             return
@@ -63,7 +63,7 @@ class Inode:
 
 @dataclass(slots=True, eq=False)
 class Directory:
-    """Names; the durable ones are in the journal's hands."""
+    """A directory's names; the journal has the durable ones."""
 
     entries: dict[str, Inode | Directory] = field(default_factory=dict)
     durable: dict[str, Inode | Directory] = field(default_factory=dict)
@@ -75,7 +75,7 @@ Change = tuple[Directory, str, "Node | None"]
 
 @dataclass(slots=True)
 class Fault:
-    """A failure to come; see MemoryFiles.fail()."""
+    """An injected failure; see MemoryFiles.fail()."""
 
     operation: str
     error: int
@@ -203,11 +203,11 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """See the module.
+    """A disk in memory; see the module.
 
     Args:
-        now_ms: what modification times are taken from.
-        capacity: bytes that fit on the disk; a write beyond is cut short and ENOSPC.
+        now_ms: returns the modification times.
+        capacity: bytes that fit on the disk; a write beyond them is cut short, then ENOSPC.
     """
 
     def __init__(
@@ -216,21 +216,21 @@ class MemoryFiles:
         self.now_ms = now_ms
         self.capacity = capacity
         self.life = 0
-        """Goes up with each crash: files opened before are gone with their process."""
+        """Increased by each crash: files opened before belong to a process that has ended."""
         self.may_wait = True
-        """Whether to wait for the disk is no failure of a test: off the loop, or before it runs."""
+        """Whether reading from the disk is allowed here: off the loop, or before the loop runs."""
         self.waits: list[str] = []
         """The files whose cold ranges were read."""
         self.stalls: list[str] = []
-        """Those that were, where nobody may wait."""
+        """The files whose cold ranges were read where `may_wait` was false."""
         self.stays_cold = False
-        """What is read of cold ranges is pushed out of memory again."""
+        """Whether cold ranges stay cold after they are read."""
         self._root = Directory()
         self._journal: list[list[Change]] = []
         self._locked: dict[Inode, None] = {}
         self._faults: list[Fault] = []
 
-    # -- what tests do to it ---------------------------------------------------------------
+    # -- called by tests --------------------------------------------------------------------
 
     def fail(
         self,
@@ -241,32 +241,32 @@ class MemoryFiles:
         times: int | None = 1,
         written: int = 0,
     ) -> Fault:
-        """Makes the next calls of `operation` (a method's name) raise OSError(error).
+        """Make the next calls of `operation` (a method's name) raise OSError(error).
 
         Args:
-            matches: which paths.
-            times: how often; None for ever, or until heal().
-            written: of a pwritev, how many bytes are written before it fails.
+            matches: selects the paths.
+            times: number of failures; None for all until heal().
+            written: the number of bytes that a pwritev writes before it fails.
         """
         fault = Fault(operation, error, matches, times, written)
         self._faults.append(fault)
         return fault
 
     def heal(self) -> None:
-        """No more faults."""
+        """Remove all faults."""
         self._faults.clear()
 
     def chill(self, path: Path, start: int = 0, end: int = FAR, *, stays: bool = False) -> None:
-        """Only the disk has these bytes from now on, until somebody reads them.
+        """Evict these bytes from the page cache, until they are read.
 
         Args:
-            stays: they are pushed out of memory again as soon as they are read.
+            stays: evict them again after each read.
         """
         self._file(_normal(path)).cold.append((start, end))
         self.stays_cold = stays
 
     def chill_all(self, path: Path, *, stays: bool = False) -> None:
-        """As `chill`, of all files below a directory."""
+        """Call `chill` for all files below a directory."""
         stack: list[Node] = [self._directory(_normal(path))]
         while stack:
             node = stack.pop()
@@ -277,17 +277,17 @@ class MemoryFiles:
         self.stays_cold = stays
 
     def crash(self) -> None:
-        """The process is gone: files closed, locks free, all content there."""
+        """End the process: its files are closed and its locks released; all content is kept."""
         self.life += 1
         self._locked.clear()
 
     def power_cut(
         self, random: random_module.Random | None = None, *, ordered: bool = True
     ) -> None:
-        """The machine is gone: what was not synced is lost, or with `random` some of it.
+        """Cut the machine's power: unsynced data is lost, or only some of it with `random`.
 
         Args:
-            ordered: what is kept of the names is a prefix; else any of them, as POSIX allows.
+            ordered: keep a prefix of the changes of names; otherwise any subset, as in POSIX.
         """
         self.crash()
         kept = self._journal[: random.randint(0, len(self._journal))] if random is not None else []
@@ -309,7 +309,7 @@ class MemoryFiles:
                     node.power_cut(random)
 
     def corrupt(self, path: Path, position: int, mask: int = 0xFF) -> None:
-        """Flips bits of one byte, durably."""
+        """Flip bits of one byte, durably."""
         inode = self._file(_normal(path))
         inode.content[position] ^= mask
         inode.sync()
@@ -417,7 +417,7 @@ class MemoryFiles:
         directory = self._directory(name)
         rest = []
         for changes in self._journal:
-            # What a directory's names stand on is committed with it, or it could not be found.
+            # The directories above are committed with it: its names depend on them.
             if any(changed is directory or node is directory for changed, _, node in changes):
                 _apply(changes)
             else:
@@ -463,10 +463,10 @@ class MemoryFiles:
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
         self._file(_normal(path)).modified_ms = timestamp_ms
 
-    # -- how -------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------
 
     def _wait_for(self, path: str, inode: Inode, position: int, length: int) -> None:
-        """Read from the disk what is not in memory."""
+        """Read the cold part of a range from the disk."""
         end = position + length
         if inode.cold_from(position) >= min(end, len(inode.content)):
             return
@@ -537,10 +537,10 @@ class MemoryFiles:
 
 
 class ProgramFiles:
-    """The disk as one program sees it: with a crash of its machine the program is off it.
+    """The disk as one program sees it: detached from the program when its machine crashes.
 
-    Tasks of a dead program go on until they are cancelled; they must not rename, remove or open
-    what is another program's by then.
+    Tasks of a program that was killed run on until they are cancelled. They must not rename, remove
+    or open files that belong to another program by then.
     """
 
     def __init__(self, files: MemoryFiles) -> None:

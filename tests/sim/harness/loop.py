@@ -1,7 +1,7 @@
-"""SimLoop, an event loop in virtual time; it owns no sockets, threads or signals.
+"""SimLoop: an event loop in virtual time, without sockets, threads or signals.
 
-When nothing is ready the clock jumps to the next timer. When there is no timer either, nothing
-can ever happen again: that is a deadlock, and raised as one.
+When nothing is ready, the clock jumps to the next timer. When there is no timer either, nothing
+can happen any more: the loop raises SimDeadlock.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 EPOCH_MS = 1_700_000_000_000
-"""What SimClock's timestamps start from (November 2023)."""
+"""SimClock's first timestamp (November 2023), in ms."""
 
 STEPS_PER_INSTANT = 200_000
-"""Rounds of the loop without time going on that are taken for an endless loop."""
+"""Iterations of the loop without progress of time after which SimLivelock is raised."""
 
 
 class SimDeadlock(AssertionError):
-    """Nothing is ready and no timer is set: whoever still waits does so for ever."""
+    """Nothing is ready and no timer is set: tasks that still wait would wait forever."""
 
 
 class SimLivelock(AssertionError):
-    """Callbacks follow each other without end while no time goes by."""
+    """Callbacks schedule each other endlessly while the time stands still."""
 
 
 class SimTimeout(AssertionError):
@@ -35,10 +35,10 @@ class SimTimeout(AssertionError):
 
 
 class SimTask(asyncio.Task[T]):
-    """A task with a hash that is the same in every run.
+    """A task whose hash is the same in every run.
 
-    asyncio keeps tasks in sets (TaskGroup cancels them in the set's order); by their
-    addresses they would come in another order each time.
+    asyncio keeps tasks in sets, and TaskGroup cancels them in the order of its set. Hashes of
+    addresses would give another order in each run.
     """
 
     _numbers = itertools.count()
@@ -54,7 +54,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class _JumpingSelector:
-    """Where a real loop sleeps until a socket or a timer is ready, this one moves the clock."""
+    """A selector that advances the virtual clock instead of sleeping."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -65,7 +65,7 @@ class _JumpingSelector:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module.
+    """An event loop in virtual time; see the module.
 
     Args:
         limit: virtual seconds after which SimTimeout is raised.
@@ -81,7 +81,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._selector = _JumpingSelector(self)
         self._clock_resolution = 1e-9
         self.errors: list[dict[str, Any]] = []
-        """What would have been logged by asyncio: lost exceptions, failing callbacks."""
+        """Reports that asyncio would have logged: unretrieved exceptions, failed callbacks."""
         self.set_exception_handler(lambda _, context: self.errors.append(context))
         self.set_task_factory(self._make_task)
         SimTask._numbers = itertools.count()
@@ -106,7 +106,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 raise SimLivelock(f"no end of callbacks at {self._now:.6f} s: {self._pending()}")
             return
         self._steps = 0
-        # The very time of the timer: adding the difference up would round.
+        # The time of the timer itself: adding up differences would round.
         self._now = max(self._now, min(self._scheduled[0].when(), self._now + timeout))
         if self._now > self._limit:
             raise SimTimeout(f"still running after {self._limit} virtual seconds")
@@ -125,7 +125,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """In place: a thread would bring chance in."""
+        """Run `func` in place: a thread would make the order of events random."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -151,10 +151,10 @@ class SimLoop(asyncio.BaseEventLoop):
         raise RuntimeError("the simulation has no real network: use environment.network")
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are none: nothing happens outside."""
+        """Do nothing: there are no events from outside."""
 
     def _write_to_self(self) -> None:
-        """Nobody else could wake it."""
+        """Do nothing: there are no other threads that could wake the loop."""
 
 
 class SimClock:

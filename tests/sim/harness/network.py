@@ -1,7 +1,7 @@
-"""MemoryNetwork, machines joined by an imagined wire with faults on demand; no real sockets.
+"""MemoryNetwork: machines connected in memory, with faults on demand and no real sockets.
 
-`network.at("10.0.0.2")` is what a program on that machine sees: core.environment.Network.
-Latency and jitter come from the simulation's seed; segments of a connection stay in order.
+`network.at("10.0.0.2")` is the core.environment.Network of a program on that machine. Latency and
+jitter derive from the simulation's seed; segments of a connection stay in order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MemoryListener:
         self.host = host
         """The machine."""
         self.address = address
-        """The address it is bound to, None for all of the machine's."""
+        """The address it is bound to; None for all addresses of the machine."""
         self._port = port
         self.acceptor = acceptor
 
@@ -61,10 +61,10 @@ class MemoryListener:
 
 
 class MemoryNetwork:
-    """All machines and what is between them.
+    """All machines and the connections between them.
 
     Args:
-        latency: (least, most) seconds a segment takes.
+        latency: (minimum, maximum) seconds for a segment.
         bytes_per_second: of each direction of a connection; None for no limit.
     """
 
@@ -82,9 +82,9 @@ class MemoryNetwork:
         self.latency = latency
         self.bytes_per_second = bytes_per_second
         self.wires: list[Wire] = []
-        """Connections that are open at one end at least, oldest first."""
+        """Connections of which at least one end is open, oldest first."""
         self.scarce: Callable[[], bool] = lambda: False
-        """Whether the programs that accept connections are short of descriptors."""
+        """Whether the accepting programs are short of file descriptors."""
         self._random = random
         self._names: dict[str, list[str]] = {"localhost": [LOOPBACK]}
         self._listeners: dict[tuple[str, int], list[MemoryListener]] = {}
@@ -97,25 +97,25 @@ class MemoryNetwork:
         self._unresolvable: dict[str, int | None] = {}
 
     def at(self, host: str = LOOPBACK) -> HostNetwork:
-        """The network as seen from a machine, named by its address."""
+        """Return the network as seen from the machine with the address `host`."""
         return HostNetwork(self, host)
 
     def name(self, name: str, *addresses: str) -> None:
-        """Lets a name resolve to these."""
+        """Let a name resolve to these addresses."""
         self._names[name] = list(addresses)
 
     # -- faults ----------------------------------------------------------------------------
 
     def partition(self, hosts: str | list[str], others: str | list[str] | None = None) -> None:
-        """Nothing gets from `hosts` to `others` (default: to anyone else) or back.
+        """Let nothing pass between `hosts` and `others` (default: all other hosts).
 
-        As with TCP, what is sent meanwhile arrives after heal().
+        As with TCP, segments sent meanwhile arrive after heal().
         """
         self._partitions.append((_hosts(hosts), None if others is None else _hosts(others)))
         self.trace.add("net.partition", f"{hosts} | {others or 'all'}")
 
     def heal(self) -> None:
-        """Ends all partitions, delays, refusals and failures of names."""
+        """End all partitions, delays, refusals and failures of name resolution."""
         self.trace.add("net.heal", "")
         self._partitions.clear()
         self._slow.clear()
@@ -130,46 +130,46 @@ class MemoryNetwork:
             healed.set_result(None)
 
     def delay_host(self, host: str, seconds: float) -> None:
-        """Adds to what every segment from or to a machine takes."""
+        """Delay every segment from or to a machine by this many more seconds."""
         self._slow[host] = seconds
 
     def refuse(self, host: str, port: int | None = None) -> None:
-        """New connections to it are refused, though someone may listen."""
+        """Refuse new connections to a machine, even if a program listens there."""
         self._refused[(host, port)] = None
 
     def fail_resolve(self, name: str, times: int | None = None) -> None:
-        """Resolving a name fails, the next `times` or for ever."""
+        """Let the next `times` resolutions of a name fail; all if None."""
         self._unresolvable[name] = times
 
     def kill(self, host: str) -> None:
-        """A machine's processes are gone: its peers find their connections reset."""
+        """Kill the processes of a machine: their peers' connections are reset."""
         self.trace.add("net.kill", host)
         self._vanish(host, reset=True)
 
     def power_off(self, host: str) -> None:
-        """A machine is gone: its peers hear nothing any more (half-open connections)."""
+        """Turn a machine off: its peers get no reset, and their connections stay half-open."""
         self.trace.add("net.off", host)
         self._vanish(host, reset=False)
 
     def connections(self, host: str | None = None, port: int | None = None) -> list[Wire]:
-        """Open connections from or to a machine, or to a port of a server."""
+        """Return the open connections from or to a machine, or to a port of a server."""
         return [
             wire
             for wire in self.wires
             if (host is None or host in wire.hosts) and (port is None or wire.server_port == port)
         ]
 
-    # -- what transports ask ---------------------------------------------------------------
+    # -- called by transports ----------------------------------------------------------------
 
     def delay(self, wire: Wire, size: int) -> float:
-        """Seconds the next segment takes."""
+        """Return the seconds that the next segment takes."""
         extra = sum(self._slow.get(host, 0.0) for host in dict.fromkeys(wire.hosts))
         if self.bytes_per_second is not None:
             extra += size / self.bytes_per_second
         return self._latency() + extra
 
     def segment_size(self) -> int:
-        """A new cut each time: frames must not depend on how the bytes are split."""
+        """Return a random size: frames must not depend on how the bytes are split."""
         return self._random.choice((SEGMENT, SEGMENT, self._random.randint(1, SEGMENT)))
 
     def forget(self, wire: Wire) -> None:
@@ -177,7 +177,7 @@ class MemoryNetwork:
             self.wires.remove(wire)
 
     def separated(self, a: str, b: str) -> bool:
-        """Whether a partition lies between two machines."""
+        """Whether a partition separates two machines."""
         if a == b:
             return False
         for some, others in self._partitions:
@@ -186,7 +186,7 @@ class MemoryNetwork:
                     return True
         return False
 
-    # -- how -------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------
 
     def _latency(self) -> float:
         return self._random.uniform(*self.latency)

@@ -1,4 +1,4 @@
-"""run(): one seed, one run of client and broker together; owns the world, not what is in it.
+"""run(): runs client and broker together in one simulation, determined by its seed.
 
 ::
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class SimulationFailed(AssertionError):
-    """A task or callback failed unseen; the message has the end of the trace."""
+    """A task or callback failed unnoticed; the message ends with the end of the trace."""
 
 
 class Simulation:
-    """The world of one run: a loop, a network, and per machine a disk and a random source.
+    """The parts of one run: a loop, a network, and a disk and random sources for each machine.
 
     Random sources are derived from the seed by name: one more draw in the network does not
     change what the clients draw.
@@ -44,23 +44,23 @@ class Simulation:
         self.clock = SimClock(loop)
         self.trace = Trace(loop.time)
         self.random = self.random_for("main")
-        """For the test itself: when to cut what."""
+        """The random source of the test itself."""
         self.network = MemoryNetwork(loop, self.random_for("network"), self.trace)
         self._disks: dict[str, MemoryFiles] = {}
         self._lives: dict[str, int] = {}
 
     def random_for(self, name: str) -> random_module.Random:
-        """A source of its own; equal for equal seed and name."""
+        """Return a random source that depends on the seed and `name` only."""
         return random_module.Random(f"{self.seed}/{name}")
 
     def disk(self, host: str = LOOPBACK) -> MemoryFiles:
-        """A machine's disk; it outlives the programs there."""
+        """Return a machine's disk, which outlives the programs there."""
         if host not in self._disks:
             self._disks[host] = MemoryFiles(now_ms=self.clock.timestamp_ms)
         return self._disks[host]
 
     def environment(self, host: str = LOOPBACK) -> Environment:
-        """What a program on that machine is handed; each call is one more program."""
+        """Return the environment of a new program on that machine."""
         life = self._lives[host] = self._lives.get(host, 0) + 1
         return Environment(
             clock=self.clock,
@@ -71,21 +71,21 @@ class Simulation:
         )
 
     def kill(self, host: str) -> None:
-        """SIGKILL for all programs of a machine, as the network and the disk see it.
+        """Kill all programs of a machine, as the network and the disk see it.
 
-        Their tasks go on until they are cancelled, cut off from the network and the disk.
+        Their tasks run until they are cancelled, without the network and the disk.
         """
         self.network.kill(host)
         self.disk(host).crash()
 
     def power_cut(self, host: str) -> None:
-        """The same for the machine: what it did not sync is lost, in part, by chance."""
+        """Cut a machine's power: a random part of its unsynced data is lost."""
         self.network.power_off(host)
         self.disk(host).power_cut(self.random)
 
 
 class Outcome(Generic[T]):
-    """What a run came to."""
+    """The result of a run."""
 
     def __init__(self, value: T, trace: Trace, duration: float) -> None:
         self.value = value
@@ -100,14 +100,14 @@ def run(
     *,
     limit: float = 3600.0,
 ) -> Outcome[T]:
-    """Runs `main(world)` to its end in virtual time.
+    """Run `main(world)` in virtual time until it ends.
 
     Args:
         limit: virtual seconds allowed.
 
     Raises:
         SimDeadlock, SimLivelock, SimTimeout: it does not end.
-        SimulationFailed: it ended well, but something failed unseen.
+        SimulationFailed: it ended, but a task or callback failed unnoticed.
     """
     # The collection below looks at what this run has made, not at the heap of thousands of tests.
     gc.freeze()
