@@ -1,4 +1,4 @@
-"""What a batch reads of each partition: by options, by what is in the log, by filters."""
+"""What a batch reads of each partition, by options, contents of the log, and filters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOGS = {T0: range(5, 100), T1: range(50), T2: range(0)}
 
 
 class Logs(OffsetReader):
-    """Logs from one offset to another, and where the young records of some begin."""
+    """Simulated logs from one offset to another, and the first young offset of some."""
 
     def __init__(self, options: ReadOptions, young: PartitionOffsets) -> None:
         self._options = options
@@ -57,17 +57,17 @@ def ranges(
 
 
 def test_a_batch_is_all_there_is() -> None:
-    """Unless options say otherwise."""
+    """Unless options limit it."""
     assert ranges() == [(0, 5, 100), (1, 0, 50), (2, 0, 0)]
 
 
 def test_a_filter_by_time_begins_at_the_first_record_that_young() -> None:
-    """A partition in which nothing is as young was read whole, for rows that Spark threw away."""
+    """A partition without young records was read completely, for rows that Spark discarded."""
     assert ranges(1_700_000_000_000, {T0: 90}) == [(0, 90, 100), (1, 50, 50), (2, 0, 0)]
 
 
 def test_a_filter_by_time_keeps_to_the_offsets_asked_for() -> None:
-    """It makes a range shorter, never longer."""
+    """A filter makes a range shorter, never longer."""
     given = {
         "startingOffsets": {"0": 20, "1": 10, "2": -2},
         "endingOffsets": {"0": 40, "1": 30, "2": -1},
@@ -76,7 +76,7 @@ def test_a_filter_by_time_keeps_to_the_offsets_asked_for() -> None:
 
 
 def test_offsets_that_are_not_there_are_a_loss_or_are_left_out() -> None:
-    """failOnDataLoss, both ways; and a range that ends before it begins is a mistake."""
+    """failOnDataLoss, both ways; a range that ends before its start is an error."""
     given = {
         "startingOffsets": {"0": 0, "1": 0, "2": -2},
         "endingOffsets": {"0": -1, "1": 60, "2": -1},

@@ -1,4 +1,4 @@
-"""Calls that block, in threads: a wait that is cancelled ends them; nothing is left of a loop."""
+"""Blocking calls in threads: cancelling a wait ends the call, and nothing depends on one loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Properties(dict[str, str]):
 
 
 class Context:
-    """Of a classic session: its threads' properties, and which tags were cancelled."""
+    """Stands in for the context of a classic session, with local properties and cancelled tags."""
 
     def __init__(self) -> None:
         self.kept = threading.local()
@@ -59,7 +59,7 @@ class Session:
 
 
 async def test_a_cancelled_wait_cancels_its_jobs_and_outlives_none() -> None:
-    """A collect that runs on after its request was given up keeps the cores for nobody."""
+    """A collect that continues after its request was cancelled would waste the cores."""
     session = Session()
     context = session.sparkContext
     begun, ended = threading.Event(), threading.Event()
@@ -72,7 +72,7 @@ async def test_a_cancelled_wait_cancels_its_jobs_and_outlives_none() -> None:
         raise RuntimeError("job cancelled")
 
     def on_cancel() -> None:
-        # The first may come before the job is there: it is asked for again.
+        # The first interrupt may come before the job exists, so interrupts are repeated.
         if len(context.cancelled) == 2:
             ended.set()
 
@@ -107,7 +107,7 @@ def test_one_loop_after_another_uses_the_same_threads() -> None:
 
 
 async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread() -> None:
-    """Its tag would have the next one's jobs cancelled, its pool would have them wait."""
+    """A leftover tag would cancel the next call's jobs, a leftover pool would delay them."""
     session = cast("Any", Session())
     context = session.sparkContext
     found: list[tuple[str, dict[str, str]]] = []
@@ -148,7 +148,7 @@ print("done")
 
 
 def test_a_process_that_used_the_bridges_ends_at_once_and_says_nothing() -> None:
-    """Threads that wait for work, or a coroutine on the loop, held up the end of a driver."""
+    """Waiting threads, or a coroutine on the loop, delayed the end of a driver."""
     started = time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", ENDING],

@@ -1,4 +1,4 @@
-"""JAAS lines and PEM stores: what is understood, and what to do about the rest."""
+"""JAAS entries and PEM stores: which are read, and what messages say about the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRAM = PLAIN.replace("plain.Plain", "scram.Scram")
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A key and its certificate, as text."""
+    """Return a key and its certificate, as text."""
     home = tmp_path_factory.mktemp("pem")
     subprocess.run(
         [
@@ -33,7 +33,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 def test_quotes_of_either_kind_and_none_are_read() -> None:
-    """All three are JAAS."""
+    """JAAS allows all three forms."""
     line = "a.PlainLoginModule required username='u' password=p;"
 
     assert sasl_settings({"sasl.jaas.config": line}) == {
@@ -57,7 +57,7 @@ def test_quotes_of_either_kind_and_none_are_read() -> None:
     ],
 )
 def test_a_jaas_line_that_cannot_be_used_is_refused(line: str, mechanism: str, text: str) -> None:
-    """By the option's name, and without the password: messages end in logs."""
+    """The error names the option, and does not repeat the password, because logs keep messages."""
     kafka = {"sasl.jaas.config": line.replace('"p"', '"hunter2"'), "sasl.mechanism": mechanism}
 
     with pytest.raises(ConfigError, match=text) as caught:
@@ -66,7 +66,7 @@ def test_a_jaas_line_that_cannot_be_used_is_refused(line: str, mechanism: str, t
 
 
 def test_pem_files_stay_files() -> None:
-    """They are read where the client is: the driver may not have them."""
+    """They are read where the client runs: the driver may not have them."""
     assert tls_settings(
         {
             "ssl.truststore.type": "PEM",
@@ -89,7 +89,7 @@ def test_pem_files_stay_files() -> None:
 def test_javas_stores_are_refused_with_the_command_that_helps(
     store: str, tool: str, kind: str | None
 ) -> None:
-    """JKS is what is meant where no type is given."""
+    """Without a type the store is JKS, as in Kafka."""
     kafka = {f"ssl.{store}.location": "x.jks", f"ssl.{store}.password": "p"}
     if kind is not None:
         kafka[f"ssl.{store}.type"] = kind
@@ -100,7 +100,7 @@ def test_javas_stores_are_refused_with_the_command_that_helps(
 
 
 def test_a_password_of_a_pem_store_is_refused_in_kafkas_words() -> None:
-    """PEM files have none but that of the key."""
+    """PEM files have no password, except for the key."""
     with pytest.raises(ConfigError, match="password cannot be specified with PEM format"):
         tls_settings({"ssl.keystore.type": "PEM", "ssl.keystore.password": "p"})
 
@@ -108,7 +108,7 @@ def test_a_password_of_a_pem_store_is_refused_in_kafkas_words() -> None:
 def test_certificates_and_a_key_as_text_make_a_context(
     pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In options PEM stands in one line; no file with the key is left."""
+    """In options PEM is often one line; no file with the key remains."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     key, certificate = (text.replace("\n", " ") for text in pair)
 
@@ -141,7 +141,7 @@ def test_certificates_and_a_key_as_text_make_a_context(
     ],
 )
 def test_text_that_is_no_certificate_is_refused_by_name(kafka: dict[str, str], text: str) -> None:
-    """OpenSSL's own words name no option."""
+    """OpenSSL's messages name no option."""
     kinds = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
 
     with pytest.raises(ConfigError, match=text):
@@ -149,6 +149,6 @@ def test_text_that_is_no_certificate_is_refused_by_name(kafka: dict[str, str], t
 
 
 def test_only_https_and_nothing_identify_an_endpoint() -> None:
-    """Java knows no other, either; a slip of the pen must not switch the check off."""
+    """As in Java; a misspelt value must not switch off the check."""
     with pytest.raises(ConfigError, match=r"endpoint\.identification\.algorithm"):
         tls_settings({"ssl.endpoint.identification.algorithm": "none"})

@@ -1,4 +1,4 @@
-"""pyspark_aiokq: Spark finds it where it looks for sources, in an editable install, too."""
+"""pyspark_aiokq: Spark finds the module where it looks for sources, even in an editable install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-# What Spark does, pyspark/sql/worker/lookup_data_sources.py.
+# As Spark does in pyspark/sql/worker/lookup_data_sources.py.
 LOOK = (
     "import importlib, pkgutil\n"
     "names = [i.name for i in pkgutil.iter_modules() if i.name.startswith('pyspark_')]\n"
@@ -21,7 +21,7 @@ LOOK = (
 
 
 def test_spark_finds_the_source_away_from_the_checkout(tmp_path: Path) -> None:
-    """An editable install by an import hook: imports worked, and Spark knew no format("aiokq")."""
+    """With the import hook of an editable install Spark did not find the format."""
     try:
         importlib.metadata.distribution("aiokq")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What a table's commit names is on the disk before it, whatever the table is."""
+"""Files that a table's commit names are synced before the commit, for each kind of table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.unit.spark.loading.worlds import World, options
 
 
 class Disk:
-    """Notes which files and directories were waited for."""
+    """Records which files and directories are synced."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # By inode: a file is renamed behind.
+        # By inode, because files are renamed afterwards.
         self.synced: set[int] = set()
         fsync = os.fsync
 
@@ -29,7 +29,7 @@ class Disk:
         monkeypatch.setattr(os, "fsync", noted)
 
     def lost(self, root: Path, pattern: str) -> list[Path]:
-        """Files that a power cut would take now, or the names of."""
+        """Return files that a power failure would lose now, or whose names it would lose."""
         found = [
             path
             for path in root.rglob(pattern)
@@ -53,7 +53,7 @@ class Disk:
 
 
 def before(call: Callable[..., Any], look: Callable[[], None]) -> Callable[..., Any]:
-    """A function that is looked at when it is called."""
+    """Return a function that calls `look` first."""
 
     def looked(*given: Any, **named: Any) -> Any:
         look()
@@ -66,7 +66,7 @@ def before(call: Callable[..., Any], look: Callable[[], None]) -> Callable[..., 
 def test_a_delta_commit_names_files_that_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: tuple[str, ...]
 ) -> None:
-    """A power cut left a log that named empty files: no reader could read the table any more."""
+    """After a power failure the log named empty files, and no reader could read the table."""
     deltalake = pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta", partition_by=partition_by))
     root = world.options.root
@@ -94,7 +94,7 @@ def test_a_delta_commit_names_files_that_are_on_the_disk(
 def test_an_iceberg_commit_names_files_that_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: tuple[str, ...]
 ) -> None:
-    """The catalog, which waits for the disk, named metadata and rows that did not."""
+    """The catalog, which is synced, named metadata and rows that were not."""
     sql = pytest.importorskip("pyiceberg.catalog.sql")
     world = World(options(tmp_path / "out", format="iceberg", partition_by=partition_by))
     root = world.options.root
@@ -118,7 +118,7 @@ def test_an_iceberg_commit_names_files_that_are_on_the_disk(
 
 
 def test_a_catalog_with_files_elsewhere_keeps_the_io_it_was_given(tmp_path: Path) -> None:
-    """Of an object store nothing is known here; what the user has chosen is used."""
+    """Nothing is known about an object store; the user's choice is used."""
     from aiokq.spark.loading.iceberg_table import IcebergTable
 
     def properties(**given: str) -> dict[str, str]:

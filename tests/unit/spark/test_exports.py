@@ -1,4 +1,4 @@
-"""aiokq.spark: what it exports is there, and is what type checkers read."""
+"""Exports of aiokq.spark: each name exists, and type checkers see the same names."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import aiokq.spark
 
 @pytest.mark.parametrize("name", aiokq.spark.__all__)
 def test_what_is_exported_is_there(name: str) -> None:
-    """The table of homes and the list of names are two lists."""
+    """The table of modules and the list of names are two lists."""
     assert getattr(aiokq.spark, name) is not None
     assert name in dir(aiokq.spark)
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """An editor that offers less, or more, than there is."""
+    """An editor must not offer fewer or more names than exist."""
     assert aiokq.spark.__file__ is not None
     tree = ast.parse(Path(aiokq.spark.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
@@ -37,6 +37,6 @@ def test_type_checkers_see_the_same_names() -> None:
 
 
 def test_a_name_is_imported_when_it_is_used() -> None:
-    """Workers import the package for each task; what a load needs would make them slow to start."""
+    """Workers import the package for each task; imports for a load would slow down their start."""
     code = "import sys, aiokq.spark; assert not {'pyspark', 'pyarrow'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""A stream whose options are refused is told so by the reader, not by what Spark makes of it."""
+"""Errors of a stream's options are raised by its reader, because Spark hides earlier ones."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from aiokq.spark.source import AiokqDataSource
     ids=["limit", "initial", "latest", "latest-4.2", "partitions"],
 )
 def test_a_refused_stream_raises_whatever_is_asked_first(asks: Callable[[Any], object]) -> None:
-    """Raised by streamReader, it ended as "cannot access local variable 'reader'"."""
+    """Raised by streamReader, the error ended as "cannot access local variable 'reader'"."""
     source = AiokqDataSource({"kafka.bootstrap.servers": "a:1", "subscribe": "t", "maxTasks": "x"})
     reader = source.streamReader(StructType())
     with pytest.raises(ConfigError, match="maxTasks"):
         asks(reader)
-    reader.stop()  # Spark does, after the error
+    reader.stop()  # Spark calls it after the error

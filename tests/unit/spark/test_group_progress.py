@@ -1,4 +1,4 @@
-"""A stream's progress in a group: told when that is possible, and in nobody's way."""
+"""Commits of a stream's progress for a group, which must not delay or end the query."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 20.0
 
 
 class Group:
-    """A cluster whose coordinator answers as a test wants."""
+    """Simulated cluster with a coordinator whose answers the test chooses."""
 
     def __init__(self) -> None:
         self.tried: list[int] = []
@@ -77,7 +77,7 @@ def wait_for(found: Any) -> None:
 def test_a_batch_waits_for_its_commit_while_commits_succeed(
     group: Group, progress: GroupProgress
 ) -> None:
-    """Spark kills the process of a query that ends: what was only on its way would be lost."""
+    """Spark kills the process of a query that ends: a commit in flight would be lost."""
     for offset in (1, 2, 3):
         progress.tell(at(offset))
         assert group.committed[-1] == offset
@@ -86,7 +86,7 @@ def test_a_batch_waits_for_its_commit_while_commits_succeed(
 def test_a_coordinator_that_is_silent_holds_up_one_batch_only(
     monkeypatch: pytest.MonkeyPatch, group: Group, progress: GroupProgress
 ) -> None:
-    """Each micro-batch took ten seconds longer, for those who only watch."""
+    """Each micro-batch took ten seconds longer, only for monitoring."""
     waits: list[float] = []
     wait = progress._tried.wait
     monkeypatch.setattr(group_progress, "PATIENCE", 0.01)
@@ -106,7 +106,7 @@ def test_the_newest_positions_are_told_when_the_coordinator_is_back(
     progress: GroupProgress,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without a further batch the group showed a lag that was none; one warning is enough."""
+    """Without a further batch the group showed a lag that did not exist; one warning is enough."""
     monkeypatch.setattr(group_progress, "AGAIN", 0.01)
     group.error = CoordinatorLoadInProgress("loading")
     with caplog.at_level(logging.INFO, "aiokq.spark"):
@@ -126,7 +126,7 @@ def test_the_newest_positions_are_told_when_the_coordinator_is_back(
 def test_a_refusal_is_not_tried_again_before_the_next_batch(
     monkeypatch: pytest.MonkeyPatch, group: Group, progress: GroupProgress
 ) -> None:
-    """Waiting does not give permission; and a broker is not asked for nothing for ever."""
+    """Waiting does not give permission, and the broker must not be asked forever."""
     monkeypatch.setattr(group_progress, "AGAIN", 0.0)
     group.error = GroupAuthorization("not yours")
     progress.tell(at(1))
@@ -139,7 +139,7 @@ def test_a_refusal_is_not_tried_again_before_the_next_batch(
 
 
 def test_the_end_of_a_query_tries_once_more(group: Group, progress: GroupProgress) -> None:
-    """The last positions were left untold, though the coordinator was back."""
+    """The last positions were not committed, though the coordinator was available again."""
     group.error = CoordinatorLoadInProgress("loading")
     progress.tell(at(1))
     progress.tell(at(2))
@@ -157,7 +157,7 @@ def test_the_end_of_a_query_does_not_wait_long(
     progress: GroupProgress,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nor does it raise: whoever stops a query is not told of a group."""
+    """It does not raise: stopping a query must not fail because of the group."""
     monkeypatch.setattr(group_progress, "PATIENCE", 0.01)
     monkeypatch.setattr(group_progress, "END_TIMEOUT", 0.01)
     group.silent = True
@@ -171,7 +171,7 @@ def test_the_end_of_a_query_does_not_wait_long(
 def test_the_end_of_a_query_that_told_everything_asks_nothing(
     group: Group, progress: GroupProgress
 ) -> None:
-    """It would be in the way of the next run."""
+    """It would disturb the next run."""
     progress.tell(at(1))
     progress.close()
     assert group.tried == [1]

@@ -1,4 +1,4 @@
-"""foreachBatch for coroutine functions, without Spark: a frame is any object here."""
+"""foreachBatch for coroutine functions, without Spark: any object stands for a frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAME = cast("Any", object())
 
 
 def test_batches_are_handled_on_one_loop_one_after_another() -> None:
-    """What the handler keeps from one batch to the next is bound to that loop."""
+    """Objects that the handler keeps between batches are bound to that loop."""
     seen: list[tuple[object, int, asyncio.AbstractEventLoop]] = []
 
     async def handler(frame: object, batch: int) -> None:
@@ -34,7 +34,7 @@ def test_batches_are_handled_on_one_loop_one_after_another() -> None:
 
 
 def test_what_a_handler_raises_is_raised_where_spark_sees_it() -> None:
-    """It ends the query, and the batch is not taken for done; the next query is handled."""
+    """The error ends the query, and the batch is not done; the next query works."""
 
     async def handler(frame: object, batch: int) -> None:
         if batch == 1:
@@ -48,7 +48,7 @@ def test_what_a_handler_raises_is_raised_where_spark_sees_it() -> None:
 
 
 def test_a_handler_that_is_cancelled_has_not_done_its_batch() -> None:
-    """CancelledError is no Exception: Spark's callback thread would end without an answer."""
+    """CancelledError is not an Exception: Spark's callback thread would end without an answer."""
 
     async def handler(frame: object, batch: int) -> None:
         raise asyncio.CancelledError
@@ -58,7 +58,7 @@ def test_a_handler_that_is_cancelled_has_not_done_its_batch() -> None:
 
 
 def test_a_handler_that_exits_ends_neither_the_loop_nor_the_callback() -> None:
-    """sys.exit() ended the loop's thread: the next batch, and whoever shared the loop, hung."""
+    """sys.exit() ended the loop's thread: the next batch and all other users of the loop hung."""
 
     async def handler(frame: object, batch: int) -> None:
         if batch == 0:
@@ -72,7 +72,7 @@ def test_a_handler_that_exits_ends_neither_the_loop_nor_the_callback() -> None:
 
 
 def test_a_handler_runs_on_the_loop_that_was_given_while_that_runs() -> None:
-    """Behind it a query would wait for ever for its batch."""
+    """On a stopped loop a query would wait for its batch forever."""
     here: list[asyncio.AbstractEventLoop] = []
 
     async def handler(frame: object, batch: int) -> None:
@@ -93,7 +93,7 @@ def test_a_handler_runs_on_the_loop_that_was_given_while_that_runs() -> None:
 
 
 async def nothing(frame: object, batch: int, cluster: object) -> None:
-    """A handler that can be pickled."""
+    """Handler that can be pickled."""
 
 
 def test_a_handler_with_a_client_is_sent_as_its_settings() -> None:
@@ -105,7 +105,7 @@ def test_a_handler_with_a_client_is_sent_as_its_settings() -> None:
 
 
 def test_queries_share_one_thread() -> None:
-    """A thread, and a loop, for each query would be left when it ends."""
+    """A thread and a loop per query would remain after the query."""
 
     async def handler(frame: object, batch: int) -> None: ...
 

@@ -36,7 +36,7 @@ def options(**given: str) -> ReadOptions:
 
 
 class Client:
-    """A client whose requests give what a test wants."""
+    """Simulated client whose answers the test chooses."""
 
     def __init__(self, answer: Callable[[], OffsetSnapshot]) -> None:
         self.answer = answer
@@ -81,7 +81,7 @@ def test_ends_are_asked_for_ten_times_a_second_while_nothing_comes() -> None:
 
 
 def test_an_outage_is_waited_for_until_a_deadline() -> None:
-    """fetchOffset.numRetries times the client's own limit; then the query ends, saying why."""
+    """The deadline is fetchOffset.numRetries times the client's timeout; then the query fails."""
 
     def away() -> OffsetSnapshot:
         raise ConnectionLost("nobody there", may_have_been_written=False)
@@ -99,7 +99,7 @@ def test_an_outage_is_waited_for_until_a_deadline() -> None:
 
 
 def test_an_outage_that_ends_in_time_is_forgotten() -> None:
-    """The next one has the whole deadline again."""
+    """The next outage has the whole deadline again."""
     answers: list[OffsetSnapshot | KafkaError] = []
 
     def answer() -> OffsetSnapshot:
@@ -119,7 +119,7 @@ def test_an_outage_that_ends_in_time_is_forgotten() -> None:
 
 
 class Logs:
-    """What an offset reader finds out: logs from one offset to another, which a test may change."""
+    """Simulated offset reader, whose logs a test may change."""
 
     def __init__(self, **logs: range) -> None:
         self.logs = {TopicPartition("t", int(name[1:])): log for name, log in logs.items()}
@@ -147,7 +147,7 @@ class Logs:
 
 
 def asking(logs: Logs, monkeypatch: pytest.MonkeyPatch, **given: str) -> TimedLatestOffsets:
-    """LatestOffsets that ask these logs."""
+    """Return LatestOffsets that ask these logs."""
     client = Client(lambda: EMPTY)
     monkeypatch.setattr(client, "run", asyncio.run)
     monkeypatch.setattr(latest_offsets, "OffsetReader", logs)
@@ -157,7 +157,7 @@ def asking(logs: Logs, monkeypatch: pytest.MonkeyPatch, **given: str) -> TimedLa
 def test_a_partition_that_was_added_while_the_query_was_down_keeps_to_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All of it came in one batch: where it begins was asked of those only that came later."""
+    """Its records came in one batch: log starts were asked only for partitions added later."""
     asked = asking(Logs(p0=range(20), p1=range(100, 1100)), monkeypatch)
     progress = MicroBatchPlanner(options(maxOffsetsPerTrigger="100"), lambda: asked.time, asked)
     start = SourceOffset({T0: 10}, topic_ids={"t": ID}).to_map()
@@ -170,7 +170,7 @@ def test_a_partition_that_was_added_while_the_query_was_down_keeps_to_the_limit(
 def test_where_an_added_partition_begins_is_asked_until_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A new partition has no leader for a moment: its beginning was never asked for again."""
+    """A new partition has no leader for a moment: its log start was never asked for again."""
     logs = Logs(p0=range(20))
     asked = asking(logs, monkeypatch)
     asked.latest()
@@ -193,7 +193,7 @@ def test_where_an_added_partition_begins_is_asked_until_it_is_known(
 def test_available_now_waits_for_its_brokers_as_long_as_a_client_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It asks once, at its start: a moment without a leader ended the whole run."""
+    """The query asks once, at its start: a moment without a leader ended the whole run."""
     logs = Logs(p0=range(20))
     asked = asking(logs, monkeypatch)
     MicroBatchPlanner(options(), lambda: asked.time, asked).freeze()
@@ -206,7 +206,7 @@ def test_available_now_waits_for_its_brokers_as_long_as_a_client_does(
 def test_an_outage_while_a_batch_is_planned_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its end is logged by then, and what the planner raises ends the query."""
+    """The end of the batch is logged by then, and an error of the planner ends the query."""
     logs = Logs(p0=range(20))
     lost = ConnectionLost("nobody there", may_have_been_written=False)
     logs.refusals += [lost, UnknownTopicOrPartition("deleted just now"), lost]
@@ -225,7 +225,7 @@ def test_an_outage_while_a_batch_is_planned_is_waited_for(
 
 
 def test_a_group_that_cannot_be_told_ends_no_query(caplog: pytest.LogCaptureFixture) -> None:
-    """What the query did is in its checkpoint; Spark ends it by whatever commit() raises."""
+    """The checkpoint has the progress; Spark would end the query if commit() raised."""
 
     class Away(TimedLatestOffsets):
         @property
@@ -252,7 +252,7 @@ def test_a_refusal_ends_the_query_at_once() -> None:
 
 
 def test_where_a_query_begins_is_asked_for_once() -> None:
-    """Spark asks twice at its start: the second "latest" was later than the end of the batch."""
+    """Spark asks twice at the start: the second "latest" was after the end of the batch."""
     ends = iter((7, 9))
 
     def answer() -> Any:

@@ -1,4 +1,4 @@
-"""Metrics of streaming queries, made of the progress that Spark tells."""
+"""Metrics of streaming queries, made from Spark's progress events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiokq.spark.listener import AiokqProgressListener
 
 
 def progress(batch: int = 4, rows: int = 30, **changed: Any) -> str:
-    """As Spark 4.3 writes it, with a Kafka source."""
+    """Return the progress of a query with a Kafka source, as Spark 4.3 writes it."""
     source = {
         "description": "aiokq",
         "startOffset": {"orders": {"0": 10, "1": 5}},
@@ -56,7 +56,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 
 def test_progress_becomes_metrics(registry: CollectorRegistry, listener: AiokqProgressListener):
-    """A dashboard shows nothing, or another unit."""
+    """A dashboard must show values, in the right unit."""
     listener.progressed(progress())
     at = {"query": "daily", "topic": "orders"}
     assert value(registry, "lag_records", **at, partition="0") == 12
@@ -79,7 +79,7 @@ def test_progress_becomes_metrics(registry: CollectorRegistry, listener: AiokqPr
 def test_rows_add_up_and_the_rest_is_of_the_last_batch(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """rate() over a counter that goes back is nonsense."""
+    """rate() needs counters that never decrease."""
     listener.progressed(progress(4, 30))
     listener.progressed(progress(5, 7))
     listener.progressed(progress(5, 0))
@@ -91,7 +91,7 @@ def test_rows_add_up_and_the_rest_is_of_the_last_batch(
 def test_our_own_entries_and_other_sources_are_no_partitions(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """Topics that do not exist show a lag, or a file source breaks the listener."""
+    """Other sources must neither show a lag nor break the listener."""
     ours = {
         "endOffset": {
             "orders": {"0": 3},
@@ -119,7 +119,7 @@ def test_our_own_entries_and_other_sources_are_no_partitions(
 def test_rates_that_spark_cannot_tell_are_zero(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """The first batch has no rate, and NaN spoils every sum."""
+    """The first batch has no rate, and NaN would spoil every sum."""
     listener.progressed(progress(inputRowsPerSecond="NaN", processedRowsPerSecond=float("inf")))
     assert value(registry, "input_rows_per_second", query="daily") == 0
     assert value(registry, "processed_rows_per_second", query="daily") == 0
@@ -128,7 +128,7 @@ def test_rates_that_spark_cannot_tell_are_zero(
 def test_a_query_that_ended_leaves_its_counters_and_how(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """A scrape after a job that ends by itself saw nothing of it; or lag that is nobody's."""
+    """The counters of a finished job can still be scraped; its lag disappears."""
     listener.progressed(progress())
     listener.terminated("run-1", failed=True)
     listener.terminated("run-2", failed=False)
@@ -146,7 +146,7 @@ def test_a_query_that_ended_leaves_its_counters_and_how(
 def test_another_run_of_a_query_counts_on(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """Where it has read as much before the next scrape, rate() took it for the same rows."""
+    """A new run that had read as many rows before the next scrape looked idle to rate()."""
     listener.progressed(progress())
     listener.terminated("run-1", failed=False)
     listener.started("run-2", "daily")
@@ -160,7 +160,7 @@ def test_another_run_of_a_query_counts_on(
 def test_queries_without_a_name_do_not_pile_up(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """Each start of one, without a checkpoint, is another id: a service grew by all it ever ran."""
+    """Each start without a checkpoint has another id: a service accumulated all of them."""
     for number in range(150):
         run = f"unnamed-{number}"
         listener.started(run, run)
@@ -172,7 +172,7 @@ def test_queries_without_a_name_do_not_pile_up(
 
 
 def test_the_lag_of_a_name_is_that_of_its_last_run(listener: AiokqProgressListener):
-    """The metrics showed another one than `lag`."""
+    """The metrics showed another run than `lag`."""
     listener.started("run-2", "daily")
     listener.progressed(progress())
     listener.progressed(progress(runId="run-2", sources=[]))
@@ -180,14 +180,14 @@ def test_the_lag_of_a_name_is_that_of_its_last_run(listener: AiokqProgressListen
 
 
 def test_a_listener_added_late_names_the_query_by_its_id(registry: CollectorRegistry):
-    """Progress of a query whose start was not seen is lost."""
+    """Its progress must not be lost, though its start was not seen."""
     listener = AiokqProgressListener(registry)
     listener.progressed(progress())
     assert value(registry, "batch_id", query="id-1") == 4
 
 
 def test_a_registry_takes_one_listener_at_a_time(registry: CollectorRegistry):
-    """A second one fails in words of another library, or a closed one is in the way."""
+    """A second one is refused with a clear error, and a closed one does not block a new one."""
     listener = AiokqProgressListener(registry)
     with pytest.raises(ConfigError, match="already"):
         AiokqProgressListener(registry)

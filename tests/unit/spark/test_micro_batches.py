@@ -1,4 +1,4 @@
-"""MicroBatchPlanner: what a streaming query may read next, and what it writes down."""
+"""MicroBatchPlanner: which offsets a streaming query may read next, and which it logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def options(**given: str) -> ReadOptions:
 
 
 class Cluster(LatestOffsets):
-    """Logs whose ends a test sets, in place of the cluster."""
+    """Simulated cluster, in which the test sets the ends of the logs."""
 
     def __init__(self) -> None:
         self.ends: PartitionOffsets = {T0: 0}
@@ -58,7 +58,7 @@ class Cluster(LatestOffsets):
 
 
 class Query:
-    """A query that goes on batch by batch, as Spark would have it."""
+    """A query that advances batch by batch, as Spark would run it."""
 
     def __init__(self, initial: PartitionOffsets | None = None, **given: str) -> None:
         self.time = 1000.0
@@ -68,7 +68,7 @@ class Query:
         self.offset = SourceOffset(first, first, {"t": ID}).to_map()
 
     def next(self, wanted: BatchLimit = ALL) -> PartitionOffsets | None:
-        """The end of the next batch; None if there is none."""
+        """Return the end of the next batch; None if there is none."""
         end = self.progress.next_end(self.offset, wanted)
         if end == self.offset:
             return None
@@ -76,7 +76,7 @@ class Query:
         return SourceOffset.parse(end).positions
 
     def read(self, start: OffsetMap, end: OffsetMap) -> list[tuple[int, int, int]]:
-        """What a batch between two offsets reads."""
+        """Return the ranges of a batch between two offsets."""
         return [(r.partition, r.start, r.stop) for r in self.progress.ranges(start, end)]
 
 
@@ -84,7 +84,7 @@ BEGUN = "__aiokq_initial__.t"
 
 
 def test_where_the_query_began_is_written_down_until_something_was_read() -> None:
-    """Spark runs the first batch even if it is empty, and writes its end down."""
+    """Spark runs the first batch even if it is empty, and logs its end."""
     query = Query({T0: 7})
     query.cluster.ends = {T0: 7}
     assert query.next() is None
@@ -99,7 +99,7 @@ def test_where_the_query_began_is_written_down_until_something_was_read() -> Non
 
 
 def test_nothing_new_gives_the_offset_back_as_it_was() -> None:
-    """Any other text would be a batch: also without what is embedded in the first one."""
+    """Any other text would be a batch, even one without the embedded start of the query."""
     query = Query({T0: 7})
     query.cluster.ends = {T0: 9}
     query.next()
@@ -109,7 +109,7 @@ def test_nothing_new_gives_the_offset_back_as_it_was() -> None:
 
 
 def test_the_first_batch_is_read_from_where_the_query_began() -> None:
-    """After a crash in it Spark says that it starts where "latest" is by now."""
+    """After a crash in it Spark passes a new "latest" as its start."""
     query = Query({T0: 7})
     query.cluster.ends = {T0: 9}
     query.next()
@@ -120,7 +120,7 @@ def test_the_first_batch_is_read_from_where_the_query_began() -> None:
 
 @pytest.mark.parametrize("starting", ["latest", '{"t":{"0":-1}}'])
 def test_a_first_batch_of_the_jvm_connector_from_the_end_is_not_passed_over(starting: str) -> None:
-    """Only it knows where it began: what it planned would be skipped, without a word."""
+    """Only that connector knows the start: the records of the batch would be skipped silently."""
     query = Query({T0: 9}, startingOffsets=starting)
     planned = {"t": {"0": 9}}
 
@@ -132,7 +132,7 @@ def test_a_first_batch_of_the_jvm_connector_from_the_end_is_not_passed_over(star
 
 
 def test_a_first_batch_of_the_jvm_connector_from_the_beginning_is_read() -> None:
-    """Where that is can be found out again."""
+    """The offset of "earliest" can be looked up again."""
     query = Query({T0: 0}, startingOffsets="earliest")
     query.cluster.ends = {T0: 12}
 
@@ -140,7 +140,7 @@ def test_a_first_batch_of_the_jvm_connector_from_the_beginning_is_read() -> None
 
 
 def test_a_first_batch_before_there_was_a_topic_reads_nothing_again() -> None:
-    """A pattern that nothing matched: after a crash in it the beginning seemed to be unknown."""
+    """No topic matched the pattern: after a crash in the batch its start seemed to be unknown."""
     query = Query({T0: 7}, startingOffsets="latest")
     query.cluster.ends = {T0: 9}
 
@@ -149,7 +149,7 @@ def test_a_first_batch_before_there_was_a_topic_reads_nothing_again() -> None:
 
 
 def test_an_offset_that_is_run_again_as_a_batch_reads_nothing() -> None:
-    """Where the texts differ Spark runs it, also when where the query began is still in it."""
+    """Spark runs a batch if the texts differ, even if only the embedded start does."""
     query = Query({T0: 7})
     query.cluster.ends = {T0: 9}
     query.next()
@@ -158,7 +158,7 @@ def test_an_offset_that_is_run_again_as_a_batch_reads_nothing() -> None:
 
 
 def test_an_offset_of_the_jvm_connector_is_left_alone_until_there_is_more() -> None:
-    """It has no ids; adding them would be a batch without rows."""
+    """It has no topic ids; adding them would cause a batch without rows."""
     query = Query()
     query.offset = {"t": {"0": 9}}
     query.cluster.ends = {T0: 9}
@@ -170,7 +170,7 @@ def test_an_offset_of_the_jvm_connector_is_left_alone_until_there_is_more() -> N
 
 
 def started(**given: str) -> Query:
-    """A query past its first batch."""
+    """Return a query after its first batch."""
     query = Query(**given)
     query.next()
     return query
@@ -190,7 +190,7 @@ def test_a_limit_is_kept_by_each_batch_until_all_is_read() -> None:
 
 
 def test_everything_is_everything_whatever_the_options_say() -> None:
-    """Trigger.Once asks for that."""
+    """Trigger.Once asks for everything."""
     query = started(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="5")
     query.cluster.ends = {T0: 25}
 
@@ -198,11 +198,11 @@ def test_everything_is_everything_whatever_the_options_say() -> None:
 
 
 def test_too_few_records_wait_for_more_but_not_forever() -> None:
-    """Spark's limits have no delay, and no pair of a smallest and a largest: both are here."""
+    """Spark's limits have no delay, and no combination of minimum and maximum."""
     query = started(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="7", maxTriggerDelay="60s")
     limit = BatchLimit(max_rows=7)
     query.cluster.ends = {T0: 1}
-    assert query.next(limit) == {T0: 1}  # the first batch waits for nothing
+    assert query.next(limit) == {T0: 1}  # the first batch does not wait
     query.cluster.ends = {T0: 5}
     assert query.next(limit) is None
     query.cluster.ends = {T0: 10}
@@ -214,7 +214,7 @@ def test_too_few_records_wait_for_more_but_not_forever() -> None:
 
 
 def test_a_topic_made_again_does_not_hide_what_others_have() -> None:
-    """What it is behind its old end was taken from their backlog: the batch waited 15 minutes."""
+    """Its negative backlog was subtracted from that of the others: the batch waited 15 minutes."""
     query = Query({T0: 0, T1: 0}, minOffsetsPerTrigger="5")
     query.cluster.ends = {T0: 9, T1: 0}
     query.next(BatchLimit())
@@ -224,7 +224,7 @@ def test_a_topic_made_again_does_not_hide_what_others_have() -> None:
 
 
 def test_available_now_reads_to_where_the_logs_ended_and_no_further() -> None:
-    """Neither what comes later, nor partitions added later; and the last few are not left."""
+    """Later records and partitions are not read, and the last few records are not left."""
     query = Query(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="10")
     query.cluster.ends = {T0: 15}
     query.progress.freeze()
@@ -234,7 +234,7 @@ def test_available_now_reads_to_where_the_logs_ended_and_no_further() -> None:
 
 
 def test_an_empty_partition_that_is_added_makes_no_batch() -> None:
-    """The JVM connector runs one without rows."""
+    """The JVM connector runs a batch without rows."""
     query = started()
     query.cluster.ends, query.cluster.starts = {T0: 0, T1: 0}, {T1: 0}
 
@@ -244,7 +244,7 @@ def test_an_empty_partition_that_is_added_makes_no_batch() -> None:
 
 
 def test_an_end_before_the_start_is_believed_only_when_it_lasts() -> None:
-    """A new leader may know less for a moment; three seconds are fetchOffset's retries."""
+    """A new leader may know less for a moment; fetchOffset's retries last three seconds."""
     query = started()
     query.cluster.ends = {T0: 9}
     query.next()
@@ -256,7 +256,7 @@ def test_an_end_before_the_start_is_believed_only_when_it_lasts() -> None:
 
 
 def test_an_end_before_the_start_of_a_topic_made_again_is_believed_at_once() -> None:
-    """Its id says that this is not for a moment."""
+    """Its topic id shows that it will not recover."""
     query = started()
     query.cluster.ends = {T0: 9}
     query.next()
@@ -266,7 +266,7 @@ def test_an_end_before_the_start_of_a_topic_made_again_is_believed_at_once() -> 
 
 
 def test_a_topic_made_again_that_has_come_as_far_is_read() -> None:
-    """Its ends were asked for under its old id, and logged: nothing seemed to be left to read."""
+    """Its ends were logged under the old id: nothing seemed to be left to read."""
     query = started(failOnDataLoss="false")
     query.cluster.ends = {T0: 9}
     query.next()
@@ -281,7 +281,7 @@ def test_a_topic_made_again_that_has_come_as_far_is_read() -> None:
 
 
 def test_a_cluster_that_does_not_answer_makes_no_batch() -> None:
-    """An error would end the query: Spark does not try again."""
+    """An error would end the query, because Spark does not retry."""
     query = started()
     query.cluster.ends, query.cluster.away = {T0: 9}, True
     assert query.next() is None
@@ -291,7 +291,7 @@ def test_a_cluster_that_does_not_answer_makes_no_batch() -> None:
 
 
 def test_the_ends_of_the_logs_are_reported() -> None:
-    """For sources[].latestOffset of the query's progress."""
+    """For sources[].latestOffset in the query's progress."""
     query = started(maxOffsetsPerTrigger="10")
     query.cluster.ends = {T0: 25}
     query.next(BatchLimit(max_rows=10))

@@ -1,4 +1,4 @@
-"""What the cluster lacks is told by the option that asked for it."""
+"""Errors of lookups name the option that asked for missing topics or offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Nothing:
 
 
 class Named(Nothing):
-    """A cluster that has topics of these names, without partitions."""
+    """A cluster with topics of these names, without partitions."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -51,7 +51,7 @@ class Named(Nothing):
     ],
 )
 async def test_a_pattern_is_found_anywhere_in_a_name(pattern: str, found: set[str]) -> None:
-    """As by Spark's own connector: a job that moved missed topics without a word."""
+    """As in Spark's own connector; otherwise a migrated job silently missed topics."""
     options = ReadOptions.parse(
         {"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern}, streaming=False
     )
@@ -61,7 +61,7 @@ async def test_a_pattern_is_found_anywhere_in_a_name(pattern: str, found: set[st
 
 
 class Old(Nothing):
-    """A cluster that has no record as young as is asked for."""
+    """A cluster without a record at or after the requested time."""
 
     async def list_offsets(
         self, wanted: dict[TopicPartition, int], **_: Any
@@ -82,7 +82,7 @@ class Old(Nothing):
 async def test_limits_that_do_not_fit_are_told_by_their_option(
     option: str, value: str, told: str
 ) -> None:
-    """One of four options says where to begin: Spark's own words leave open which."""
+    """Four options can set the start, and Spark's message does not say which one was used."""
     given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", option: value}
     options = ReadOptions.parse(given, streaming=False)
     offset_reader = OffsetReader(cast(Cluster, Old()), options)
@@ -96,7 +96,7 @@ async def test_limits_that_do_not_fit_are_told_by_their_option(
 
 @pytest.mark.parametrize(("option", "value"), [("subscribe", "nope"), ("assign", '{"nope":[0]}')])
 async def test_a_missing_topic_is_told_by_its_option(option: str, value: str) -> None:
-    """Kafka's own words, about a server that does not host it, name neither."""
+    """Kafka's message, "This server does not host this topic-partition", names neither."""
     options = ReadOptions.parse({"kafka.bootstrap.servers": "a:1", option: value}, streaming=False)
     offset_reader = OffsetReader(cast(Cluster, Nothing()), options)
     with pytest.raises(UnknownTopicOrPartition, match=f"option {option}: there is no topic 'nope'"):

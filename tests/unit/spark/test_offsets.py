@@ -1,4 +1,4 @@
-"""Offsets: their JSON, what is embedded in it, and how a limit is shared out."""
+"""Offsets: their JSON, what is embedded in it, and the split of a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 def test_equal_offsets_have_equal_text_whatever_order_they_came_in() -> None:
-    """Spark compares texts: keys in another order made it run empty batches without end."""
+    """Spark compares texts: another order of keys made it run empty batches without end."""
     one = SourceOffset({T1: 2, U0: 3, T0: 1, TopicPartition("t", 10): 4})
     other = SourceOffset({TopicPartition("t", 10): 4, T0: 1, U0: 3, T1: 2})
 
@@ -26,7 +26,7 @@ def test_equal_offsets_have_equal_text_whatever_order_they_came_in() -> None:
 
 
 def test_offsets_of_the_jvm_connector_are_read() -> None:
-    """Its checkpoints go on with ours; it keeps no topic ids and no initial offsets there."""
+    """Queries continue from its checkpoints, which have no topic ids and no start of the query."""
     offset = SourceOffset.parse(json.loads('{"t":{"1":5,"0":7}}'))
 
     assert offset == SourceOffset({T0: 7, T1: 5})
@@ -46,7 +46,7 @@ def test_offsets_of_the_jvm_connector_are_read() -> None:
 def test_an_offset_comes_back_as_it_was(
     positions: dict[TopicPartition, int], ids: dict[str, UUID]
 ) -> None:
-    """Through JSON, in which all numbers fit 64 bits with a sign."""
+    """They are stored in JSON, whose numbers have 64 bits with a sign."""
     offset = SourceOffset(positions, positions or None, ids)
 
     text = json.dumps(offset.to_map())
@@ -60,7 +60,7 @@ def test_an_offset_comes_back_as_it_was(
 
 
 def test_what_is_embedded_looks_like_topics_and_is_none() -> None:
-    """Whatever reads the checkpoint as a map of topics to partitions to offsets still can."""
+    """Other readers of the checkpoint can still read it as a map of topics to offsets."""
     map_ = SourceOffset({T0: 5}, {T0: 2}, {"t": UUID(int=1 << 127 | 7)}).to_map()
 
     assert map_ == {
@@ -72,20 +72,20 @@ def test_what_is_embedded_looks_like_topics_and_is_none() -> None:
 
 @pytest.mark.parametrize("text", ["{}", '{"t":{}}'])
 def test_an_empty_offset_is_one(text: str) -> None:
-    """A pattern that matches nothing yet."""
+    """It comes from a pattern that matches no topic yet."""
     assert SourceOffset.parse(json.loads(text)).positions == {}
 
 
 @pytest.mark.parametrize("text", ['{"t":5}', '{"t":{"x":1}}', '{"t":[1]}'])
 def test_an_offset_of_another_source_is_refused(text: str) -> None:
-    """A checkpoint of a file source, say."""
+    """For example in the checkpoint of a file source."""
     with pytest.raises(ConfigError, match="checkpoint"):
         SourceOffset.parse(json.loads(text))
 
 
 @pytest.mark.parametrize("text", ["5", "{", '{"t":{"0":1.5}}', '{"t":{"0":true}}', '{"t":{"a":1}}'])
 def test_offsets_that_are_none_are_refused(text: str) -> None:
-    """The message shows the form and what was given."""
+    """The message shows the expected form and the given text."""
     with pytest.raises(ConfigError, match=r"Expected e\.g\."):
         parse_partition_offsets(text)
 
@@ -98,12 +98,12 @@ def test_a_limit_is_shared_out_by_backlog() -> None:
 
 
 def test_a_small_partition_is_not_starved() -> None:
-    """A share below one is one: else it would wait for the large one to end."""
+    """A share below one becomes one; otherwise it would wait for the large partition to end."""
     assert prorated(10, {T0: 0, T1: 0}, {T0: 1_000_000, T1: 1}) == {T0: 9, T1: 1}
 
 
 def test_a_limit_above_the_backlog_changes_nothing() -> None:
-    """And partitions without a start are left at their ends."""
+    """Partitions without a start keep their ends."""
     assert prorated(10, {T0: 1}, {T0: 3, T1: 7}) == {T0: 3, T1: 7}
     assert prorated(10, {T0: 3}, {T0: 3}) == {T0: 3}
 
@@ -113,7 +113,7 @@ def test_a_limit_above_the_backlog_changes_nothing() -> None:
     st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**12)), min_size=1, max_size=20),
 )
 def test_a_limit_is_kept_and_each_backlog_moves(limit: int, sizes: list[tuple[int, int]]) -> None:
-    """Never beyond the end, never standing still, above the limit by one each at most."""
+    """No partition goes beyond its end or stands still; the excess is one offset each at most."""
     start = {TopicPartition("t", n): first for n, (first, _) in enumerate(sizes)}
     end = {TopicPartition("t", n): first + size for n, (first, size) in enumerate(sizes)}
 

@@ -26,7 +26,7 @@ def stream(**options: str) -> ReadOptions:
 
 
 def told(error: pytest.ExceptionInfo[ConfigError]) -> str:
-    """The JVM connector's words, without the option that they are about."""
+    """Return the message of the JVM connector, without the name of the option."""
     return re.sub(r"^option [A-Za-z]+: ", "", str(error.value))
 
 
@@ -35,14 +35,14 @@ def without(*names: str) -> dict[str, str]:
 
 
 def test_a_batch_begins_at_the_beginning_and_a_stream_at_the_end() -> None:
-    """The two defaults differ, and mixing them up skips everything, or reads it again."""
+    """The two defaults differ; a mix-up would skip all records or read them again."""
     assert batch().starting == ByOffset(-2)
     assert stream().starting == ByOffset(-1)
     assert batch().ending == ByOffset(-1)
 
 
 def test_defaults_are_the_jvm_connectors() -> None:
-    """A job that sets nothing behaves as before."""
+    """A job that sets no options behaves as before."""
     options = stream()
 
     assert options.fail_on_data_loss
@@ -74,7 +74,7 @@ def test_names_are_found_in_any_case() -> None:
     ],
 )
 def test_each_way_to_choose_partitions_is_read(option: str, value: str, strategy: object) -> None:
-    """Blanks and repetitions are harmless."""
+    """Blanks and repetitions are allowed."""
     options = ReadOptions.parse(without("subscribe") | {option: value}, streaming=False)
 
     assert options.strategy == strategy
@@ -133,7 +133,7 @@ def test_each_way_to_choose_partitions_is_read(option: str, value: str, strategy
 def test_what_the_jvm_connector_refuses_is_refused_in_its_words(
     options: dict[str, str], message: str
 ) -> None:
-    """People search for these texts."""
+    """Users search for these texts."""
     for streaming in (False, True):
         with pytest.raises(ConfigError) as error:
             ReadOptions.parse(options, streaming=streaming)
@@ -183,20 +183,20 @@ def test_kafka_options_that_would_change_what_is_read_are_refused(name: str) -> 
     ],
 )
 def test_limits_that_a_batch_cannot_have_are_refused(options: dict[str, str], message: str) -> None:
-    """In the words of the JVM connector."""
+    """With the messages of the JVM connector."""
     with pytest.raises(ConfigError) as error:
         batch(**options)
     assert told(error) == message
 
 
 def test_starts_and_ends_must_be_of_the_same_partitions() -> None:
-    """Else it is not said where to end."""
+    """Otherwise some partitions would have no end."""
     with pytest.raises(ConfigError, match="should have the same topic-partitions"):
         batch(startingOffsets='{"t":{"0":1}}', endingOffsets='{"t":{"0":5,"1":5}}')
 
 
 def test_special_offsets_compare_with_nothing() -> None:
-    """-2 to 5 and 5 to -1 are fine."""
+    """-2 to 5 and 5 to -1 are allowed."""
     options = batch(startingOffsets='{"t":{"0":-2,"1":5}}', endingOffsets='{"t":{"0":5,"1":-1}}')
 
     assert options.ending == ByOffset({TopicPartition("t", 0): 5, TopicPartition("t", 1): -1})
@@ -210,14 +210,14 @@ def test_special_offsets_compare_with_nothing() -> None:
     ],
 )
 def test_a_stream_has_no_end(option: str, message: str) -> None:
-    """Silently going on behind it would be worse."""
+    """Ignoring the option silently would be worse."""
     with pytest.raises(ConfigError) as error:
         stream(**{option: '{"t":{"0":5}}'})
     assert told(error) == message
 
 
 def test_of_several_starts_the_first_in_sparks_order_counts() -> None:
-    """Timestamp for all, then for each, then offsets."""
+    """The order is: one timestamp, timestamps by partition, offsets."""
     offsets = {"startingOffsets": "earliest"}
     each = offsets | {"startingOffsetsByTimestamp": '{"t":{"0":5}}'}
 
@@ -227,7 +227,7 @@ def test_of_several_starts_the_first_in_sparks_order_counts() -> None:
 
 
 def test_a_smallest_batch_above_the_largest_is_refused() -> None:
-    """Such a stream would never run."""
+    """Such a stream would never run a batch."""
     with pytest.raises(
         ConfigError,
         match=r"The value of minOffsetPerTrigger\(5\) is higher than the "
@@ -239,7 +239,7 @@ def test_a_smallest_batch_above_the_largest_is_refused() -> None:
 def test_limits_of_streams_are_ignored_in_batches_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As the JVM connector does."""
+    """As in the JVM connector."""
     with caplog.at_level(logging.WARNING):
         batch(maxOffsetsPerTrigger="5")
 
@@ -275,7 +275,7 @@ def test_durations_are_read_as_spark_reads_them(text: str, seconds: float) -> No
     ],
 )
 def test_a_value_of_the_wrong_form_is_refused_by_the_options_name(option: dict[str, str]) -> None:
-    """Whoever reads the error knows which of twenty options to look at."""
+    """The error says which of twenty options is wrong."""
     with pytest.raises(ConfigError, match=next(iter(option))):
         stream(**option)
 
@@ -292,13 +292,13 @@ def test_a_value_of_the_wrong_form_is_refused_by_the_options_name(option: dict[s
     ],
 )
 def test_limits_that_do_not_fit_are_refused_by_the_options_name(options: dict[str, str]) -> None:
-    """The JVM connector's words leave it to the reader which option is meant."""
+    """The message of the JVM connector does not say which option is meant."""
     with pytest.raises(ConfigError, match=f"option {next(iter(options))}: "):
         batch(**options)
 
 
 def test_partitions_of_the_wrong_form_are_refused_by_the_options_name() -> None:
-    """As the others are."""
+    """As for the other options."""
     with pytest.raises(ConfigError, match="option assign: Expected"):
         ReadOptions.parse(without("subscribe") | {"assign": '{"t":'}, streaming=True)
 
@@ -313,32 +313,32 @@ def test_partitions_of_the_wrong_form_are_refused_by_the_options_name() -> None:
     ],
 )
 def test_an_unknown_option_is_refused_with_a_hint(name: str, hint: str) -> None:
-    """A misspelt startingOffsets would silently read from somewhere else."""
+    """A misspelt startingOffsets would silently start the read elsewhere."""
     with pytest.raises(ConfigError, match=hint):
         batch(**{name: "x"})
 
 
 def test_options_of_the_sink_do_no_harm() -> None:
-    """One dictionary of options for both directions is common."""
+    """Many jobs use one dictionary of options for reads and writes."""
     batch(topic="out")
 
 
 def test_only_streams_commit() -> None:
-    """A batch has no progress to tell."""
+    """A batch has no progress to commit."""
     assert stream(commitGroup="g").commit_group == "g"
     with pytest.raises(ConfigError, match="commitGroup"):
         batch(commitGroup="g")
 
 
 def test_columns_are_named_in_any_case_and_order() -> None:
-    """They come out as records have them."""
+    """The result has the spelling of the record columns."""
     assert batch(columns="Value, timestamptype").all_columns == ("value", "timestampType")
     assert frame_columns({"includeHeaders": "true"})[-1] == "headers"
     assert "headers" not in frame_columns({})
 
 
 def test_options_can_be_sent_to_workers() -> None:
-    """They travel with each task."""
+    """Options are pickled with each task."""
     options = stream(startingOffsets='{"t":{"0":5}}')
 
     assert pickle.loads(pickle.dumps(options)) == options
@@ -355,7 +355,7 @@ def test_options_can_be_sent_to_workers() -> None:
     ],
 )
 def test_numbers_below_zero_that_mean_nothing_are_refused(name: str, text: str, told: str) -> None:
-    """Brokers take them for a word: from time -1 on, which is all, meant the end of the log."""
+    """Brokers take negative times for special values: -1, meant as "all", is the end of the log."""
     with pytest.raises(ConfigError, match=f"option {name}: {told}"):
         batch(**{name: text})
 
@@ -370,7 +370,7 @@ def test_numbers_below_zero_that_mean_nothing_are_refused(name: str, text: str, 
     ],
 )
 def test_numbers_that_kafka_has_no_room_for_are_refused(name: str, text: str) -> None:
-    """They failed where a request is packed, in words that name no option."""
+    """They failed when a request was encoded, with a message that named no option."""
     given = {"subscribe": "t", name: text}
     if name == "assign":
         del given["subscribe"]

@@ -19,7 +19,7 @@ def spans(tasks: list[list[OffsetRange]]) -> list[list[tuple[int, int, int]]]:
 
 
 def test_a_small_batch_is_one_task_however_many_partitions() -> None:
-    """A task costs 27 ms: 64 of them for 300 rows would cost 1.7 s."""
+    """A task costs 27 ms: 64 tasks for 300 rows would cost 1.7 s."""
     tasks = plan([part(n, 0, 5) for n in range(64)], max_tasks=8)
 
     assert len(tasks) == 1
@@ -27,19 +27,19 @@ def test_a_small_batch_is_one_task_however_many_partitions() -> None:
 
 
 def test_a_large_batch_has_as_many_tasks_as_there_are_slots() -> None:
-    """And no more: what 64 partitions hold is spread over them evenly."""
+    """The contents of 64 partitions are distributed evenly, and not over more tasks than slots."""
     tasks = plan([part(n, 0, 100_000) for n in range(64)], max_tasks=2)
 
     assert [sum(r.size for r in task) for task in tasks] == [3_200_000, 3_200_000]
 
 
 def test_ranges_without_offsets_are_left_out() -> None:
-    """An empty topic makes no task."""
+    """An empty topic needs no task."""
     assert plan([part(0, 5, 5), part(1, 7, 3)], max_tasks=4) == []
 
 
 def test_min_partitions_divides_the_large_ranges_as_the_jvm_connector_does() -> None:
-    """Its own test's example: small ranges stay whole, and are left out of the proportions."""
+    """The example of the connector's own test: small ranges stay whole, and do not count."""
     parts = split([part(0, 0, 5), part(1, 0, 5), part(2, 0, 90)], min_partitions=6)
 
     assert spans([parts]) == [
@@ -48,21 +48,21 @@ def test_min_partitions_divides_the_large_ranges_as_the_jvm_connector_does() -> 
 
 
 def test_min_partitions_gives_that_many_tasks() -> None:
-    """The user asked for parallelism: packing does not take it back."""
+    """The user asked for parallelism, which packing must not reduce."""
     tasks = plan([part(0, 0, 1000)], max_tasks=2, min_partitions=5)
 
     assert spans(tasks) == [[(0, n * 200, n * 200 + 200)] for n in range(5)]
 
 
 def test_fewer_min_partitions_than_ranges_divide_nothing() -> None:
-    """They are packed as ever."""
+    """The ranges are packed as usual."""
     parts = split([part(n, 0, 100) for n in range(4)], min_partitions=2)
 
     assert len(parts) == 4
 
 
 def test_max_records_per_partition_holds_for_tasks() -> None:
-    """It bounds the memory of a task: packing must not pass it."""
+    """It bounds the memory of a task, so packing must not exceed it."""
     tasks = plan(
         [part(0, 0, 250), part(1, 0, 40), part(2, 0, 40)],
         max_tasks=1,
@@ -96,7 +96,7 @@ def test_each_offset_is_in_one_task_and_the_plan_repeats(
     max_records: int | None,
     order: random.Random,
 ) -> None:
-    """A batch that is run again after a crash must be cut the same way."""
+    """A batch that is run again after a crash must be split in the same way."""
     ranges = [part(n, start, start + size) for n, (start, size) in enumerate(sizes)]
 
     def planned() -> list[list[OffsetRange]]:

@@ -1,4 +1,4 @@
-"""Reading ranges in a worker: their order, how far ahead, and what is not there any more."""
+"""Reads of ranges in a worker: order, read-ahead, and lost records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiokq.spark.planning import OffsetRange
 from aiokq.spark.worker import LoopThread
 
 PIECE = 10
-"""Offsets that one fetch gives."""
+"""Number of offsets per fetch."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Columns:
 
 
 class Records:
-    """What one fetch gave: offsets stand for rows."""
+    """Records of one fetch; offsets stand for rows."""
 
     def __init__(self, partition: int, offset: int, next_offset: int, size: int) -> None:
         self.partition, self.offset, self.next_offset, self.size = (
@@ -56,7 +56,7 @@ class Records:
 
 
 class Cluster:
-    """Logs from one offset to another; fetches are counted."""
+    """Simulated logs, with a count of fetches."""
 
     def __init__(self, log: range, *, piece_bytes: int = 100, topic_id: int = 1) -> None:
         self.log = log
@@ -112,7 +112,7 @@ def part(partition: int, start: int, stop: int) -> OffsetRange:
 
 
 def test_ranges_come_in_their_order_whatever_is_fetched_first(cluster: Cluster) -> None:
-    """A task that is repeated must give the same rows in the same order."""
+    """A repeated task must return the same rows in the same order."""
     ranges = [part(n, n, 95) for n in range(9)]
 
     assert rows(*ranges) == [n * 1000 + offset for n in range(9) for offset in range(n, 95)]
@@ -121,12 +121,12 @@ def test_ranges_come_in_their_order_whatever_is_fetched_first(cluster: Cluster) 
 def test_a_partition_far_behind_does_not_fetch_without_bounds(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What Spark does not take yet must not pile up in the worker."""
+    """Rows that Spark does not take yet must not accumulate in the worker."""
     cluster.piece_bytes = range_reader.FETCH_BYTES
     batches = read(*(part(n, 0, 100) for n in range(30)))
     taken = [next(batches) for _ in range(2)]
 
-    for _ in range(50):  # the loop thread does what it may
+    for _ in range(50):  # the loop thread does all it may
         cluster_busy = len(cluster.fetched)
         _settle(cluster)
         if len(cluster.fetched) == cluster_busy:
@@ -141,7 +141,7 @@ def test_a_partition_far_behind_does_not_fetch_without_bounds(
 
 
 def _settle(cluster: Cluster) -> None:
-    """Lets the loop thread run what is ready."""
+    """Let the loop thread run all ready callbacks."""
     range_reader.worker_client({}).thread.run(_nothing())
 
 
@@ -150,7 +150,7 @@ async def _nothing() -> None:
 
 
 def test_a_reader_that_is_closed_early_ends_its_fetches(cluster: Cluster) -> None:
-    """LIMIT takes one batch; the worker goes on to other tasks."""
+    """LIMIT takes one batch; the worker continues with other tasks."""
     batches = read(part(0, 0, 100))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ def test_a_reader_that_is_closed_early_ends_its_fetches(cluster: Cluster) -> Non
 
 
 def test_an_error_of_a_fetch_is_raised_where_the_rows_are_taken(cluster: Cluster) -> None:
-    """And does not hang the task."""
+    """The task must not hang."""
     cluster.failure = RequestTimeout("nobody there: see security_protocol")
 
     with pytest.raises(RequestTimeout, match=r"nobody there: see kafka\.security\.protocol"):
@@ -172,7 +172,7 @@ def test_an_error_of_a_fetch_is_raised_where_the_rows_are_taken(cluster: Cluster
 def test_a_corrupt_batch_ends_the_task_behind_the_rows_before_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Columns end before it, and the next call raises: it must be made."""
+    """Columns end before the corrupt batch, so another call is needed to raise its error."""
 
     def columns(self: Records, names: tuple[str, ...], max_bytes: int) -> Columns:
         if self.offset == 0:
@@ -191,7 +191,7 @@ def test_a_corrupt_batch_ends_the_task_behind_the_rows_before_it(
 def test_a_start_that_aged_out_since_it_was_planned(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A loss, or what is left."""
+    """Either an error, or the records that are left."""
     cluster.log = range(40, 100)
 
     with pytest.raises(DataLoss, match="START_OFFSET_RESET"):
@@ -205,7 +205,7 @@ def test_a_start_that_aged_out_since_it_was_planned(
 def test_a_leader_that_does_not_know_the_offset_yet_is_asked_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was taken for a loss: the query ended, or the rest of the range was left out."""
+    """It was reported as a loss: the query ended, or the rest of the range was skipped."""
     fetch, refusals = cluster.fetch, [OffsetOutOfRange("not yet")] * 2
 
     async def late(tp: TopicPartition, offset: int, *given: Any, **named: Any) -> Records:
@@ -227,7 +227,7 @@ def test_a_leader_that_does_not_know_the_offset_yet_is_asked_again(
 async def test_a_task_that_takes_its_time_is_no_loss(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fetch that gave nothing, after rows were at work for minutes, left out the rest of them."""
+    """An empty fetch after minutes of processing ended the range early."""
     clock = 1000.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock)
     monkeypatch.setattr(range_reader, "AGAIN", 0.0)
@@ -248,7 +248,7 @@ async def test_a_task_that_takes_its_time_is_no_loss(
 
 
 def behind_once(cluster: Cluster) -> Any:
-    """Fetches whose first one gives nothing."""
+    """Make the first fetch return nothing."""
     fetch = Cluster.fetch
 
     async def behind(*given: Any, **named: Any) -> Records:
@@ -260,7 +260,7 @@ def behind_once(cluster: Cluster) -> Any:
 
 
 def test_a_log_that_became_shorter_since_it_was_planned(cluster: Cluster) -> None:
-    """The start is beyond its end now."""
+    """The start of the range is now beyond the end of the log."""
     cluster.log = range(20)
 
     with pytest.raises(DataLoss, match="PARTITION_OFFSET_CHANGED"):
@@ -269,7 +269,7 @@ def test_a_log_that_became_shorter_since_it_was_planned(cluster: Cluster) -> Non
 
 
 def test_a_log_that_ends_before_the_range_is_not_waited_for_forever(cluster: Cluster) -> None:
-    """kafkaConsumer.pollTimeoutMs is how long nothing may come."""
+    """kafkaConsumer.pollTimeoutMs limits the time without new records."""
     cluster.log = range(15)
     patience = {"kafkaConsumer.pollTimeoutMs": "50"}
 
@@ -279,7 +279,7 @@ def test_a_log_that_ends_before_the_range_is_not_waited_for_forever(cluster: Clu
 
 
 def test_a_topic_made_again_since_it_was_planned(cluster: Cluster) -> None:
-    """Its records are others, though the offsets fit; a later batch reads them all."""
+    """Its records are others, though the offsets fit; a later batch reads all of them."""
     cluster.metadata.topic = lambda name: SimpleNamespace(topic_id=UUID(int=2))
 
     with pytest.raises(DataLoss, match="TOPIC_RECREATED"):
@@ -290,7 +290,7 @@ def test_a_topic_made_again_since_it_was_planned(cluster: Cluster) -> None:
 def test_what_was_compressed_well_does_not_become_one_batch(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fetch of a megabyte was a batch of a gigabyte: neither worker nor JVM is bounded by it."""
+    """A fetch of a megabyte became a batch of a gigabyte, too much for worker and JVM."""
     asked: list[int] = []
 
     def columns(self: Records, names: tuple[str, ...], max_bytes: int) -> Columns:

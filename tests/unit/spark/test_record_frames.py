@@ -1,4 +1,4 @@
-"""Frames of a consumer's batches: what is in them, and what an error leaves of them."""
+"""Frames of a consumer's batches: their contents, and what an error leaves of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Session:
-    """As much of a Connect session as a call needs; a frame is its table."""
+    """Stands in for a Connect session; a frame is its table."""
 
     __module__ = "pyspark.sql.connect.session"
 
@@ -33,7 +33,7 @@ class Session:
 
 
 def damaged(world: World, number: int) -> None:
-    """A chunk of offsets 0 to 5, in batches of two, whose middle one does not decompress."""
+    """Add a chunk of offsets 0 to 5, in batches of two, whose middle one does not decompress."""
     state = world.partition(number)
     data = b""
     for first in (0, 2, 4):
@@ -59,8 +59,9 @@ async def of_all(found: list[Any], source: AsyncIterator[Any]) -> None:
 
 
 async def test_what_came_before_damage_is_in_a_frame_before_the_error_is_raised() -> None:
-    """Batches were decoded when several had been asked for: positions were behind the damage, and
-    what had come with it was lost."""
+    """Batches were decoded after several had been requested: positions were after the damage, and
+    the batches before it were lost.
+    """
     world = World()
     world.fetched(world.partition(0), 3)
     damaged(world, 1)

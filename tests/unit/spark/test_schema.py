@@ -1,4 +1,4 @@
-"""The columns: exactly Spark's, in its words and in Arrow's."""
+"""Columns of the source: exactly Spark's, as DDL and as Arrow types."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ WHOLE = schema(
 
 
 def test_the_arrow_schema_is_what_spark_makes_of_its_own() -> None:
-    """Spark compares the first batch's with that, and refuses any difference."""
+    """Spark compares it with the first batch, and refuses any difference."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     assert Projection(WHOLE).arrow_schema.equals(to_arrow_schema(WHOLE, timezone="UTC"))
 
 
 def test_the_schema_language_gives_the_same_columns() -> None:
-    """DataSource.schema() is that text."""
+    """DataSource.schema() returns this DDL."""
     assert ddl(tuple(COLUMNS)).startswith("key binary, value binary, topic string")
     assert Projection(WHOLE).columns == tuple(COLUMNS)
 
 
 def test_a_users_schema_chooses_columns_in_its_order_and_spelling() -> None:
-    """Spark is case-insensitive; the batch must have the names as they were written."""
+    """Spark is case-insensitive; the batch must have the names as the user wrote them."""
     projection = Projection(schema(("OFFSET", types.LongType()), ("value", types.BinaryType())))
 
     assert projection.columns == ("offset", "value")
@@ -69,26 +69,26 @@ def test_a_users_schema_chooses_columns_in_its_order_and_spelling() -> None:
 def test_a_schema_that_records_do_not_have_is_refused(
     field: tuple[str, object], message: str
 ) -> None:
-    """The JVM connector takes no schema at all; ours has to fit."""
+    """The JVM connector accepts no schema at all; here it has to fit."""
     with pytest.raises(ConfigError, match=message):
         Projection(schema(field))
 
 
 def test_a_column_twice_is_refused() -> None:
-    """Spark would fail later, with less to go on."""
+    """Spark would fail later, with a less helpful message."""
     with pytest.raises(ConfigError, match="twice"):
         Projection(schema(("value", types.BinaryType()), ("VALUE", types.BinaryType())))
 
 
 def test_columns_and_a_schema_that_differ_are_refused() -> None:
-    """One of the two is a mistake."""
+    """One of the two must be a mistake."""
     check_columns(("value",), schema(("VALUE", types.BinaryType())))
     with pytest.raises(ConfigError, match="give one of the two"):
         check_columns(("key",), schema(("value", types.BinaryType())))
 
 
 def test_headers_are_given_without_copying_them() -> None:
-    """Only the type is another: Spark's says that a header's name may be null."""
+    """Only the type differs: in Spark's schema the name of a header may be null."""
     pairs = pa.StructArray.from_arrays(
         [pa.array(["a", "b", "c"]), pa.array([b"1", None, b"3"], pa.binary())],
         fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())],
@@ -106,7 +106,7 @@ def test_headers_are_given_without_copying_them() -> None:
 
 
 def test_a_projection_can_be_sent_to_workers() -> None:
-    """Also after its Arrow schema was made."""
+    """Even after its Arrow schema was created."""
     projection = Projection(WHOLE)
     made = projection.arrow_schema
 

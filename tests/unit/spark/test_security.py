@@ -1,4 +1,4 @@
-"""kafka.* options as settings: each is used, refused by name, or said to have no effect."""
+"""Translation of kafka.* options: each is used, refused by name, or logged as ineffective."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = (
 
 
 def test_names_of_a_cluster_are_taken_and_those_of_other_clients_left() -> None:
-    """One set of options serves the connections, the producer and the consumer."""
+    """One set of options serves connections, producer and consumer."""
     settings = cluster_settings(
         {**SERVERS, "request.timeout.ms": "5000", "linger.ms": "7", "max.poll.records": "9"}
     )
@@ -34,7 +34,7 @@ def test_names_of_a_cluster_are_taken_and_those_of_other_clients_left() -> None:
 
 
 def test_names_of_a_producer_are_taken_without_those_of_its_cluster() -> None:
-    """A cluster refuses to be told of itself by its clients."""
+    """Clients of a cluster may not set its options."""
     given = {**SERVERS, "linger.ms": "7", "acks": "all", "client.id": "job"}
 
     assert producer_settings(given) == {"linger_ms": "7", "acks": "all"}
@@ -48,7 +48,7 @@ def test_a_short_delivery_timeout_goes_with_a_short_request_timeout() -> None:
 
 
 def test_a_bad_value_is_told_by_the_options_name() -> None:
-    """Who wrote 'kafka.request.timeout.ms' has never heard of request_timeout_ms."""
+    """Users of 'kafka.request.timeout.ms' do not know request_timeout_ms."""
     with pytest.raises(ConfigError, match=r"kafka\.request\.timeout\.ms"):
         cluster_settings({**SERVERS, "request.timeout.ms": "soon"})
     with pytest.raises(ConfigError, match=r"^kafka\.acks: it is 0"):
@@ -56,7 +56,7 @@ def test_a_bad_value_is_told_by_the_options_name() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
-    """Left out it would be found out in production."""
+    """An ignored option would be noticed in production only."""
     with pytest.raises(ConfigError, match=r"'kafka\.request\.timeout': did you mean kafka\.requ"):
         cluster_settings({**SERVERS, "request.timeout": "1"})
 
@@ -73,13 +73,13 @@ def test_what_only_java_needs_has_no_effect_and_is_said_so(
 
 @pytest.mark.parametrize("name", ["ssl.cipher.suites", "security.providers", "sasl.login.class"])
 def test_what_cannot_be_kept_is_refused(name: str) -> None:
-    """Who chose the ciphers must not get others in silence."""
+    """A user who chose ciphers must not silently get others."""
     with pytest.raises(ConfigError, match=name):
         cluster_settings({**SERVERS, name: "x"})
 
 
 def test_a_jaas_line_gives_user_and_password() -> None:
-    """The way all of Kafka's documents show."""
+    """As all of Kafka's documentation shows."""
     settings = cluster_settings(
         {
             **SERVERS,
@@ -95,13 +95,13 @@ def test_a_jaas_line_gives_user_and_password() -> None:
 
 
 def test_credentials_without_sasl_are_refused_by_the_options_name() -> None:
-    """Sent to nobody: the connection would not be what was asked for."""
+    """They would not be used, and the connection would not be what the user asked for."""
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config has no effect"):
         cluster_settings({**SERVERS, "sasl.jaas.config": PLAIN})
 
 
 def test_scram_is_refused_by_name_while_the_client_has_none() -> None:
-    """Its JAAS line is understood; that the client cannot do it is said in one line."""
+    """The JAAS line is valid, but the client does not support the mechanism."""
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.mechanism: 'SCRAM-SHA-512' is not supp"):
         cluster_settings(
             {
@@ -114,7 +114,7 @@ def test_scram_is_refused_by_name_while_the_client_has_none() -> None:
 
 
 def test_a_topic_called_as_a_setting_keeps_its_name() -> None:
-    """What is told to be missing must be what was asked for."""
+    """The name of a missing topic must be the one that was requested."""
     text = "there is no topic 'client_id': client_id-0 and client_id-1; see client_id"
 
     assert in_kafkas_words(text, {}) == (
@@ -125,7 +125,7 @@ def test_a_topic_called_as_a_setting_keeps_its_name() -> None:
 def test_what_a_consumer_would_obey_and_a_read_does_not_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Somebody tuned max.poll.records for a week. Options of a producer may be for the sink."""
+    """Ignored options would be tuned in vain. Options of a producer may be for the sink."""
     security._warn_once.cache_clear()
     given = ("max.poll.records", "check.crcs", "isolation.level", "linger.ms", "client.id")
 

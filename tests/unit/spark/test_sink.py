@@ -1,4 +1,4 @@
-"""The writers without Spark and without a broker: what is refused, told, and stopped early."""
+"""Writers without Spark and without a broker: refusals, messages, and early ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCHEMA = types.StructType().add("value", types.BinaryType())
 
 
 class Outcome:
-    """A Delivery whose end is known, or not yet."""
+    """A Delivery that is done or not."""
 
     def __init__(self, error: Exception | None = None, done: bool = True) -> None:
         self.error = error
@@ -54,7 +54,7 @@ class Outcome:
 
 
 class Taking:
-    """Takes what it is given, until it is told to refuse."""
+    """A producer that accepts records until it is told to refuse."""
 
     def __init__(self, *outcomes: Outcome) -> None:
         self.outcomes = list(outcomes)
@@ -78,7 +78,7 @@ def chunk(rows: int, topic: str = "t") -> Chunk:
 
 
 def test_an_overwrite_is_refused_for_batches_only() -> None:
-    """To a stream it is the output mode "complete", which appends all rows again."""
+    """For a stream it is the output mode "complete", which appends all rows again."""
     with pytest.raises(
         ConfigError, match=r"Save mode Overwrite not allowed for Kafka.*\.mode\(.append.\)"
     ):
@@ -88,7 +88,7 @@ def test_an_overwrite_is_refused_for_batches_only() -> None:
 
 
 def test_writers_and_what_tasks_tell_go_to_other_processes() -> None:
-    """Spark makes a writer in one process and calls it in others."""
+    """Spark creates a writer in one process and calls it in others."""
     writer = pickle.loads(pickle.dumps(batch_writer(OPTIONS, SCHEMA, False)))
 
     assert isinstance(writer, KafkaBatchWriter)
@@ -98,7 +98,7 @@ def test_writers_and_what_tasks_tell_go_to_other_processes() -> None:
 def test_what_was_written_is_told_also_of_a_failed_batch(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A log takes nothing back: who reads the driver's log should know of the rows."""
+    """A log takes nothing back, so the driver's log names the rows."""
     writer = stream_writer(OPTIONS, SCHEMA, False)
 
     with caplog.at_level(logging.DEBUG, "aiokq.spark"):
@@ -114,7 +114,7 @@ def test_what_was_written_is_told_also_of_a_failed_batch(
 
 
 async def test_chunks_go_in_one_after_another() -> None:
-    """In any other order the rows of a partition would change places."""
+    """Otherwise the rows of a partition would change their order."""
     producer = Taking(Outcome(), Outcome(done=False))
 
     await feed(producer).accept([chunk(2), chunk(1, "u")])
@@ -123,7 +123,7 @@ async def test_chunks_go_in_one_after_another() -> None:
 
 
 async def test_a_task_ends_soon_after_a_record_was_not_delivered() -> None:
-    """Else hours of rows would be written behind one that is missing."""
+    """Otherwise hours of rows would be written after a missing one."""
     producer = Taking(Outcome(NotEnoughReplicas("too few")), Outcome())
     task = feed(producer)
     await task.accept([chunk(1)])
@@ -138,7 +138,7 @@ async def test_a_task_ends_soon_after_a_record_was_not_delivered() -> None:
 def test_a_row_that_is_too_large_is_told_by_the_names_of_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever set kafka.max.request.size looks for max_request_size in vain."""
+    """Users of kafka.max.request.size do not know max_request_size."""
     producer = Taking()
     producer.refusal = RecordTooLarge(
         "record 1 has 2000000 bytes, more than the 1048576 that max_request_size and "
@@ -167,7 +167,7 @@ def test_a_row_that_is_too_large_is_told_by_the_names_of_options(
 
 
 async def test_a_refused_row_is_told_with_its_topic() -> None:
-    """Python's own words for a bad header name no topic."""
+    """Python's message for a bad header names no topic."""
     producer = Taking()
     producer.refusal = TypeError("a header's name is str, not NoneType")
 
@@ -180,7 +180,7 @@ async def test_a_refused_row_is_told_with_its_topic() -> None:
 def test_rows_that_were_not_delivered_are_told_in_the_words_of_a_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody who writes a frame has a Delivery that could be awaited."""
+    """A Spark job has no Delivery that could be awaited."""
 
     class Failing(Taking):
         async def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""What a batch of a stream reads, and what it says is lost."""
+"""Ranges of a stream's batches, and the losses that are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ranges(
     ids: tuple[UUID | None, UUID | None, UUID | None] = (OLD, OLD, OLD),
     fail: bool = True,
 ) -> list[tuple[int, int, int]]:
-    """The ranges; everything is there unless said otherwise."""
+    """Return the ranges; by default the log has all records."""
     there = dict.fromkeys(until, 0) if starts is None else starts
     before, after, now = ({"t": id_} if id_ else {} for id_ in ids)
     found = stream_ranges(
@@ -46,14 +46,14 @@ def test_what_lies_between_is_read() -> None:
 
 
 def test_a_partition_that_was_added_is_read_from_its_beginning() -> None:
-    """Records that came before it was noticed belong to the query."""
+    """Records written before the query noticed the partition belong to the query."""
     assert ranges({T0: 5}, {T0: 5, T1: 3}) == [(1, 0, 3)]
 
 
 def test_a_query_begins_at_the_ends_of_its_logs_at_the_latest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An offset beyond would be in the checkpoint, and fail the first batch again and again."""
+    """An offset beyond the end would stay in the checkpoint, and always fail the first batch."""
     ends = Ends({T0: 0, T1: 0}, {T0: 5, T1: 5})
     assert beginning({T0: 5, T1: 2}, ends, Losses(True)) == {T0: 5, T1: 2}
 
@@ -141,7 +141,7 @@ def test_a_loss_is_an_error_or_a_warning(
     left: list[tuple[int, int, int]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """failOnDataLoss both ways: the query ends, or goes on with what is there."""
+    """With failOnDataLoss the query ends, without it the query reads what is left."""
     with pytest.raises(DataLoss, match=reason):
         ranges(**case)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
@@ -150,7 +150,7 @@ def test_a_loss_is_an_error_or_a_warning(
 
 
 def test_what_took_a_topics_place_is_read_by_the_batch_that_ends_in_it() -> None:
-    """Read by the one before, too, it would be read twice: that one's end says the old id."""
+    """The previous batch, whose end has the old id, must not read it as well."""
     again = [
         ranges({T0: 5}, {T0: 9}, ends={T0: 12}, ids=(OLD, OLD, NEW), fail=False),
         ranges({T0: 9}, {T0: 12}, ids=(OLD, NEW, NEW), fail=False),
@@ -161,6 +161,6 @@ def test_what_took_a_topics_place_is_read_by_the_batch_that_ends_in_it() -> None
 
 
 def test_topics_without_ids_are_compared_by_offsets_alone() -> None:
-    """Checkpoints of the JVM connector have none, old brokers neither."""
+    """Checkpoints of the JVM connector and old brokers have no topic ids."""
     assert ranges({T0: 5}, {T0: 9}, ids=(None, OLD, OLD)) == [(0, 5, 9)]
     assert ranges({T0: 5}, {T0: 9}, ids=(None, None, None)) == [(0, 5, 9)]

@@ -1,4 +1,4 @@
-"""The stream reader by version of Spark: what an older one lacks is refused by name."""
+"""The stream reader by version of Spark: options that a version cannot support are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def options(**given: str) -> ReadOptions:
 
 
 class MicroBatchPlanner:
-    """A query whose log grows by one with each question."""
+    """Simulated planner, whose log grows by one with each call."""
 
     def __init__(self) -> None:
         self.started_at: list[object] = []
@@ -43,7 +43,7 @@ class MicroBatchPlanner:
 
 
 def test_limits_are_told_to_spark() -> None:
-    """It hands them back with each question."""
+    """Spark passes the limit back in each call."""
     both = {"maxOffsetsPerTrigger": "7", "minOffsetsPerTrigger": "2"}
 
     def limit(**given: str) -> object:
@@ -55,7 +55,7 @@ def test_limits_are_told_to_spark() -> None:
 
 
 def test_a_reader_goes_to_the_workers_without_what_its_process_knows() -> None:
-    """Clients and loops stay where they are."""
+    """Clients and loops cannot leave their process."""
     reader = module.stream_reader(options(), SCHEMA, 2)
 
     assert pickle.loads(pickle.dumps(reader))._planner is None
@@ -65,7 +65,7 @@ def test_a_reader_goes_to_the_workers_without_what_its_process_knows() -> None:
 def test_limits_are_refused_where_spark_has_none(
     option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ignoring them would read everything at once."""
+    """If they were ignored, a batch would read everything at once."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
 
     with pytest.raises(ConfigError, match=rf"option {option} needs PySpark 4\.2 or newer"):
@@ -94,7 +94,7 @@ def test_a_spark_that_does_not_say_where_a_batch_starts_is_remembered_for(
 def test_after_a_restart_such_a_spark_tells_by_the_batch_it_runs_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There is no initialOffset() then."""
+    """Spark does not call initialOffset() then."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)
@@ -108,7 +108,7 @@ def test_after_a_restart_such_a_spark_tells_by_the_batch_it_runs_again(
 def test_such_a_spark_asks_for_the_end_before_the_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where "latest" was is in the end of the first batch: after a crash in it there was a gap."""
+    """The end of the first batch has the start of the query; otherwise a crash in it left a gap."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)
@@ -125,7 +125,7 @@ def test_such_a_spark_asks_for_the_end_before_the_beginning(
 def test_a_first_batch_without_rows_is_no_beginning_to_such_a_spark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After it and a restart, what came meanwhile was passed over."""
+    """After a restart, records that had arrived meanwhile were skipped."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     progress = MicroBatchPlanner()
@@ -142,7 +142,7 @@ def test_a_first_batch_without_rows_is_no_beginning_to_such_a_spark(
 def test_options_that_no_longer_fit_are_nothing_to_a_query_that_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A partition was added: startingOffsets do not name it, and need not."""
+    """startingOffsets does not name a partition that was added later, and does not have to."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)

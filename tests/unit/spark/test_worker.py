@@ -1,4 +1,4 @@
-"""The loop of a process, and what must not leave it."""
+"""The event loop of a process, and objects that must not leave it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from aiokq.spark.worker import WorkerClient, loop_thread
 
 
 def test_a_process_has_one_loop() -> None:
-    """Tasks that follow one another in a worker share it, and its connections."""
+    """Consecutive tasks of a worker share it and its connections."""
     assert loop_thread() is loop_thread()
 
 
 def test_a_forked_process_makes_its_own() -> None:
-    """Spark forks workers from a daemon: a loop thread does not survive that."""
+    """Spark forks workers from a daemon, and threads do not survive a fork."""
     before = loop_thread()
     assert before.run(asyncio.sleep(0, "here")) == "here"
     reading, writing = os.pipe()
@@ -52,7 +52,7 @@ def test_a_forked_process_makes_its_own() -> None:
     ids=["worker", "calls", "producers"],
 )
 def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(owner: object, lock: str) -> None:
-    """The child has no such thread, and waited for it forever."""
+    """The child does not have the thread, and waited for it forever."""
     with getattr(owner, lock):
         child = os.fork()
         if child == 0:
@@ -61,7 +61,7 @@ def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(owner: object,
 
 
 def test_what_runs_too_long_is_cancelled() -> None:
-    """The one who waits goes on, and nothing stays behind on the loop."""
+    """The caller continues, and no task is left on the loop."""
     ended: list[bool] = []
 
     async def long() -> None:
@@ -87,7 +87,7 @@ def test_the_loops_own_thread_is_told_to_await() -> None:
 
 
 def test_clients_and_loops_refuse_to_be_sent_to_workers() -> None:
-    """And say what to do instead: "cannot pickle _thread.lock" tells nobody."""
+    """The error says what to do instead; "cannot pickle _thread.lock" does not."""
     client = WorkerClient(Cluster("host:9092"), loop_thread())
 
     with pytest.raises(TypeError, match="worker_client"):
@@ -97,12 +97,12 @@ def test_clients_and_loops_refuse_to_be_sent_to_workers() -> None:
 
 
 def test_equal_settings_are_one_client() -> None:
-    """Their order does not matter."""
+    """The order of settings does not matter."""
     assert worker._key({"a": "1", "b": "2"}) == worker._key({"b": "2", "a": "1"})
 
 
 def test_another_password_is_another_client() -> None:
-    """Whoever had the name and the address was given the connections of the one who logged in."""
+    """Another user with the same address and name was given connections of the first one."""
     one, other, same = (
         ClusterSettings(
             bootstrap_servers="host:9092",
@@ -118,7 +118,7 @@ def test_another_password_is_another_client() -> None:
 
 
 def test_a_cluster_that_was_closed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that closes the one it was given ended all batches that followed."""
+    """A handler that closed its cluster made all later batches fail."""
 
     async def started(settings: ClusterSettings) -> Cluster:
         return Cluster(settings=settings)
@@ -138,7 +138,7 @@ def test_a_cluster_that_was_closed_is_made_again(monkeypatch: pytest.MonkeyPatch
 def test_a_cluster_that_is_away_holds_up_nobody_who_asks_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All handlers of a process waited a minute for a broker that only one of them needs."""
+    """All handlers of a process waited a minute for a broker that only one of them used."""
     asked = threading.Event()
     back = asyncio.Event()
 
@@ -165,7 +165,7 @@ def test_a_cluster_that_is_away_holds_up_nobody_who_asks_for_another(
 def test_a_coroutine_on_the_loop_does_not_wait_for_a_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The thread that makes the client needs the loop: with it waiting, both stood for ever."""
+    """The thread that creates the client needs the loop: both would wait forever."""
     asked = threading.Event()
     back = asyncio.Event()
     settings = {"bootstrap.servers": "host:9092"}
@@ -195,7 +195,7 @@ def test_a_coroutine_on_the_loop_does_not_wait_for_a_client(
 def test_a_cluster_that_is_away_is_told_by_the_names_of_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever gave kafka.bootstrap.servers finds no bootstrap_servers in his job."""
+    """Users of kafka.bootstrap.servers do not know bootstrap_servers."""
 
     async def away(_: ClusterSettings) -> Cluster:
         raise BootstrapFailed([("host:9092", "refused")])
@@ -212,7 +212,7 @@ def test_a_cluster_that_is_away_is_told_by_the_names_of_options(
 def test_a_call_that_fails_is_told_by_the_names_of_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A client of settings speaks of settings, one of options of options."""
+    """Errors name settings or options, whichever the client was made of."""
 
     async def started(_: ClusterSettings) -> Cluster:
         return cast("Cluster", None)

@@ -1,4 +1,4 @@
-"""Options and columns of the sink, refused in the words of Spark's own connector."""
+"""Options and columns of the sink, with the error messages of Spark's own connector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 
 
 def columns(schema: str, topic: str | None = None) -> WriteColumns:
-    """Of a schema in Spark's language, which knows only names without a session."""
+    """Return the columns of a schema given as a list of names and types, without a session."""
     kinds = {
         "string": types.StringType(),
         "binary": types.BinaryType(),
@@ -35,7 +35,7 @@ def columns(schema: str, topic: str | None = None) -> WriteColumns:
 
 
 def test_names_are_taken_in_any_case_and_go_to_tasks() -> None:
-    """Spark lowers the names of options of some callers, and pickles the writer."""
+    """Spark lower-cases the names for some callers, and pickles the writer."""
     options = WriteOptions.parse({"TOPIC": "t", "KAFKA.Linger.MS": "7", **SERVERS})
 
     assert options.topic == "t"
@@ -60,24 +60,24 @@ def test_names_are_taken_in_any_case_and_go_to_tasks() -> None:
     ],
 )
 def test_what_is_refused_is_named(given: dict[str, str], text: str) -> None:
-    """In the driver: in a task it would be refused four times, behind a page of trace."""
+    """In the driver: a task would fail four times, with a page of traceback each."""
     with pytest.raises(ConfigError, match=text):
         WriteOptions.parse({**SERVERS, **given})
 
 
 def test_servers_are_needed() -> None:
-    """Else the first broken task would say so."""
+    """Otherwise the first failing task would report it."""
     with pytest.raises(ConfigError, match=r"Option 'kafka\.bootstrap\.servers' must be specified"):
         WriteOptions.parse({"topic": "t"})
 
 
 def test_exactly_once_may_be_refused_by_the_job_too() -> None:
-    """What is false asks for nothing."""
+    """False is the same as the default."""
     assert WriteOptions.parse({"exactlyOnce": "false", **SERVERS}).topic is None
 
 
 def test_columns_are_found_where_they_are_and_others_are_not_written() -> None:
-    """A frame that was read from a topic has its offset, too."""
+    """A frame that was read from a topic also has the column offset."""
     found = columns(
         "offset bigint, value binary, key string, headers headers, timestamp timestamp, topic "
         "string, partition int"
@@ -106,6 +106,6 @@ def test_the_option_hides_the_column_topic_of_whatever_type() -> None:
     ],
 )
 def test_columns_of_other_types_are_refused(schema: str, topic: str | None, text: str) -> None:
-    """In Spark's words, so that what is known of them helps here, too."""
+    """With Spark's messages, which users can search for."""
     with pytest.raises(ConfigError, match=text):
         columns(schema, topic)

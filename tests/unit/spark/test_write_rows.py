@@ -1,4 +1,4 @@
-"""Arrow rows as records: nulls, headers, times, and the order within partitions."""
+"""Arrow rows as records: nulls, headers, timestamps, and the order within partitions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ pa = pytest.importorskip("pyarrow")
 
 
 def batch(**columns: Any) -> tuple[Any, WriteColumns]:
-    """A batch of these columns, and where they are."""
+    """Return a batch of these columns, and their positions."""
     made = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     return made, WriteColumns(**{name: at for at, name in enumerate(columns)})
 
 
 def records(chunk: Chunk) -> list[tuple[Any, ...]]:
-    """(key, value, headers, timestamp_ms, partition) of each row."""
+    """Return (key, value, headers, timestamp_ms, partition) of each row."""
     return [chunk.rows.record(n) for n in range(len(chunk.rows))]
 
 
 def test_text_is_written_as_utf8_and_null_stays_null() -> None:
-    """A null value deletes a key of a compacted topic: as b"" it would keep it."""
+    """A null value deletes its key in a compacted topic, an empty one does not."""
     rows, columns = batch(key=pa.array(["ä", "b"]), value=pa.array(["ö", None]))
 
     (chunk,) = chunks(rows, columns, "t")
@@ -42,7 +42,7 @@ def test_a_frame_without_keys_has_records_without_keys() -> None:
 
 
 def test_headers_of_a_slice_are_those_of_its_rows() -> None:
-    """Arrow keeps the headers of all rows in one array: a slice must not begin at its start."""
+    """Arrow keeps the headers of all rows in one array, in which a slice has an offset."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array(
         [
@@ -63,7 +63,7 @@ def test_headers_of_a_slice_are_those_of_its_rows() -> None:
 
 
 def test_times_are_milliseconds() -> None:
-    """Spark's are microseconds: written as they are they would be in the year 50,000."""
+    """Spark has microseconds; written unchanged they would be in the year 50,000."""
     at = datetime(2024, 5, 6, 7, 8, 9, 123_999, UTC)
     rows, columns = batch(
         value=pa.array([b"0", b"1"]),
@@ -98,14 +98,14 @@ def test_the_topic_option_wins_over_the_column() -> None:
 
 
 def test_a_single_topic_in_the_column_is_one_chunk() -> None:
-    """The usual case of the column."""
+    """The usual content of the column."""
     rows, columns = batch(value=pa.array([b"0", b"1"]), topic=pa.array(["x", "x"]))
 
     assert [(chunk.topic, len(chunk.rows)) for chunk in chunks(rows, columns, None)] == [("x", 2)]
 
 
 def test_a_row_without_a_topic_is_refused_in_sparks_words() -> None:
-    """Written to the topic 'None' it would be lost."""
+    """Otherwise the row would be written to a topic 'None'."""
     rows, columns = batch(value=pa.array([b"0"]), topic=pa.array([None], pa.string()))
 
     with pytest.raises(ValueError, match="contains a null topic"):

@@ -29,7 +29,7 @@ def find(*sources: object, columns: ExportColumns | None = None) -> ParquetFiles
 
 
 def test_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    """batch_id=10 before batch_id=9: the last value of a key is an old one."""
+    """If batch_id=10 came before batch_id=9, the last value of a key would be an old one."""
     for batch in (10, 9, 2):
         write(tmp_path / f"batch_id={batch}" / "part-0.parquet", batch, 1)
     assert numbers(find(tmp_path)) == [2, 9, 10]
@@ -38,7 +38,7 @@ def test_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 
 def test_what_a_load_has_not_finished_is_left_out(tmp_path: Path) -> None:
-    """Rows of a batch that is done again are there twice."""
+    """The rows of an unfinished batch are also in the batch that replaces it."""
     write(tmp_path / "batch_id=0" / "part-0.parquet", 0, 1)
     write(tmp_path / "_temporary" / "part-0.parquet", 1, 1)
     write(tmp_path / ".hidden.parquet", 1, 1)
@@ -47,7 +47,7 @@ def test_what_a_load_has_not_finished_is_left_out(tmp_path: Path) -> None:
 
 
 def test_columns_of_the_path_are_columns(tmp_path: Path) -> None:
-    """Spark keeps the columns that it partitions by in names of directories only."""
+    """Spark keeps partition columns only in names of directories."""
     write(tmp_path / "date=2026-01-31" / "a.parquet", 0, 1)
     write(tmp_path / "date=2026-02-01" / "a.parquet", 1, 1)
     files = find(tmp_path)
@@ -60,7 +60,7 @@ def test_columns_of_the_path_are_columns(tmp_path: Path) -> None:
 
 
 def test_a_load_by_topic_and_date_is_restored_as_records(tmp_path: Path) -> None:
-    """The date in the name of a directory made JSON with base64 of each record."""
+    """The date in the directory name turned each record into JSON with base64."""
     table = pa.table({"key": [b"k"], "value": [b"v"], "partition": [0], "offset": [0]})
     batch = tmp_path / "batch_id=0"
     for path in (batch / "topic=orders" / "date=2026-01-31", tmp_path / "region=EU"):
@@ -78,7 +78,7 @@ def test_a_load_by_topic_and_date_is_restored_as_records(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_named_in_two_ways_is_exported_once(tmp_path: Path) -> None:
-    """Its rows were sent twice, without a word."""
+    """Its rows were sent twice, without an error."""
     write(tmp_path / "lake" / "0.parquet", 0, 3)
     (tmp_path / "link").symlink_to("lake")
 
@@ -88,7 +88,7 @@ def test_a_file_that_is_named_in_two_ways_is_exported_once(tmp_path: Path) -> No
 
 
 def test_names_of_directories_are_read_as_spark_writes_them(tmp_path: Path) -> None:
-    """Records had the city "S%C3%A3o Paulo", and one that no reader of directories knows."""
+    """Records had the city "S%C3%A3o Paulo", and a name that no reader of directories knows."""
     for number, city in enumerate(["S%C3%A3o Paulo", "a%2Fb", "__HIVE_DEFAULT_PARTITION__"]):
         write(tmp_path / f"city={city}" / f"{number}.parquet", number, 1)
 
@@ -106,7 +106,7 @@ def test_names_of_directories_are_read_as_spark_writes_them(tmp_path: Path) -> N
 def test_an_export_goes_on_in_the_middle(
     tmp_path: Path, begin: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a row group, at its end, at the end of a file: each row from there on, once."""
+    """From within a row group, its end, or the end of a file, each later row comes once."""
     monkeypatch.setattr(files_module, "PIECE_ROWS", 2)
     write(tmp_path / "0.parquet", 0, 10, row_group_size=3)
     write(tmp_path / "1.parquet", 10, 10, row_group_size=4)
@@ -119,7 +119,7 @@ def test_an_export_goes_on_in_the_middle(
 
 
 def test_rows_of_a_megabyte_make_small_pieces(tmp_path: Path) -> None:
-    """Ten thousand of them at once would be ten gigabytes."""
+    """Ten thousand such rows in one piece would be ten gigabytes."""
     table = pa.table({"v": pa.array([bytes(1 << 20)] * 16)})
     parquet.write_table(table, tmp_path / "a.parquet")
     sizes = [piece.batch.num_rows for piece in find(tmp_path).pieces()]
@@ -136,7 +136,7 @@ def test_rows_of_a_megabyte_make_small_pieces(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_to_export_is_an_error(tmp_path: Path, name: str, message: str) -> None:
-    """A script with a wrong path believes that it has exported."""
+    """A script with a wrong path must not believe that it has exported."""
     with pytest.raises(ConfigError, match=message):
         find(f"{tmp_path}/{name}")
     with pytest.raises(ConfigError, match="no Parquet file"):
@@ -145,14 +145,14 @@ def test_nothing_to_export_is_an_error(tmp_path: Path, name: str, message: str) 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 this is none"])
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes) -> None:
-    """Spark leaves files of no bytes where it was killed."""
+    """Spark leaves empty files behind when it is killed."""
     (tmp_path / "a.parquet").write_bytes(content)
     with pytest.raises(ConfigError, match=r"a\.parquet: cannot be read as Parquet"):
         find(tmp_path)
 
 
 def test_a_file_without_a_column_is_named_before_anything_is_sent(tmp_path: Path) -> None:
-    """The schema changed in the middle of the year."""
+    """The schema may change from one file to the next."""
     write(tmp_path / "0.parquet", 0, 1)
     parquet.write_table(pa.table({"m": [1]}), tmp_path / "1.parquet")
     with pytest.raises(ConfigError, match=r"1\.parquet: there is no column 'n'; there are m"):
@@ -160,7 +160,7 @@ def test_a_file_without_a_column_is_named_before_anything_is_sent(tmp_path: Path
 
 
 def test_a_file_that_is_gone_meanwhile_is_named(tmp_path: Path) -> None:
-    """Somebody cleans up while it is read."""
+    """A file may be deleted while the export reads it."""
     write(tmp_path / "0.parquet", 0, 1)
     files = find(tmp_path)
     (tmp_path / "0.parquet").unlink()

@@ -1,4 +1,4 @@
-"""What an export notes, and goes on from."""
+"""The journal of an export: what it notes, and how an export continues from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def places(*offsets: tuple[int, int]) -> list[RecordMetadata]:
 
 
 def test_offsets_are_kept_as_ranges() -> None:
-    """A hundred million rows must not be a hundred million numbers."""
+    """A hundred million rows must not take a hundred million numbers."""
     found = Acknowledged.of(places((0, 5), (1, 0), (0, 6), (0, 9)), 3)
     found.add(Acknowledged.of(places((0, 10), (1, 1)), 4))
     assert found.offsets == {0: [[5, 6], [9, 10]], 1: [[0, 1]]}
@@ -45,13 +45,13 @@ def test_offsets_are_kept_as_ranges() -> None:
 
 
 def test_checksums_tell_keys_values_and_nothing_apart() -> None:
-    """A key in place of a value, an empty one in place of none."""
+    """Swapped keys and values differ, and so do empty and null ones."""
     parts = (None, b"", b"a", b"b", b"ab")
     assert len({checksum(key, value) for key in parts for value in parts}) == len(parts) ** 2
 
 
 def test_an_export_goes_on_where_it_was(path: Path, files: ParquetFiles) -> None:
-    """Killed after the second piece: the file is all that is left."""
+    """After a kill behind the second piece only the file is left."""
     first = Journal.open(path, files, HERE)
     first.add(0, 1, Acknowledged.of(places((0, 5)), 10))
     first.add(0, 2, Acknowledged.of(places((0, 6)), 20))
@@ -69,7 +69,7 @@ def test_an_export_goes_on_where_it_was(path: Path, files: ParquetFiles) -> None
 
 
 def test_the_producer_of_the_last_run_is_known(path: Path, files: ParquetFiles) -> None:
-    """What it had on its way is looked for by its id, behind what was noted."""
+    """Its records in flight are recognized by the producer id, after the noted offsets."""
     first = Journal.open(path, files, HERE)
     assert (first.producer_id, first.is_kept) == (-1, True)
     first.add(0, 1, Acknowledged.of(places((0, 5), (1, 3)), 10))
@@ -89,7 +89,7 @@ def test_the_producer_of_the_last_run_is_known(path: Path, files: ParquetFiles) 
 def test_the_name_of_a_new_file_outlives_a_power_cut(
     path: Path, files: ParquetFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was in it was on the disk, but no file: all rows were sent again."""
+    """The contents were synced but the name of the file was not: all rows were sent again."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     Journal.open(path, files, HERE).close()
@@ -100,7 +100,7 @@ def test_the_name_of_a_new_file_outlives_a_power_cut(
 def test_a_line_that_was_cut_off_was_not_written(
     path: Path, files: ParquetFiles, left: int
 ) -> None:
-    """The machine stopped in the middle of it; the lines after it would be behind half a line."""
+    """After a crash in the middle of a line the next lines must not be appended to half a line."""
     journal = Journal.open(path, files, HERE)
     journal.add(0, 1, Acknowledged.of(places((0, 5)), 10))
     whole = path.read_bytes()
@@ -118,7 +118,7 @@ def test_a_line_that_was_cut_off_was_not_written(
 
 
 def test_a_first_line_that_was_cut_off_is_begun_again(path: Path, files: ParquetFiles) -> None:
-    """Killed in its first moment."""
+    """The export was killed while it wrote the first line."""
     Journal.open(path, files, HERE).close()
     path.write_bytes(path.read_bytes()[:40])
     Journal.open(path, files, HERE).close()
@@ -136,7 +136,7 @@ def test_a_first_line_that_was_cut_off_is_begun_again(path: Path, files: Parquet
 def test_progress_of_another_export_is_refused(
     path: Path, files: ParquetFiles, change: dict[str, object], reason: str
 ) -> None:
-    """Rows that were written elsewhere would be taken as done."""
+    """Rows that were written to another topic would count as done."""
     Journal.open(path, files, HERE).close()
     with pytest.raises(ConfigError, match=f"the progress is .*{reason}") as caught:
         Journal.open(path, files, replace(HERE, **change))
@@ -144,7 +144,7 @@ def test_progress_of_another_export_is_refused(
 
 
 def test_other_files_and_columns_are_another_export(path: Path, files: ParquetFiles) -> None:
-    """A file was replaced, a key was added: row 17 is another one."""
+    """With another file or another key column the row numbers stand for other records."""
     Journal.open(path, files, HERE).close()
     with pytest.raises(ConfigError, match="other columns"):
         Journal.open(path, ParquetFiles(files.files, ExportColumns(key="n", value="n")), HERE)
@@ -157,7 +157,7 @@ def test_other_files_and_columns_are_another_export(path: Path, files: ParquetFi
 def test_what_is_no_progress_is_not_written_over(
     path: Path, files: ParquetFiles, content: bytes
 ) -> None:
-    """--resume data.parquet, by a slip of the pen."""
+    """A typing error such as --resume data.parquet must not overwrite the file."""
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="progress"):
         Journal.open(path, files, HERE)
@@ -165,7 +165,7 @@ def test_what_is_no_progress_is_not_written_over(
 
 
 def test_two_exports_do_not_share_a_file(path: Path, files: ParquetFiles) -> None:
-    """Started twice by cron: both would write all rows."""
+    """Two exports started by cron would both write all rows."""
     first = Journal.open(path, files, HERE)
     with pytest.raises(ConfigError, match="another export is using this file"):
         Journal.open(path, files, HERE)
@@ -174,7 +174,7 @@ def test_two_exports_do_not_share_a_file(path: Path, files: ParquetFiles) -> Non
 
 @needs_fork
 def test_the_file_is_not_kept_by_a_forked_child(files: ParquetFiles, path: Path) -> None:
-    """A child that outlived an export kept the next one out."""
+    """A forked child that outlived an export kept the lock, and refused the next export."""
     journal = Journal.open(path, files, HERE)
     with LivingChild():
         with pytest.raises(ConfigError, match="another export"):

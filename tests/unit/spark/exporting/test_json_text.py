@@ -13,7 +13,7 @@ from aiokq.spark.exporting.json_text import documents, plain_texts
 
 
 def test_a_row_is_an_object_of_its_columns_in_their_order() -> None:
-    """A consumer that reads the first field first, and text in any script."""
+    """Some consumers rely on the order of fields; text may be in any script."""
     columns = [("b", pa.array([1, None])), ("a", pa.array(["ü€😀", '"\n']))]
     assert documents(columns) == ['{"b":1,"a":"ü€😀"}'.encode(), b'{"b":null,"a":"\\"\\n"}']
 
@@ -39,13 +39,13 @@ def test_a_row_is_an_object_of_its_columns_in_their_order() -> None:
     ids=str,
 )
 def test_types_that_json_lacks_lose_nothing(column: pa.Array, found: list[object]) -> None:
-    """An amount that came out as 1.5, a NaN that no reader of JSON takes."""
+    """Decimals keep all digits, and NaN becomes a string, because JSON has no NaN."""
     texts = documents([("v", column)])
     assert [json.loads(text)["v"] for text in texts] == found
 
 
 def test_what_is_nested_is_nested() -> None:
-    """Structs, lists and maps, and what is in them."""
+    """Structs, lists and maps are written with all they contain."""
     kind = pa.struct(
         [
             ("list", pa.list_(pa.float64())),
@@ -70,7 +70,7 @@ def test_what_is_nested_is_nested() -> None:
 
 
 def test_a_key_that_is_a_number_is_its_digits() -> None:
-    """Keys are what other programs look up: no quotes around dates."""
+    """Other programs look up keys, so numbers and dates have no quotes."""
     assert plain_texts(pa.array([42, None])) == [b"42", None]
     assert plain_texts(pa.array([date(2026, 1, 31)])) == [b"2026-01-31"]
     assert plain_texts(pa.array([{"a": 1}])) == [b'{"a":1}']

@@ -1,4 +1,4 @@
-"""Which column becomes what of a record."""
+"""Conversion of rows to records: which column becomes which part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def one(batch: pa.RecordBatch, columns: ExportColumns) -> Row:
 
 
 def test_rows_of_kafka_records_become_what_they_were() -> None:
-    """A backup that is restored as JSON of offsets and times is none."""
+    """A backup is restored as the original records, not as JSON of offsets and timestamps."""
     found = ExportColumns().of([*LOADED, "headers"])
     assert (found.key, found.value, found.headers) == ("key", "value", "headers")
     assert (found.timestamp, found.partition) == ("timestamp", None)
@@ -29,7 +29,7 @@ def test_rows_of_kafka_records_become_what_they_were() -> None:
 
 
 def test_other_rows_are_json_of_all_columns() -> None:
-    """A column more than a Kafka record has: nothing may be left out in silence."""
+    """Rows with a column that Kafka records do not have lose none of their columns."""
     found = ExportColumns(key="id").of(["id", "value", "amount"])
     assert found.fields == ("id", "value", "amount")
     assert found.value is None
@@ -39,13 +39,13 @@ def test_other_rows_are_json_of_all_columns() -> None:
 
 
 def test_a_value_has_one_meaning() -> None:
-    """Both are given by a program: one of them would be ignored."""
+    """If both are given, one of them would be ignored."""
     with pytest.raises(ConfigError, match="not both"):
         ExportColumns(value="a", fields=("b",)).of(["a", "b"])
 
 
 def test_bytes_and_text_are_taken_as_they_are() -> None:
-    """Bytes that are no UTF-8, text with a quote, and nothing."""
+    """Bytes that are not UTF-8, text with a quote, and null are sent unchanged."""
     for column, expected in (
         (pa.array([b"\xff"]), b"\xff"),
         (pa.array([b"\xff"], pa.large_binary()), b"\xff"),
@@ -76,14 +76,15 @@ def test_bytes_and_text_are_taken_as_they_are() -> None:
     ids=str,
 )
 def test_times_are_milliseconds(column: pa.Array, milliseconds: int | None) -> None:
-    """A zone that this machine does not know, a time finer than Kafka's, one before 1970; -1 is
-    that of a record without one, which no producer takes: an export ended there for ever."""
+    """Unknown zones, nanoseconds, times before 1970; and -1, the timestamp of records without one,
+    which producers refuse: an export could never get past it.
+    """
     batch = pa.record_batch({"t": column, "v": pa.array(["v"])})
     assert one(batch, ExportColumns(value="v", timestamp="t")).record[3] == milliseconds
 
 
 def test_headers_come_from_one_column_and_from_several() -> None:
-    """Both at once; a null is no header, an empty text is one."""
+    """Both may be given; null is no header, an empty text is a header."""
     headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": None}]], HEADER)
     batch = pa.record_batch(
         {"h": headers, "n": pa.array([5]), "x": pa.array([None], pa.string()), "v": pa.array(["v"])}
@@ -95,7 +96,7 @@ def test_headers_come_from_one_column_and_from_several() -> None:
 
 
 def test_a_missing_column_is_named_with_those_there_are() -> None:
-    """A slip of the pen in a name, in the tenth file."""
+    """A typing error in a column name is found in the tenth file."""
     schema = pa.schema([("id", pa.int64())])
     with pytest.raises(ConfigError, match=r"f\.parquet: there is no column 'ID'; there are id, d"):
         ExportColumns(key="ID", fields=("id",)).check(schema, "f.parquet", ["d"])
@@ -103,7 +104,7 @@ def test_a_missing_column_is_named_with_those_there_are() -> None:
 
 @pytest.mark.parametrize("what", ["headers", "timestamp", "partition"])
 def test_a_column_of_a_wrong_type_is_named(what: str) -> None:
-    """Text where a number is wanted would fail in the middle of an export."""
+    """A text column for a number would otherwise fail in the middle of an export."""
     columns = ExportColumns(value="t", **{what: "t"})
     with pytest.raises(
         ConfigError, match=f"column 't' is string; the column of the {what} must be"
@@ -114,7 +115,7 @@ def test_a_column_of_a_wrong_type_is_named(what: str) -> None:
 
 
 def test_the_mapping_is_told_in_words() -> None:
-    """What was chosen for who gave no column has to be seen."""
+    """Users who gave no columns have to see what was chosen."""
     told = ExportColumns(key="a", partition="p").of(["a", "b", "c", "d", "e", "p"]).describe()
     assert told == "key: a; value: JSON of a, b, c, d and 2 more; partition: p"
     assert ExportColumns().of(LOADED).describe() == "key: key; value: value; timestamp: timestamp"

@@ -1,4 +1,4 @@
-"""Rows that are in the log already, told by what they have."""
+"""Rows that are in the log already, recognized by their contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def row(
 
 
 def test_a_row_is_taken_as_often_as_it_is_there() -> None:
-    """Of rows that are alike the first ones arrived: those behind them are sent."""
+    """Of several equal rows only as many count as sent as the log has."""
     arrived = UnjournaledRows()
     for offset in (3, 8):
         arrived.add(None, b"v", (), 5, Place(1, offset))
@@ -29,7 +29,7 @@ def test_a_row_is_taken_as_often_as_it_is_there() -> None:
 
 
 def test_a_row_that_says_its_partition_is_found_in_that_one_only() -> None:
-    """The same row in another is another row."""
+    """An equal row in another partition is another row."""
     arrived = UnjournaledRows()
     arrived.add(None, b"v", (), None, Place(1, 3))
     assert arrived.take(row(b"v", partition=0)) is None
@@ -37,7 +37,7 @@ def test_a_row_that_says_its_partition_is_found_in_that_one_only() -> None:
 
 
 def test_keys_headers_and_nothing_are_told_apart() -> None:
-    """No value is not an empty one, and a header is no key."""
+    """Null differs from an empty value, and a header from a key."""
     contents: list[tuple[bytes | None, bytes | None, Headers]] = [
         (None, b"", []),
         (b"", None, []),
@@ -62,7 +62,7 @@ def test_keys_headers_and_nothing_are_told_apart() -> None:
 
 
 def test_times_count_where_rows_have_them_and_the_broker_keeps_them() -> None:
-    """Measurements that are alike but for their time; a topic with LogAppendTime has its own."""
+    """Measurements may differ in their timestamp only; with LogAppendTime the broker sets it."""
     arrived = UnjournaledRows()
     arrived.add(None, b"v", (), 20, Place(0, 0))
     assert arrived.take(row(b"v", time=10)) is None
@@ -72,7 +72,7 @@ def test_times_count_where_rows_have_them_and_the_broker_keeps_them() -> None:
 
 
 def test_a_row_without_a_time_is_found_by_the_rest() -> None:
-    """Null among times: it had got that of its sending, and was sent again."""
+    """A null timestamp had become the time of sending, so the row was sent again."""
     arrived = UnjournaledRows()
     for offset, time in enumerate((10, 1_700_000_000_000, 30)):
         arrived.add(None, b"v", (), time, Place(0, offset))

@@ -1,4 +1,4 @@
-"""What readers of a target see, by whatever they read it."""
+"""Readers of each kind of target, which show what users see in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Position = tuple[str, int, int]
 
 
 def expected(batches: int, *, dead: bool = False) -> list[Position]:
-    """What was sent, of the good records or of the bad ones."""
+    """Return the records that were sent, the good or the bad ones."""
     return sorted(
         ("t", p, n) for p in range(2) for n in range(30 * batches) if (n % 3 == 2) is dead
     )
@@ -61,7 +61,7 @@ FORMATS = list(READERS)
 
 
 def check(world: World, batches: int) -> None:
-    """Every reader sees each good record once, and each bad one is a dead letter, once."""
+    """Check that every reader sees each good record once, and each bad one as a dead letter."""
     for read in READERS[world.options.target_format]:
         assert read(world.options.root) == expected(batches), read.__name__
     assert by_dataset(world.options.dead_letter_root) == expected(batches, dead=True)

@@ -1,4 +1,4 @@
-"""Values as Avro, with the schema of a file."""
+"""Avro values, decoded with a schema from a file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def decoded(*values: bytes | None, prefix: bool = False):
 
 
 def test_each_type_is_read() -> None:
-    """Logical types too, as columns of their own types."""
+    """Logical types become columns of their own types."""
     found = decoded(encoded(ROW), None)
 
     assert not found.errors
@@ -67,7 +67,7 @@ def test_each_type_is_read() -> None:
 
 
 def test_bytes_that_are_no_value_are_bad() -> None:
-    """Cut short, too long, or nonsense: each is told, and the others are read."""
+    """Truncated, too long or random bytes each get an error; the other values are read."""
     good = encoded(ROW)
     found = decoded(good, good[:-3], good + b"x", b"\xff" * 30, b"", good)
 
@@ -77,7 +77,7 @@ def test_bytes_that_are_no_value_are_bad() -> None:
 
 
 def test_the_prefix_of_a_schema_registry_is_skipped() -> None:
-    """As Confluent's serializers write it."""
+    """Confluent's serializers write it."""
     found = decoded(b"\x00\x00\x00\x00\x01" + encoded(ROW), encoded(ROW), prefix=True)
 
     assert found.values.to_pylist()[0]["id"] == 7
@@ -98,7 +98,7 @@ def test_the_prefix_of_a_schema_registry_is_skipped() -> None:
             "R is recursive",
         ),
         ({"type": "long", "logicalType": "timestamp-nanos"}, "use micros"),
-        # Seven bytes would be an array of two thousand million of them.
+        # Otherwise seven bytes could stand for an array of two thousand million items.
         ({"type": "array", "items": "null"}, "type 'null' cannot be a column"),
         ({"type": "array", "items": ["null"]}, "a union of several types"),
         ({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}, "zero bytes"),
@@ -119,7 +119,7 @@ def test_the_prefix_of_a_schema_registry_is_skipped() -> None:
     ],
 )
 def test_a_schema_without_columns_is_refused(schema: object, reason: str) -> None:
-    """Before anything is loaded."""
+    """It is refused before anything is loaded."""
     with pytest.raises(ValueError, match=reason):
         arrow_of_avro(schema)
 
@@ -140,7 +140,7 @@ ITEMS: list[object] = [
 @pytest.mark.parametrize("items", ITEMS, ids=str)
 @pytest.mark.parametrize("kind", ["array", "map"])
 def test_a_value_that_claims_more_than_it_has_is_bad_at_once(kind: str, items: object) -> None:
-    """A few bytes that say they are thousands of millions of items filled the memory of a task."""
+    """A few bytes that announce thousands of millions of items filled the memory of a task."""
     schema = {"type": kind, "items" if kind == "array" else "values": items}
     read = AvroReaders(schema)()
     for count in (2**31, 2**62):
@@ -157,7 +157,7 @@ def test_a_value_that_claims_more_than_it_has_is_bad_at_once(kind: str, items: o
 
 
 def long(value: int) -> bytes:
-    """As Avro has it: the sign in the lowest bit, seven bits a byte."""
+    """Encode a long as Avro does: zigzag, seven bits per byte."""
     file = io.BytesIO()
     fastavro.schemaless_writer(file, "long", value)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Batches: each record once, for any reader, wherever a load dies."""
+"""Batches: each record is loaded once, for every reader, wherever a load dies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.unit.spark.loading.worlds import Crash, World, crashing, options, rec
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_batch_is_there_once_with_its_dead_letters(tmp_path: Path, format_: str) -> None:
-    """The plain way, and a batch that Spark runs again after it was done."""
+    """Without a crash, and when Spark runs a finished batch again."""
     world = World(options(tmp_path / "out", format=format_))
 
     first = world.load(0)
@@ -68,7 +68,7 @@ TABLES = {"parquet": ParquetTable, "delta": DeltaTable, "iceberg": IcebergTable}
 def test_a_load_that_dies_at_any_moment_goes_on_exactly_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str, moment: str
 ) -> None:
-    """Twice at the same moment, and in the meantime no reader sees a record twice either."""
+    """Two crashes at the same step; in between no reader sees a record twice either."""
     world = World(options(tmp_path / "out", format=format_))
     world.load(0)
     owner, name, before = MOMENTS[moment]
@@ -96,7 +96,7 @@ def test_a_load_that_dies_at_any_moment_goes_on_exactly_once(
 def test_what_a_batch_stands_on_is_on_the_disk_before_it_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark's offsets of it were not: after a power cut it planned others, and no load went on."""
+    """Spark's offsets were not synced: after a power failure Spark planned others."""
     world = World(options(tmp_path / "out"))
     world.load(0)
     checkpoint = world.target.checkpoint.directory
@@ -129,7 +129,7 @@ def test_what_a_batch_stands_on_is_on_the_disk_before_it_is_done(
 def test_a_batch_that_could_not_be_made_visible_is_by_the_same_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows were there; run again, it was "a directory that no load has made", for ever."""
+    """Its rows were in place; a repeated batch failed forever with "no load has made it"."""
     world = World(options(tmp_path / "out"))
     batches = world.batches()
     offsets = BatchOffsets({TopicPartition("t", 0): 0}, {TopicPartition("t", 0): 30})
@@ -153,7 +153,7 @@ def test_a_time_that_no_calendar_has_does_not_stop_a_load(
     format_: str,
     partition_by: tuple[str, ...],
 ) -> None:
-    """One producer's microseconds for milliseconds: the batch was done, and no table took it."""
+    """A producer wrote microseconds as milliseconds: no table accepted the complete batch."""
 
     def far(topic: str, partition: int, first: int, until: int) -> pa.RecordBatch:
         found = records(topic, partition, first, until)
@@ -177,7 +177,7 @@ def test_a_time_that_no_calendar_has_does_not_stop_a_load(
 
 
 def everything(world: World) -> Found:
-    """What readers of the table see, in one."""
+    """Return all that readers of the table see."""
     found = list(world.batches()._table.find(list(world.target.manifests.all())))
     problems = [problem for each in found for problem in each.problems]
     return Found((), pa.concat_tables([each.positions for each in found]), problems)
@@ -188,7 +188,7 @@ def everything(world: World) -> Found:
 def test_names_of_directories_are_taken_as_they_are(
     tmp_path: Path, format_: str, name: str
 ) -> None:
-    """An Iceberg table went to a directory beside the target, called a%20b."""
+    """An Iceberg table was written to a directory beside the target, named a%20b."""
     world = World(options(tmp_path / name / "out", format=format_))
     world.load(0)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -196,7 +196,7 @@ def test_names_of_directories_are_taken_as_they_are(
 
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, format_: str) -> None:
-    """It would have the batches from now on, and nobody would miss those before."""
+    """A new table would have later batches only, and nobody would notice the loss."""
     world = World(options(tmp_path / "out", format=format_))
     world.load(0)
     if format_ == "delta":
@@ -209,7 +209,7 @@ def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, format_: str) -> 
 
 
 def test_rows_are_in_directories_of_topic_and_date(tmp_path: Path) -> None:
-    """Within the batch; what is a directory is not in the file, as Spark has it."""
+    """Partition columns are in names of directories and not in the files, as in Spark."""
     world = World(options(tmp_path / "out", partition_by=("topic", "date"), rows_per_file=4))
 
     manifest = world.load(0)
@@ -233,7 +233,7 @@ def test_rows_are_in_directories_of_topic_and_date(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_other_offsets_is_not_taken_for_the_same(tmp_path: Path) -> None:
-    """A checkpoint from a backup would else leave out what the batch has now."""
+    """A checkpoint from a backup would otherwise skip what the batch has now."""
     world = World(options(tmp_path / "out"))
     world.load(0)
 
@@ -242,7 +242,7 @@ def test_a_batch_of_other_offsets_is_not_taken_for_the_same(tmp_path: Path) -> N
 
 
 def test_a_batch_without_rows_makes_no_directory(tmp_path: Path) -> None:
-    """Offsets of nothing but markers of transactions: a manifest says so."""
+    """A batch of control records only has a manifest, but no directory."""
     world = World(options(tmp_path / "out"))
 
     manifest = world.load(0, size=0)
@@ -253,7 +253,7 @@ def test_a_batch_without_rows_makes_no_directory(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
-    """A slip of the pen must not mix a load into somebody's data, or sweep it away."""
+    """A typing error must not mix a load with other data, or delete them."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     world = World(options(tmp_path / "out"))
@@ -265,7 +265,7 @@ def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_dead_letters_of_two_loads_are_kept_apart(tmp_path: Path) -> None:
-    """Batches have the same numbers: those of the second would be taken for done."""
+    """Batches have the same numbers: those of the second load would count as done."""
     World(options(tmp_path / "a", dead_letter=tmp_path / "dead")).load(0)
 
     with pytest.raises(
@@ -275,7 +275,7 @@ def test_dead_letters_of_two_loads_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_two_loads_to_one_directory_are_refused(tmp_path: Path) -> None:
-    """They would run the same batches, and one would sweep away what the other writes."""
+    """Both would run the same batches, and each would delete the other's temporary files."""
     world = World(options(tmp_path / "out"))
     other = World(options(tmp_path / "out"))
 
@@ -288,7 +288,7 @@ def test_two_loads_to_one_directory_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_target_of_another_load_is_refused_by_the_name_of_the_option(tmp_path: Path) -> None:
-    """Half of the files would have other columns, or other topics."""
+    """Otherwise half of the files would have other columns or other topics."""
     world = World(options(tmp_path / "out"))
     world.load(0)
 
@@ -300,7 +300,7 @@ def test_a_target_of_another_load_is_refused_by_the_name_of_the_option(tmp_path:
 
 
 def test_a_directory_that_no_load_has_made_is_not_taken_for_a_batch(tmp_path: Path) -> None:
-    """The rows of the batch were thrown away, as if they were there already."""
+    """The rows of the batch were discarded as if they had been moved already."""
     world = World(options(tmp_path / "out"))
     world.load(0)
     (world.options.root / "batch_id=1").mkdir()
@@ -318,7 +318,7 @@ def test_a_directory_that_no_load_has_made_is_not_taken_for_a_batch(tmp_path: Pa
 def test_a_power_cut_leaves_no_manifest_without_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names of the directories are synced before the manifest says that they are there."""
+    """The names of the directories are synced before the manifest names them."""
     world = World(options(tmp_path / "out"))
     synced: list[str] = []
     for module in (batches_module, target_module, manifest_module):
@@ -335,7 +335,7 @@ def test_a_power_cut_leaves_no_manifest_without_its_files(
 
 
 def test_a_target_that_is_older_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
-    """A target from a backup: the batches since would be missing in it, and nobody would know."""
+    """A target restored from a backup lacks later batches, which nobody would notice."""
     world = World(options(tmp_path / "out"))
     world.load(0)
     commits = world.target.checkpoint.directory / "commits"
@@ -350,7 +350,7 @@ def test_a_target_that_is_older_than_its_checkpoint_is_refused(tmp_path: Path) -
 
 
 def test_offsets_of_a_checkpoint_that_are_damaged_are_refused_by_name(tmp_path: Path) -> None:
-    """Bytes that are no text were a traceback."""
+    """Bytes that are not text ended in a traceback."""
     path = tmp_path / "offsets" / "0"
     path.parent.mkdir()
     for damaged in (b"\xff\xfe", b"v1\n{}\nnone", b"v1\n{}\n[]", b"v9\n{}\n{}"):
@@ -360,7 +360,7 @@ def test_offsets_of_a_checkpoint_that_are_damaged_are_refused_by_name(tmp_path: 
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """The manifest said that the batch began where the old topic had ended, beyond its end."""
+    """The manifest said that the batch began at the end of the old topic, beyond its own end."""
     checkpoint = Checkpoint(tmp_path)
     (tmp_path / "offsets").mkdir()
     t, u = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -373,7 +373,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(tmp_path: Path) 
 
 
 def test_a_topic_whose_name_is_a_path_makes_no_directory(tmp_path: Path) -> None:
-    """A broker that is not Kafka's may say anything of its topics; files would be anywhere."""
+    """A broker that is not Kafka's may return any topic name; files could end up anywhere."""
     (tmp_path / "rows").mkdir()
     spec = TaskSpec({ROWS: str(tmp_path / "rows")}, partition_by=("topic",))
 

@@ -1,4 +1,4 @@
-"""A Delta table: its commits, wherever a load dies, and what others make of it."""
+"""A Delta table: its commits, wherever a load dies, and changes made by others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.spark.loading.worlds import Crash, World, crashing, options
 
 
 def committed_unsynced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Path]:
-    """A load that died between the commit of its second batch, which is given, and its sync."""
+    """Return a load that died before its second commit was synced, and that commit."""
     pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta"))
     world.load(0)
@@ -35,7 +35,7 @@ def committed_unsynced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
 def test_a_delta_load_that_dies_at_the_commit_leaves_no_files_of_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    """Its files are in the table's directory by then: the same are written over them."""
+    """Its files are already in the table's directory; the repeated batch replaces them."""
     deltalake = pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta", partition_by=("topic", "date")))
     world.load(0)
@@ -59,7 +59,7 @@ def test_a_delta_load_that_dies_at_the_commit_leaves_no_files_of_nobody(
 def test_a_delta_commit_that_a_power_cut_emptied_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name of the commit was on the disk, what is in it was not, nor was the manifest."""
+    """The commit's name was synced, but neither its contents nor the manifest."""
     world, commit = committed_unsynced(tmp_path, monkeypatch)
     commit.write_bytes(b"")
 
@@ -69,7 +69,7 @@ def test_a_delta_commit_that_a_power_cut_emptied_is_made_again(
 
 
 def test_a_delta_log_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
-    """It was the backtrace of two languages, and nobody knew what to do after a power cut."""
+    """It was a backtrace of two languages, without advice on what to do after a power failure."""
     pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta"))
     world.load(0)
@@ -86,7 +86,7 @@ def test_a_delta_log_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
 def test_a_half_written_commit_that_is_moved_away_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the message says; the batch had no manifest yet."""
+    """Following the advice of the message; the batch had no manifest yet."""
     world, commit = committed_unsynced(tmp_path, monkeypatch)
     commit.write_bytes(commit.read_bytes()[:100])
     with pytest.raises(LoadFailed, match="move it away"):
@@ -110,7 +110,7 @@ def test_a_half_written_commit_that_is_moved_away_is_made_again(
 def test_a_delta_table_that_others_change_is_gone_on_with_where_rows_fit(
     tmp_path: Path, change: Callable[[Any], object], problem: str | None
 ) -> None:
-    """What `deltalake` checks of the rows that it writes itself, is checked before its commit."""
+    """What `deltalake` checks for rows that it writes is also checked before this commit."""
     deltalake = pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta"))
     world.load(0)
@@ -128,7 +128,7 @@ def test_a_delta_table_that_others_change_is_gone_on_with_where_rows_fit(
 
 
 def test_a_delta_table_says_before_the_load_what_it_cannot_have(tmp_path: Path) -> None:
-    """A time of day was refused when the batch was done: the load could neither go on nor back."""
+    """A time of day was refused only after the batch was complete, which blocked the load."""
     pytest.importorskip("deltalake")
     for kind in (pa.time64("us"), pa.struct([("a", pa.int8()), ("A", pa.int8())])):
         table = DeltaTable(tmp_path, pa.schema([pa.field("value", kind)]), (), None)

@@ -1,4 +1,4 @@
-"""Values as JSON: what is read, and what is bad and why."""
+"""JSON values: what is read, and what is refused for which reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def decoded(*values: bytes | None, kind: pa.DataType = FLIGHT, prefix: bool = Fa
 
 
 def test_each_type_is_read() -> None:
-    """A column that silently became null would be noticed by whoever needs it, much later."""
+    """A column that silently became null would be noticed much later."""
     found = decoded(
         b'{"id": 7, "carrier": "UA", "delay": 3, "at": "2026-01-31T12:00:00+01:00", '
         b'"legs": [{"to": "SFO"}, null], "tags": {"a": 1}, "price": 12.50, "day": "2026-01-31", '
@@ -60,7 +60,7 @@ def test_each_type_is_read() -> None:
 
 
 def test_a_decimal_keeps_all_of_its_digits() -> None:
-    """One with a zero more than its scale was rounded to 28 digits, and nobody was told."""
+    """A number with more zeros than its scale was silently rounded to 28 digits."""
     kind = pa.decimal128(38, 2)
 
     found = decoded(b"123456789012345678901234567890.120", b"0.000", kind=kind)
@@ -100,7 +100,7 @@ def test_a_decimal_keeps_all_of_its_digits() -> None:
     ],
 )
 def test_a_bad_value_is_told_with_its_place(value: bytes, reason: str) -> None:
-    """Among good ones, which stay where they are; the load goes on."""
+    """The good values around it keep their places, and the load continues."""
     found = decoded(b'{"id": 1}', value, None, b'{"id": 2}')
 
     assert list(found.errors) == [1]
@@ -110,7 +110,7 @@ def test_a_bad_value_is_told_with_its_place(value: bytes, reason: str) -> None:
 
 
 def test_the_prefix_of_a_schema_registry_is_skipped() -> None:
-    """And a value without it is bad, not read from its sixth byte on."""
+    """A value without the prefix is an error, and not read from its sixth byte on."""
     found = decoded(b'\x00\x00\x00\x00\x07{"id": 1}', b'{"id": 2}', prefix=True)
 
     assert found.values.to_pylist()[0]["id"] == 1
@@ -118,7 +118,7 @@ def test_the_prefix_of_a_schema_registry_is_skipped() -> None:
 
 
 def test_a_json_schema_is_a_type() -> None:
-    """References, alternatives with null, and what is required."""
+    """With references, alternatives with null, and required members."""
     schema = json.loads(
         """{"type": "object", "required": ["id", "legs"], "$defs": {"leg": {"type": "object",
         "properties": {"to": {"type": "string"}}}}, "properties": {"id": {"type": "integer"},
@@ -162,7 +162,7 @@ def test_a_json_schema_is_a_type() -> None:
     ],
 )
 def test_a_schema_without_one_type_is_refused(schema: dict, reason: str) -> None:
-    """Before anything is loaded."""
+    """It is refused before anything is loaded."""
     with pytest.raises(ValueError, match=reason):
         arrow_of_json_schema(schema)
 

@@ -67,7 +67,7 @@ from aiokq.spark.loading.table_factory import require_extras
 def test_what_makes_no_sense_is_refused(
     changes: dict[str, object], option: str, problem: str
 ) -> None:
-    """Before anybody is asked anything."""
+    """They are refused before the cluster is asked."""
     given: dict[str, object] = {"to": "x", "topics": ("t",)}
 
     with pytest.raises(OptionError) as caught:
@@ -81,7 +81,7 @@ def test_what_makes_no_sense_is_refused(
     ("pattern", "option"), [("a|b.*", "^(?:a|b.*)$"), ("(?i)(?x)a | b", "(?i)(?x)^(?:a | b)$")]
 )
 def test_a_pattern_is_of_whole_names(pattern: str, option: str) -> None:
-    """Spark's own connector takes "a" for "data", too."""
+    """Spark's own connector also matches "data" with the pattern "a"."""
     options = LoadOptions(to="x", topics=(), topics_pattern=pattern)
 
     assert options.read_options()["subscribePattern"] == option
@@ -89,7 +89,7 @@ def test_a_pattern_is_of_whole_names(pattern: str, option: str) -> None:
 
 
 def test_the_target_may_say_the_format() -> None:
-    """As the address of a table does elsewhere."""
+    """As addresses of tables do elsewhere."""
     options = LoadOptions(to="delta:///lake/t", topics=("t",))
 
     assert (options.target_format, options.root) == ("delta", Path("/lake/t"))
@@ -138,7 +138,7 @@ def test_the_target_may_say_the_format() -> None:
     ],
 )  # fmt: skip
 def test_what_spark_says_is_one_line(text: str, line: str) -> None:
-    """Its own are tracebacks of two languages."""
+    """Spark's own messages are tracebacks of two languages."""
     assert one_line_of(RuntimeError(text)) == line
 
 
@@ -153,7 +153,7 @@ def test_what_spark_says_is_one_line(text: str, line: str) -> None:
 def test_an_extra_that_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], extra: str
 ) -> None:
-    """With what to type, before Spark is started."""
+    """The message says what to type, before Spark is started."""
     given: dict[str, object] = {"to": "x", "topics": ("t",)}
     options = LoadOptions(**(given | changes))  # type: ignore[arg-type]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

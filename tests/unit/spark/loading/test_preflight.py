@@ -1,4 +1,4 @@
-"""What is wrong with a load is told before Spark starts, by the load's own options."""
+"""Errors of a load are reported before Spark starts, in terms of the load's options."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Logs(OffsetReader):
 
 
 class Client:
-    """In place of the worker's."""
+    """Stands in for the client of the worker."""
 
     cluster = SimpleNamespace(metadata=SimpleNamespace(cluster_id="c"))
 
@@ -66,7 +66,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> pr
 def test_a_beginning_that_no_log_has_is_told_by_the_loads_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starting: str, problem: str
 ) -> None:
-    """It was told when Spark had started, in the words of an option that nobody had typed."""
+    """It was reported after Spark had started, with an option that the user had not typed."""
     with pytest.raises(OptionError) as caught:
         begun(tmp_path, monkeypatch, starting=starting)
     assert caught.value.option == "starting"
@@ -76,13 +76,13 @@ def test_a_beginning_that_no_log_has_is_told_by_the_loads_option(
 def test_a_beginning_beyond_the_end_is_the_end_where_losses_are_tolerated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for the query; the bar counts what will be loaded."""
+    """As the query determines it; the progress bar counts what will be loaded."""
     found = begun(tmp_path, monkeypatch, starting='{"t":{"0":99,"1":-2}}', fail_on_data_loss=False)
     assert found.missing == {T0: 0, T1: 8}
 
 
 def test_what_the_source_refuses_later_is_told_by_the_loads_options() -> None:
-    """Of a topic that went between, or that lost records before they were loaded."""
+    """A topic that was deleted meanwhile, or that lost records before they were loaded."""
     late = refusal_of_load(ConfigError("option startingOffsets: t-0 ends at 1, before 9"))
     assert isinstance(late, OptionError)
     assert (late.option, late.problem) == ("starting", "t-0 ends at 1, before 9")
@@ -94,7 +94,7 @@ def test_what_the_source_refuses_later_is_told_by_the_loads_options() -> None:
 
 
 def test_a_loss_is_told_with_the_loads_option() -> None:
-    """ "Set the source option failOnDataLoss to false": a load has none of that name."""
+    """The source's advice, failOnDataLoss, names an option that a load does not have."""
     with pytest.raises(DataLoss) as caught:
         Losses(True).start_reset(T0, 3, 7)
     assert in_words_of_load(caught.value.message.replace("\n", " ")) == (
@@ -105,7 +105,7 @@ def test_a_loss_is_told_with_the_loads_option() -> None:
 
 
 def test_a_beginning_that_is_no_json_is_told_by_the_loads_option(tmp_path: Path) -> None:
-    """Who wrote --from has never heard of startingOffsets."""
+    """Users of --from do not know startingOffsets."""
     options = LoadOptions(
         to=tmp_path, topics=("t",), kafka={"bootstrap.servers": "a:1"}, starting='{"t":'
     )

@@ -1,4 +1,4 @@
-"""One run of a load, with a query that a test makes up."""
+"""One run of a load, with queries that the test simulates."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.unit.spark.loading.worlds import options
 
 
 class Queries:
-    """Queries that end as they are told to, some after they have loaded something.
+    """Simulated queries with given outcomes, some after they have loaded records.
 
     Attributes:
-        seconds: that each takes.
-        time: by a clock of its own, which `wait` of the stop event moves on.
+        seconds: duration of each query.
+        time: simulated clock, which also advances in `wait` of the stop event.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ def run_of(tmp_path: Path, queries: Queries, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_query_whose_python_started_too_late_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark gives it ten seconds, which a busy machine may take; nothing is wrong with the load."""
+    """A Python worker may take longer than Spark's ten seconds on a busy machine."""
     queries = Queries(f"{LATE}.", f"{LATE}.", None)
 
     summary = run_of(tmp_path, queries, monkeypatch).run()
@@ -90,7 +90,7 @@ def test_a_query_whose_python_started_too_late_is_started_again(
 def test_late_starts_are_tried_again_for_ten_minutes_ever_more_slowly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A minute of a busy machine, five late starts, ended a load of weeks."""
+    """Five late starts within a busy minute ended a load of weeks."""
     queries = Queries(LATE)
 
     with pytest.raises(LoadFailed, match=r"times in 1\d minutes: .* continues the load"):
@@ -107,7 +107,7 @@ def test_late_starts_are_tried_again_for_ten_minutes_ever_more_slowly(
 def test_late_starts_are_counted_from_the_last_query_that_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loading: Collection[int], seconds: float
 ) -> None:
-    """A load that goes on for weeks ended at its last late start, of which each had passed."""
+    """Late starts weeks apart, each of which had passed, ended a load."""
     queries = Queries(*[LATE] * 100, None, loading=loading, seconds=seconds)
 
     run_of(tmp_path, queries, monkeypatch).run()
@@ -118,7 +118,7 @@ def test_late_starts_are_counted_from_the_last_query_that_ran(
 def test_what_does_not_pass_by_itself_ends_the_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once."""
+    """It ends at once."""
     queries = Queries("a disk is full")
 
     with pytest.raises(LoadFailed, match="a disk is full"):
@@ -130,7 +130,7 @@ def test_what_does_not_pass_by_itself_ends_the_load(
 def test_a_load_that_is_told_to_stop_before_it_began_starts_no_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while Spark starts: half a minute later it had started, and ended, a query."""
+    """After Ctrl-C during the start of Spark a query was started, and ended much later."""
     queries = Queries(None)
     load = run_of(tmp_path, queries, monkeypatch)
     load._stop.set()
@@ -145,7 +145,7 @@ def test_a_load_that_is_told_to_stop_before_it_began_starts_no_query(
 def test_a_jvm_that_is_gone_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Killed for its memory: a traceback of py4j's."""
+    """A JVM killed for its memory use ended in a traceback of py4j."""
     queries = Queries(None)
     load = run_of(tmp_path, queries, monkeypatch)
 
@@ -169,7 +169,7 @@ def test_a_jvm_that_is_gone_is_one_line(
 def test_a_second_ctrl_c_does_not_wait_for_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ "Once more to end at once", it says; it waited for the batch all the same."""
+    """The message says "once more to end at once", but the load still waited for the batch."""
     queries = Queries(None)
     load = run_of(tmp_path, queries, monkeypatch)
     stopped: list[str] = []
@@ -190,7 +190,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_batch(
 
 @pytest.mark.parametrize("schema", ["none.json", "{", '{"type": "widget"}'])
 def test_a_schema_that_is_refused_leaves_no_directories(tmp_path: Path, schema: str) -> None:
-    """An empty target, and one for dead letters, of a slip of the pen."""
+    """A misspelt schema left an empty target, and an empty directory of dead letters."""
     with pytest.raises(OptionError, match="value_schema: "):
         run.load(options(tmp_path / "out", value_schema=schema))
     assert not list(tmp_path.iterdir())
@@ -199,7 +199,7 @@ def test_a_schema_that_is_refused_leaves_no_directories(tmp_path: Path, schema: 
 def test_a_batch_that_fails_while_the_load_is_told_to_stop_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk: "ended after this batch", and of the batch that was not loaded no word."""
+    """On a full disk the load said "ended after this batch", though the batch had failed."""
     load = run_of(tmp_path, Queries(None), monkeypatch)
 
     def stopped(query: object) -> None:
@@ -216,7 +216,7 @@ def test_a_batch_that_fails_while_the_load_is_told_to_stop_is_told(
 def test_a_disk_that_is_full_when_a_load_goes_on_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
-    """A batch whose files were whole, and no room to make it visible."""
+    """All files of a batch were complete, but there was no space to make it visible."""
     load = run_of(tmp_path, Queries(None), monkeypatch)
     error = OSError(errno.ENOSPC, "No space", *(["/lake/file"] if named else []))
 
@@ -231,7 +231,7 @@ def test_a_disk_that_is_full_when_a_load_goes_on_is_a_line(
 
 
 def test_a_batch_counts_once_however_often_spark_runs_it() -> None:
-    """It was recovered, or it was done and Spark did not know; only sums of batches are kept."""
+    """A batch may be recovered, or repeated by Spark after it was done; only sums are kept."""
     tp = TopicPartition("t", 0)
     loaded = Loaded()
     for batch in (4, 4, 5, 5):
@@ -248,7 +248,7 @@ def test_a_batch_counts_once_however_often_spark_runs_it() -> None:
 
 
 def test_a_session_of_another_thread_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`asyncio.to_thread(load, ...)`: there the session is not the active one, but it is there."""
+    """In `asyncio.to_thread(load, ...)` the session exists, but is not the active one."""
     there = SimpleNamespace(_jvm=None)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "_instantiatedSession", there)

@@ -1,4 +1,4 @@
-"""A session of a load's own, as far as that needs no Spark."""
+"""The session that a load creates, as far as it can be tested without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiokq.spark.loading import session
 
 
 def test_a_signal_waits_until_the_jvm_has_been_heard_of() -> None:
-    """The driver left while its JVM was booting: that waited for a driver for ever."""
+    """If the driver ends while its JVM starts, the JVM would wait for it forever."""
     events: list[str] = []
     before = {
         number: signal.signal(number, lambda number, frame: events.append(signal.strsignal(number)))
@@ -35,7 +35,7 @@ def test_a_signal_waits_until_the_jvm_has_been_heard_of() -> None:
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError(111, "no")])
 def test_a_session_whose_jvm_is_gone_is_stopped(error: Exception) -> None:
-    """What the load died of was hidden by what stopping it did."""
+    """An error of stopping the session hid the error of the load."""
 
     def stop() -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Whose a target is: that of the load that began there, and of no other."""
+"""Ownership of a target: it belongs to the load that began there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.forking import LivingChild, needs_fork
 
 
 def test_a_load_that_never_began_binds_nobody(tmp_path: Path) -> None:
-    """After a schema that Spark refused, the right one was refused as another load's."""
+    """After a schema that Spark refused, the corrected load was refused as another load."""
     target = Target(tmp_path / "out", None)
     with target.opened({"value_schema": "id bignt"}):
         pass
@@ -31,7 +31,7 @@ def test_a_load_that_never_began_binds_nobody(tmp_path: Path) -> None:
 
 
 def test_a_load_that_began_is_gone_on_with_by_the_same_options_only(tmp_path: Path) -> None:
-    """Offsets are planned, though no batch is done."""
+    """Offsets are planned, even if no batch is done."""
     target = Target(tmp_path / "out", None)
     with target.opened({"value_schema": "id bigint"}):
         (target.root / "_aiokq_checkpoint" / "offsets").mkdir()
@@ -44,7 +44,7 @@ def test_a_load_that_began_is_gone_on_with_by_the_same_options_only(tmp_path: Pa
 def test_directories_that_are_made_for_a_load_outlive_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The target was there, its checkpoint elsewhere was not: no load went on."""
+    """The target existed, its checkpoint elsewhere did not: no load could continue."""
     synced: list[Path] = []
     monkeypatch.setattr(directory_lock, "sync_directory", synced.append)
     target = Target(tmp_path / "a" / "out", tmp_path / "b" / "dead", tmp_path / "c" / "query")
@@ -58,7 +58,7 @@ def test_directories_that_are_made_for_a_load_outlive_a_power_cut(
 
 
 def test_two_new_loads_with_one_checkpoint_are_kept_apart(tmp_path: Path) -> None:
-    """Both ran as one query to Spark, each had some of the batches, and neither had all of them."""
+    """Spark ran both as one query: each had some of the batches, and neither had all."""
     shared = tmp_path / "query"
     first = Target(tmp_path / "a", None, shared)
     second = Target(tmp_path / "b", None, tmp_path / "." / "query")
@@ -76,7 +76,7 @@ def test_two_new_loads_with_one_checkpoint_are_kept_apart(tmp_path: Path) -> Non
 
 
 def test_the_checkpoint_within_a_target_is_not_lent(tmp_path: Path) -> None:
-    """Given as --checkpoint of another load, while its own is at work."""
+    """Given as --checkpoint of another load, while the load it belongs to is running."""
     first = Target(tmp_path / "a", None)
     second = Target(tmp_path / "b", None, tmp_path / "a" / "_aiokq_checkpoint")
     with (
@@ -89,7 +89,7 @@ def test_the_checkpoint_within_a_target_is_not_lent(tmp_path: Path) -> None:
 
 
 def test_two_new_loads_with_one_directory_of_dead_letters_are_kept_apart(tmp_path: Path) -> None:
-    """Started at the same moment, each took the directory for its own."""
+    """Two loads started at the same moment both took the directory."""
     first = Target(tmp_path / "a", tmp_path / "dead")
     second = Target(tmp_path / "b", tmp_path / "dead")
     with (
@@ -102,7 +102,7 @@ def test_two_new_loads_with_one_directory_of_dead_letters_are_kept_apart(tmp_pat
 
 
 def test_a_lock_goes_with_the_process_that_holds_it(tmp_path: Path) -> None:
-    """SIGKILL: who starts it again has nothing to clear up; of one that lives, he is told which."""
+    """After SIGKILL the next load needs no cleanup; while the holder lives, the error names it."""
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -129,7 +129,7 @@ def test_a_lock_goes_with_the_process_that_holds_it(tmp_path: Path) -> None:
 
 @needs_fork
 def test_a_lock_is_not_kept_by_a_forked_child(tmp_path: Path) -> None:
-    """A worker that outlived its load kept the next one out; one that exits must not let it in."""
+    """A worker that outlived its load kept the lock; a worker that exits must not release it."""
     lock = DirectoryLock(tmp_path)
     with LivingChild():
         pass
@@ -141,7 +141,7 @@ def test_a_lock_is_not_kept_by_a_forked_child(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """It was told as a traceback, or of the target."""
+    """The error was a traceback, or named the target."""
     (tmp_path / "file").touch()
     target = Target(tmp_path / "out", None, tmp_path / "file" / "query")
     with pytest.raises(OptionError, match="Not a directory") as caught, target.opened({}):
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_another_catalog_is_another_load(
     tmp_path: Path, changes: dict[str, str], same: bool
 ) -> None:
-    """A table of the same name in it: half of the batches would be in each. No secret is kept."""
+    """Half of the batches would be in the table of each catalog. No secret is stored."""
     pytest.importorskip("pyiceberg")
     given = {"type": "sql", "uri": "postgresql://me:secret@db/catalog", "warehouse": "/lake"}
     target = Target(tmp_path / "out", None)
@@ -182,7 +182,7 @@ def test_another_catalog_is_another_load(
 
 
 def test_a_catalog_of_pyicebergs_own_settings_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address may be in a variable, and change there."""
+    """The address may come from an environment variable, and change there."""
     pytest.importorskip("pyiceberg")
     assert catalog_identity({}) is None
     monkeypatch.setenv("PYICEBERG_CATALOG__AIOKQ__URI", "http://one")
@@ -194,7 +194,7 @@ def test_a_catalog_of_pyicebergs_own_settings_counts(monkeypatch: pytest.MonkeyP
 
 
 def test_empty_files_that_a_power_cut_left_in_a_checkpoint_are_taken_away(tmp_path: Path) -> None:
-    """Spark does not start on it: "Incomplete log file". The batch is done, or never was."""
+    """Spark refuses to start with them ("Incomplete log file")."""
     target = Target(tmp_path / "out", None)
     checkpoint = target.checkpoint.directory
     for kind in ("offsets", "commits"):
@@ -203,7 +203,7 @@ def test_empty_files_that_a_power_cut_left_in_a_checkpoint_are_taken_away(tmp_pa
             (checkpoint / kind / name).write_text('v1\n{}\n{"t":{"0":1}}')
         for name in ("1", ".1.crc"):
             (checkpoint / kind / name).touch()
-    # Of a batch of the same half minute; its offsets were synced.
+    # Of a batch of the same half minute, whose offsets were synced.
     (checkpoint / "offsets" / "1").write_text('v1\n{}\n{"t":{"0":2}}')
     for kind in ("offsets", "commits"):
         (checkpoint / kind / "2").touch()

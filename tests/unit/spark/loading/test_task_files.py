@@ -1,4 +1,4 @@
-"""What a task writes: whole columns, files of a size, and no name that a reader would find yet."""
+"""Files of a task: all columns, limited sizes, and temporary names that readers ignore."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(tmp_path: Path, report: TaskReport, kind: str = ROWS) -> pa.Table:
 
 
 def test_values_are_left_as_they_are_with_their_headers(tmp_path: Path) -> None:
-    """None too: a record without a value is a tombstone."""
+    """A null value, too: such a record is a tombstone."""
     batch = records("t", 0, 0, 2).append_column(
         pa.field("headers", HEADERS), pa.array([[{"key": "h", "value": b"v"}], None], HEADERS)
     )
@@ -58,7 +58,7 @@ def test_values_are_left_as_they_are_with_their_headers(tmp_path: Path) -> None:
 
 
 def test_text_that_is_no_utf_8_is_put_aside(tmp_path: Path) -> None:
-    """With the reason; key and value as they came."""
+    """With the reason, and with the original key and value."""
     batch = records("t", 0, 0, 3).set_column(
         1, "value", pa.array([b"a", b"\xff", None], pa.binary())
     )
@@ -73,7 +73,7 @@ def test_text_that_is_no_utf_8_is_put_aside(tmp_path: Path) -> None:
 
 
 def test_files_end_where_they_are_full(tmp_path: Path) -> None:
-    """Across the batches that they come in."""
+    """Also across the batches in which rows arrive."""
     batches = [records("t", 0, n * 7, n * 7 + 7) for n in range(5)]
 
     report = written(tmp_path, batches, rows_per_file=10)
@@ -83,13 +83,13 @@ def test_files_end_where_they_are_full(tmp_path: Path) -> None:
 
 
 def test_no_directory_is_called_as_what_readers_take_for_null(tmp_path: Path) -> None:
-    """A topic may be; Spark and pyarrow read its records as those of none."""
+    """Spark and pyarrow would read the topic of its records as null."""
     with pytest.raises(ValueError, match="topic __HIVE_DEFAULT_PARTITION__ cannot be a directory"):
         written(tmp_path, [records("__HIVE_DEFAULT_PARTITION__", 0, 0, 3)], partition_by=("topic",))
 
 
 def test_a_disk_that_is_full_is_called_by_name(tmp_path: Path) -> None:
-    """ "[Errno 28] Error writing bytes to file": of which of three directories?"""
+    """pyarrow's "Error writing bytes to file" does not say which directory is full."""
     directory = tmp_path / "rows"
     directory.mkdir()
     (directory / "part-00000-0-0.parquet.unfinished").symlink_to("/dev/full")
@@ -105,7 +105,7 @@ def test_a_disk_that_is_full_is_called_by_name(tmp_path: Path) -> None:
 
 
 def test_many_days_do_not_hold_many_files_open(tmp_path: Path) -> None:
-    """Old topics have thousands; a file that is needed again is another one."""
+    """Old topics have thousands of days; a closed file is followed by another one."""
     days = 2 * OPEN_FILES
     batches = [records("t", 0, 0, 10 * days), records("t", 1, 0, 10 * days)]
 

@@ -1,4 +1,4 @@
-"""The recount: what is missing, doubled or strange is told, each in a line."""
+"""Verification: missing, duplicated and unexpected rows are reported, one line each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.spark.loading.worlds import World, options, records
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """Two batches of two partitions, 20 good and 10 bad records of each in each."""
+    """Two batches of two partitions, each with 20 good and 10 bad records per partition."""
     world = World(options(tmp_path / "out"))
     world.load(0)
     world.load(1)
@@ -30,13 +30,13 @@ def world(tmp_path: Path) -> World:
 
 
 def verified(world: World) -> Verification:
-    # Nobody is asked: every offset has a record.
+    # The log is not read: every offset has a record.
     return verify_load(world.options.root, kafka={"bootstrap.servers": "127.0.0.1:1"})
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
 def test_a_sound_target_is_sound(tmp_path: Path, format_: str) -> None:
-    """Dead letters are counted, too."""
+    """Dead letters count as well."""
     world = World(options(tmp_path / "out", format=format_))
     world.load(0)
     world.load(1)
@@ -50,7 +50,7 @@ def test_a_sound_target_is_sound(tmp_path: Path, format_: str) -> None:
 
 
 def test_rows_of_a_table_that_are_there_twice_are_told(tmp_path: Path) -> None:
-    """As a job that wrote the same files once more leaves it."""
+    """As after a job that wrote the same files again."""
     deltalake = pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta"))
     world.load(0)
@@ -64,7 +64,7 @@ def test_rows_of_a_table_that_are_there_twice_are_told(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_or_cut_is_told(world: World) -> None:
-    """By its name."""
+    """The file is named."""
     first, second = sorted(world.options.root.glob("batch_id=*/*.parquet"))
     first.unlink()
     os.truncate(second, 50)
@@ -77,7 +77,7 @@ def test_a_file_that_is_gone_or_cut_is_told(world: World) -> None:
 
 
 def test_rows_of_a_file_are_compared_by_record(world: World) -> None:
-    """One that is there twice does not make up for one that is missing."""
+    """A duplicated row does not make up for a missing one."""
     path = next(world.options.root.glob("batch_id=0/*.parquet"))
     rows = parquet.ParquetFile(path).read()
     parquet.write_table(rows.take([0, 0, *range(2, len(rows))]), path)
@@ -93,7 +93,7 @@ def test_rows_of_a_file_are_compared_by_record(world: World) -> None:
 def test_damage_within_a_page_is_told(
     tmp_path: Path, column: str, partition_by: tuple[str, ...]
 ) -> None:
-    """Keys and values that had other bytes were "sound": only offsets were read."""
+    """Files with damaged keys and values were "sound", because only offsets were read."""
     world = World(options(tmp_path / "out", partition_by=partition_by, compression="none"))
     world.load(0)
     path = next(world.options.root.rglob("*.parquet"))
@@ -120,7 +120,7 @@ def test_damage_within_a_page_is_told(
 @pytest.mark.parametrize("how", ["gone", "cut"])
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, format_: str, how: str) -> None:
-    """The recount ended with a traceback of pyarrow's."""
+    """The verification ended in a traceback of pyarrow."""
     world = World(options(tmp_path / "out", format=format_))
     world.load(0)
     root = world.options.root
@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, format_: str, how: 
 
 
 def test_a_file_of_another_size_is_told(world: World) -> None:
-    """Its rows may be the same; it is not what the load has written."""
+    """It may have the same rows, but it is not the file that the load has written."""
     path = next(world.options.root.glob("batch_id=0/*.parquet"))
     size = path.stat().st_size
     rows = parquet.ParquetFile(path).read()
@@ -147,7 +147,7 @@ def test_a_file_of_another_size_is_told(world: World) -> None:
 
 
 def test_what_no_manifest_knows_is_told(world: World) -> None:
-    """Readers of the directory see it."""
+    """Readers of the directory would see it."""
     root = world.options.root
     shutil.copytree(root / "batch_id=1", root / "batch_id=7")
     file = next((root / "batch_id=0").iterdir())
@@ -160,7 +160,7 @@ def test_what_no_manifest_knows_is_told(world: World) -> None:
 
 
 def test_batches_that_do_not_follow_each_other_are_told(world: World) -> None:
-    """Offsets between them would be in no file."""
+    """The offsets between them are in no file."""
     path = world.options.root / "_aiokq_manifest" / "1.json"
     document = json.loads(path.read_text())
     document["partitions"]["t"]["0"]["from"] = 29
@@ -173,7 +173,7 @@ def test_batches_that_do_not_follow_each_other_are_told(world: World) -> None:
 
 
 def test_a_newest_batch_that_is_gone_with_its_manifest_is_told(world: World) -> None:
-    """It was sound without it, and no load would ever have brought it back."""
+    """The target was reported as sound, though no load would restore the batch."""
     root = world.options.root
     commits = world.target.checkpoint.directory / "commits"
     commits.mkdir()
@@ -192,7 +192,7 @@ def test_a_newest_batch_that_is_gone_with_its_manifest_is_told(world: World) -> 
 def test_without_the_checkpoint_nobody_can_tell_whether_the_newest_batch_is_there(
     tmp_path: Path,
 ) -> None:
-    """It is where --checkpoint says."""
+    """The checkpoint is where --checkpoint says."""
     world = World(options(tmp_path / "out", checkpoint=tmp_path / "checkpoint"))
     world.load(0)
 
@@ -208,7 +208,7 @@ def test_without_the_checkpoint_nobody_can_tell_whether_the_newest_batch_is_ther
 
 
 def test_dead_letters_are_looked_for_where_the_load_put_them(tmp_path: Path) -> None:
-    """Without --dead-letter each of their files was missing, beside the target."""
+    """Without --dead-letter their files were looked for beside the target, and missing."""
     world = World(options(tmp_path / "out", dead_letter=tmp_path / "dead"))
     world.load(0)
 
@@ -218,7 +218,7 @@ def test_dead_letters_are_looked_for_where_the_load_put_them(tmp_path: Path) -> 
 
 
 def test_a_target_that_was_moved_with_its_dead_letters_is_sound(world: World) -> None:
-    """They were looked for where they had been."""
+    """They were looked for in their former directory."""
     moved = world.options.root.with_name("moved")
     world.options.root.rename(moved)
     world.options.dead_letter_root.rename(moved.with_name("moved-dead-letter"))
@@ -230,7 +230,7 @@ def test_a_target_that_was_moved_with_its_dead_letters_is_sound(world: World) ->
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
 def test_a_topic_that_was_made_again_is_no_damage(tmp_path: Path, format_: str) -> None:
-    """With --skip-lost a load goes on with it; from then on the recount called it unsound."""
+    """A load with --skip-lost continues, but each later verification called it damaged."""
     world = World(options(tmp_path / "out", format=format_, value_format="text", value_schema=None))
     world.load(0)
     tp = TopicPartition("t", 0)
@@ -245,13 +245,13 @@ def test_a_topic_that_was_made_again_is_no_damage(tmp_path: Path, format_: str) 
 
 
 def test_a_directory_without_a_load_is_refused(tmp_path: Path) -> None:
-    """Nothing to count is not nothing wrong."""
+    """An empty result must not look like a sound target."""
     with pytest.raises(ConfigError, match="nothing was ever loaded to it"):
         verify_load(tmp_path, kafka={})
 
 
 def test_a_damaged_manifest_is_refused_by_name(world: World) -> None:
-    """And not taken for none."""
+    """It must not count as missing."""
     path = world.options.root / "_aiokq_manifest" / "1.json"
     whole = json.loads(path.read_text())
     for damaged in (
@@ -268,7 +268,7 @@ def test_a_damaged_manifest_is_refused_by_name(world: World) -> None:
 
 
 def test_a_manifest_of_a_newer_version_is_called_so(world: World) -> None:
-    """After a step back: it is not damaged."""
+    """After a downgrade the manifest is not damaged."""
     path = world.options.root / "_aiokq_manifest" / "1.json"
     path.write_text('{"version": 2}')
     with pytest.raises(ConfigError, match=r"1\.json: manifest version 2, expected 1: it was"):
@@ -285,7 +285,7 @@ def test_a_damaged_description_of_the_load_is_refused_by_name(world: World) -> N
 
 
 def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    """One without columns was: a slip of the pen in --table, and the next load failed on it."""
+    """A misspelt --table created a table without columns, and the next load failed with it."""
     catalogs = pytest.importorskip("pyiceberg.catalog")
     world = World(options(tmp_path / "out", format="iceberg"))
     world.load(0)
@@ -303,7 +303,7 @@ def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_the_table_of_another_catalog_is_not_recounted(tmp_path: Path) -> None:
-    """ "There is no table": the load had been given a catalog, and the recount had not."""
+    """The load had been given a catalog, the verification had not: "there is no table"."""
     pytest.importorskip("pyiceberg")
     world = World(options(tmp_path / "out", format="iceberg"))
     world.load(0)
@@ -319,7 +319,7 @@ def test_the_table_of_another_catalog_is_not_recounted(tmp_path: Path) -> None:
 
 
 def test_a_catalog_has_the_name_that_others_know_it_by(tmp_path: Path) -> None:
-    """A property "name" was an argument given twice; in SQL, tables are kept by that name."""
+    """A property "name" was passed as an argument twice; in SQL catalogs it is part of the key."""
     catalogs = pytest.importorskip("pyiceberg.catalog")
     uri, warehouse = f"sqlite:///{tmp_path}/prod.db", str(tmp_path / "lake")
     given = {"name": "prod", "type": "sql", "uri": uri, "warehouse": warehouse}

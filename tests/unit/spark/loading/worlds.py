@@ -1,4 +1,4 @@
-"""A load without Spark and without a broker: batches of records that a test makes up."""
+"""Loads without Spark and without a broker, with batches of records that a test makes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DAY_MS = 86_400_000
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 def records(topic: str, partition: int, first: int, until: int) -> pa.RecordBatch:
-    """As format("aiokq") gives them; every third value is no JSON, a day passes each 10 records."""
+    """Records as of format("aiokq"), ten per day, of which every third value is not JSON."""
     numbers = range(first, until)
     values = [b"bad" if n % 3 == 2 else b'{"id": %d}' % n for n in numbers]
     return pa.record_batch(
@@ -44,7 +44,7 @@ def records(topic: str, partition: int, first: int, until: int) -> pa.RecordBatc
 
 
 class World:
-    """A target, and what is done to it; each `opened` is another process."""
+    """A target and its loads; each `opened` is another process."""
 
     def __init__(self, options: LoadOptions) -> None:
         self.options = options
@@ -53,7 +53,7 @@ class World:
         self.runs = 0
 
     def batches(self) -> Batches:
-        """As a new process has them."""
+        """Return the batches as a new process has them."""
         self.target = Target.of(self.options)
         spec = TaskSpec(
             partition_by=self.options.partition_by
@@ -69,7 +69,7 @@ class World:
         return write(spec, iter(frame))
 
     def load(self, number: int, size: int = 30) -> Manifest:
-        """Batch `number` of two partitions of a topic, in a process of its own."""
+        """Load batch `number`, of two partitions of a topic, in a process of its own."""
         first, until = number * size, (number + 1) * size
         offsets = BatchOffsets(
             {TopicPartition("t", p): first for p in range(2)},
@@ -93,7 +93,7 @@ class World:
 
 
 def crashing(call: Callable[..., object], *, before: bool) -> Callable[..., object]:
-    """A function at which the process dies."""
+    """Return a function that simulates the death of the process before or after the call."""
 
     def die(*given: object, **named: object) -> object:
         if not before:
@@ -104,7 +104,7 @@ def crashing(call: Callable[..., object], *, before: bool) -> Callable[..., obje
 
 
 def options(to: Path | str, **changes: object) -> LoadOptions:
-    """Of a load of JSON."""
+    """Return options of a load of JSON values."""
     given: dict[str, object] = {
         "to": to,
         "topics": ("t",),
