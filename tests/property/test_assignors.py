@@ -1,4 +1,4 @@
-"""Any group, any history: complete, balanced, and sticky."""
+"""Assignments of random groups are complete, balanced and sticky."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def spread(assignments: Mapping[str, Assignment]) -> int:
 def check_complete(
     topology: Topology, topics: Mapping[str, tuple[str, ...]], found: Mapping[str, Assignment]
 ) -> None:
-    """Every partition that somebody wants is in exactly one assignment, of one who wants it."""
+    """Each subscribed partition is assigned to exactly one member that subscribes to its topic."""
     assert found.keys() == topics.keys()
     taken = [partition for assignment in found.values() for partition in assignment.partitions]
     wanted = {topic for of_member in topics.values() for topic in of_member}
@@ -74,7 +74,7 @@ def check_complete(
 def test_every_assignor_gives_each_partition_to_one_that_wants_it(
     topology: Topology, topics: dict[str, tuple[str, ...]], data: st.DataObject
 ) -> None:
-    """A partition that is forgotten is never read; one given twice is read twice."""
+    """A partition without an owner is never read; a partition with two owners is read twice."""
     rack = st.none() | st.sampled_from(RACKS)
     members = {m: Subscription(of, rack=data.draw(rack)) for m, of in topics.items()}
     for make in ASSIGNORS.values():
@@ -85,7 +85,7 @@ def test_every_assignor_gives_each_partition_to_one_that_wants_it(
 def test_equal_subscriptions_differ_by_one_at_most(
     topology: Topology, topics: tuple[str, ...], size: int, data: st.DataObject
 ) -> None:
-    """Balance is what these three promise; racks only choose within it."""
+    """These three assignors promise balance; racks matter only where loads are equal."""
     rack = st.none() | st.sampled_from(RACKS)
     members = {f"m{n}": Subscription(topics, rack=data.draw(rack)) for n in range(size)}
     for name in ("roundrobin", "sticky", "cooperative-sticky"):
@@ -93,9 +93,9 @@ def test_equal_subscriptions_differ_by_one_at_most(
 
 
 def best_loads(topology: Topology, topics: Mapping[str, tuple[str, ...]]) -> list[int]:
-    """The optimum, by the slow textbook way: move one partition while any move helps.
+    """Return the optimal loads: move single partitions while a move improves the balance.
 
-    Moves along whole paths, found by trying all of them: this is the oracle of small groups.
+    Moves go along paths of members; trying all paths is feasible for small groups only.
     """
     load = dict.fromkeys(topics, 0)
     holder: dict[TopicPartition, str] = {}
@@ -133,7 +133,7 @@ def best_loads(topology: Topology, topics: Mapping[str, tuple[str, ...]]) -> lis
 def test_sticky_balance_is_optimal_with_any_subscriptions(
     partitions: dict[str, int], topics: dict[str, tuple[str, ...]]
 ) -> None:
-    """No distribution has smaller differences; Kafka's own may."""
+    """No assignment has smaller differences of load; Kafka's own assignor may have larger ones."""
     topology = Topology(partitions)
     members = {member: Subscription(of) for member, of in topics.items()}
     found = StickyAssignor().assign(topology, members)
@@ -144,7 +144,7 @@ def test_sticky_balance_is_optimal_with_any_subscriptions(
 def test_no_more_moves_than_balance_requires(
     partitions: dict[str, int], topics: tuple[str, ...], before: int, after: int
 ) -> None:
-    """Each needless move is a partition that stops, seeks and refills its caches elsewhere."""
+    """A partition that moves is stopped, looked up and cached again: no move may be unnecessary."""
     topology = Topology(partitions)
     first = StickyAssignor().assign(
         topology, {f"m{n}": Subscription(topics) for n in range(before)}
@@ -160,7 +160,7 @@ def test_no_more_moves_than_balance_requires(
     lost = sum(len(set(first[m].partitions).difference(second[m].partitions)) for m in staying)
     total = sum(loads(first).values())
     share, larger = divmod(total, after)
-    # What members have above their shares must go; the `larger` fullest may keep one more.
+    # Members must give up what exceeds their shares; the `larger` fullest may keep one more.
     sizes = sorted((len(first[m].partitions) for m in staying), reverse=True)
     allowed = [share + (rank < larger) for rank in range(len(sizes))]
     assert lost == sum(max(0, size - keep) for size, keep in zip(sizes, allowed, strict=True))
@@ -176,7 +176,7 @@ generations = st.integers(-1, 3) | st.sampled_from([-(2**31), 2**31 - 1])
 def test_no_claim_of_a_member_unbalances_its_group(
     topology: Topology, topics: tuple[str, ...], size: int, data: st.DataObject
 ) -> None:
-    """Partitions of others, none, or those that do not exist, at any generation; or other bytes."""
+    """Members claim any partitions at any generation, even unknown ones, or send garbage."""
     rack = st.none() | st.sampled_from(RACKS)
     members: dict[str, Subscription] = {}
     for n in range(size):
@@ -193,7 +193,7 @@ def test_no_claim_of_a_member_unbalances_its_group(
     sticky = StickyAssignor().assign(topology, members)
     check_complete(topology, wanted, sticky)
     assert spread(sticky) <= 1
-    # What moves is withheld for one rebalance; the next one, of members that tell the truth, ends.
+    # Moved partitions are withheld for one rebalance; the next one, with true claims, completes.
     for generation in (4, 5):
         found = CooperativeStickyAssignor().assign(topology, members)
         members = {
@@ -208,7 +208,7 @@ def test_no_claim_of_a_member_unbalances_its_group(
 def test_cooperative_members_never_share_a_partition_and_settle(
     topology: Topology, history: list[dict[str, tuple[str, ...]]]
 ) -> None:
-    """Members and subscriptions change; each change settles within two rebalances (KIP-429)."""
+    """After members or subscriptions change, the group settles within two rebalances (KIP-429)."""
     owned: dict[str, tuple[TopicPartition, ...]] = {}
     generation = 0
     for topics in history:
@@ -242,7 +242,7 @@ def test_what_members_exchange_comes_back(
     generation: int,
     user_data: bytes | None,
 ) -> None:
-    """Both embedded schemas, all their fields."""
+    """Both embedded schemas, with all fields, survive encoding and decoding."""
     subscription = Subscription(topics, owned, generation, "rack", "instance", user_data)
     assert decode_subscription(encode_subscription(subscription), "instance") == subscription
     assignment = Assignment(owned, user_data)
@@ -251,7 +251,7 @@ def test_what_members_exchange_comes_back(
 
 @given(st.binary())
 def test_bytes_that_are_none_are_protocol_errors(data: bytes) -> None:
-    """Another member wrote them: they are hostile until proved otherwise."""
+    """The bytes come from another member, and must not be trusted."""
     for decode in (decode_subscription, decode_assignment):
         try:
             decode(data)

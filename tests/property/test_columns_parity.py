@@ -1,7 +1,7 @@
-"""Columns of hostile batches: both builds give the same ones or the same error, as sound Arrow.
+"""Columns of hostile batches: both builds give the same sound Arrow data, or the same error.
 
-The headers of a record are where most numbers of it stand; a batch's header says how many records
-there are, of what size, and when. Here any of them may lie, with a checksum that fits.
+Most numbers of a record are in its headers; the header of a batch has the number, the size and
+the times of its records. Here any of them may be wrong, under a valid checksum.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIELDS = {
 
 
 def varint(value: int, padding: int = 0) -> bytes:
-    """A zigzag varint, and the same number in more bytes than it takes."""
+    """Return a zigzag varint, with `padding` more bytes than necessary."""
     bits = (value << 1) ^ (value >> 63)
     out = bytearray()
     while bits >= 0x80:
@@ -67,7 +67,7 @@ pairs = st.builds(lambda name, value: sized(name) + value, names, values)
 whole_headers = st.one_of(
     st.just(varint(0)),
     st.lists(pairs, min_size=1, max_size=3).map(lambda these: varint(len(these)) + b"".join(these)),
-    # More than a byte of validity bits, and than one byte of a count.
+    # More bits than fit into one byte of validity bits, and counts of more than one byte.
     st.builds(lambda pair, count: varint(count) + count * pair, pairs, st.sampled_from([9, 70])),
 )
 hostile_headers = st.one_of(
@@ -83,7 +83,7 @@ hostile_headers = st.one_of(
 
 @st.composite
 def records(draw: st.DrawFn, delta: int) -> bytes:
-    """One record; one of ten says a size that is not its own."""
+    """Draw one record; one of ten has a wrong size."""
     times = draw(st.sampled_from([0, 1, -1, 2**40, 2**63 - 1]))
     headers = draw(st.one_of(whole_headers, whole_headers, hostile_headers))
     body = b"\0" + varint(times) + varint(delta) + draw(values) + draw(values) + headers
@@ -93,7 +93,7 @@ def records(draw: st.DrawFn, delta: int) -> bytes:
 
 @st.composite
 def batches(draw: st.DrawFn, offset: int) -> bytes:
-    """One batch of format 2, its checksum right."""
+    """Draw one batch of format 2 with a valid checksum."""
     count = draw(st.integers(1, 4))
     payload = b"".join(draw(records(delta)) for delta in range(count))
     codec = draw(st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
@@ -119,7 +119,7 @@ def batches(draw: st.DrawFn, offset: int) -> bytes:
 
 @st.composite
 def old_sets(draw: st.DrawFn, offset: int) -> bytes:
-    """Messages of the formats before, some damaged."""
+    """Draw messages of the older formats, some of them damaged."""
     magic = draw(st.integers(0, 1))
     messages = [
         Message(offset + at, draw(st.sampled_from([-1, 0, 5, 2**63 - 1])), b"k", b"v" * at)
@@ -162,7 +162,7 @@ def as_columns(
     options: dict[str, Any],
     max_bytes: int | None = None,
 ) -> tuple[list[Any], list[Any]]:
-    """The rows, and all else that can be seen; a corrupt batch is asked for twice, then skipped."""
+    """Return the rows and all other results; read a corrupt batch twice, then skip it."""
     reading = cursor(core, data, options)
     rows: list[Any] = []
     log: list[Any] = []
@@ -233,7 +233,7 @@ wanted = st.sampled_from([None, None, ["headers"], ["value"], ["key", "offset"],
 def test_hostile_batches_give_the_same_columns_or_the_same_error(
     data: bytes, names: list[str] | None, options: dict[str, Any], max_bytes: int | None
 ) -> None:
-    """A count of headers that lies is refused by one build, and read as something by the other."""
+    """One build refused a wrong count of headers, and the other one read something."""
     one, two = (as_columns(core, data, names, options, max_bytes) for core in (compiled, pure))
     assert one == two
 
@@ -244,14 +244,14 @@ def test_hostile_batches_give_the_same_columns_or_the_same_error(
 def test_columns_are_what_the_records_are(
     core: SimpleNamespace, data: bytes, options: dict[str, Any]
 ) -> None:
-    """Spark reads columns, a consumer records: of one log they must not tell different things."""
+    """Spark reads columns, and consumers read records: both must get the same from a log."""
     rows, _ = as_columns(core, data, None, options)
     assert rows == one_by_one(core, data, options)
 
 
 @pytest.mark.parametrize("core", [compiled, pure], ids=["compiled", "pure"])
 def test_names_that_grow_cost_a_constant_multiple(core: SimpleNamespace) -> None:
-    """Each byte that is no UTF-8 becomes three in Arrow, in as many names as there is room for."""
+    """Each byte that is not valid UTF-8 becomes three bytes in Arrow."""
     head = struct.pack(">qiibIhiqqqhii", 0, 0, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
     pair = sized(b"\xff" * 100) + varint(-1)
     body = b"\0\0\0\1\1" + varint(2000) + 2000 * pair

@@ -1,6 +1,6 @@
-"""The compiled core and the pure one do the same: bytes, positions, errors, outcomes.
+"""The compiled and the pure core behave the same: bytes, positions, errors, outcomes.
 
-Whatever a user sees must not depend on whether a compiler was there at install time.
+Behaviour must not depend on whether a compiler was available at installation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ timestamps = st.one_of(st.none(), st.integers(0, 10_000), st.integers(0, 2**63 -
 
 
 def outcome(work: Callable[[], Any]) -> Any:
-    """What a call gives, or the error it raises."""
+    """Return the result of a call, or the error it raises."""
     try:
         return work()
     except Exception as error:
@@ -53,14 +53,14 @@ def outcome(work: Callable[[], Any]) -> Any:
 @given(st.binary(max_size=4000), st.integers(0, 2**32 - 1))
 @quick
 def test_checksums_agree(data: bytes, value: int) -> None:
-    """CRC-32C from any start value; murmur2 of any key."""
+    """CRC-32C with any start value, and murmur2 of any key."""
     assert compiled.crc32c(data, value) == pure.crc32c(data, value) == crc32c_table(data, value)
     assert compiled.murmur2(data) == pure.murmur2(data)
     assert compiled.partition_for_key(data, 97) == pure.partition_for_key(data, 97)
 
 
 def columns_of(accumulator: type, rows: list[Any]) -> Any:
-    """(key, value, headers, microseconds, partition) as columns, for the core it is of."""
+    """Return rows of (key, value, headers, microseconds, partition) as RecordColumns."""
     (core,) = (core for core in CORES if core.Accumulator is accumulator)
 
     def bits(column: list[Any]) -> bytes:
@@ -102,7 +102,7 @@ class Clock:
 
 
 class Side:
-    """One core's accumulator, driven step by step; `log` is all that can be seen of it."""
+    """The accumulator of one core, driven step by step; `log` has all that is observable."""
 
     def __init__(self, core: SimpleNamespace, options: dict[str, Any]) -> None:
         self.log: list[Any] = []
@@ -292,7 +292,7 @@ steps = st.one_of(
 def test_accumulators_agree(
     plan: list[tuple[Any, ...]], batch_size: int, memory: int, seed: int, ignore_keys: bool
 ) -> None:
-    """The same calls give the same bytes, errors, room, notifications and outcomes."""
+    """The same calls give the same bytes, errors, free memory, notifications and outcomes."""
     options = {
         "batch_size": batch_size,
         "buffer_memory": memory,
@@ -336,7 +336,7 @@ def state(cursor: Any) -> tuple[Any, ...]:
 
 
 def read(core: SimpleNamespace, data: bytes, plan: list[Any], options: dict[str, Any]) -> list[Any]:
-    """Everything that can be seen of a cursor while `plan` is carried out."""
+    """Return everything observable of a cursor while `plan` is executed."""
     cursor = core.Cursor("t", 0, data, codecs=CODECS, max_batch_bytes=1 << 20, **options)
     log: list[Any] = [state(cursor)]
 
@@ -384,7 +384,7 @@ reads = st.lists(
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """Batches as a log may hold them, most of them whole."""
+    """Draw batches as a log may contain them, most of them undamaged."""
     out = bytearray()
     offset = draw(st.integers(0, 20))
     for _ in range(draw(st.integers(0, 4))):
@@ -434,7 +434,7 @@ def test_cursors_agree(
     aborted: list[tuple[int, int]] | None,
     cut: int,
 ) -> None:
-    """Records, columns, positions and what is left, from anywhere to anywhere."""
+    """Records, columns, positions and remaining bytes agree for any start and stop offset."""
     options = {"start_offset": start, "stop_offset": stop, "aborted": aborted}
     data = data[: len(data) - cut] if cut < 40 else data
     one, two = (read(core, data, plan, options) for core in CORES)
@@ -458,7 +458,7 @@ def test_damaged_batches_are_refused_alike(
     stop: int | None,
     crc: bool,
 ) -> None:
-    """Bytes changed anywhere: both hand over the same records, then raise CorruptRecord."""
+    """With bytes changed anywhere, both return the same records, then raise CorruptRecord."""
     broken = bytearray(data)
     for at, byte in damage:
         if broken:
@@ -471,6 +471,6 @@ def test_damaged_batches_are_refused_alike(
 @given(st.binary(max_size=200), reads, st.integers(0, 5))
 @quick
 def test_garbage_is_refused_alike(data: bytes, plan: list[Any], start: int) -> None:
-    """Not even a batch."""
+    """The bytes are not even a batch."""
     one, two = (read(core, data, plan, {"start_offset": start}) for core in CORES)
     assert one == two

@@ -1,4 +1,4 @@
-"""A shard under any course of requests, silence, full disks and takeovers."""
+"""A group shard under random requests, silent members, full disks and takeovers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.unit.broker.coordinator.group.shard_harness import DISK_FULL, Answer,
 
 GROUPS = ("g", "h")
 CODES = {0, 15, 16, 22, 23, 25, 26, 27, 69, 79, 81, 82}
-"""What members of a classic group may be told; anything else they would not understand."""
+"""The error codes that members of a classic group understand."""
 
 
 class GroupShardMachine(RuleBasedStateMachine):
-    """Members do what they like; the shard must keep its own promises.
+    """Members send anything; the shard must keep its promises.
 
-    Each request is answered in the end, with a code that clients know. What was acknowledged is
-    there after any takeover. A group whose members fall silent is empty, and no timer is left.
+    Each request is answered, with a code that clients know. Acknowledged writes survive every
+    takeover. A group whose members fall silent becomes empty, without timers.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class GroupShardMachine(RuleBasedStateMachine):
         self.world.restart()
         self.waiting: list[Answer] = []
         self.known: list[tuple[str, str, int, str | None]] = []
-        """Group, member id, generation and instance of everybody who was ever told them."""
+        """Group, member id, generation and instance id of all members that ever received them."""
         self.committed: dict[tuple[str, str, int], int] = {}
 
     def told(self, answer: Answer) -> Answer:

@@ -1,4 +1,4 @@
-"""A compacted log beside a dict: appends, transactions, cleanings, deletions, crashes, restarts."""
+"""A compacted log compared with a dict: appends, transactions, cleanings, deletions, crashes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PAIRS = st.lists(
 )
 RETENTION_MS = 1000
 NO_IDS = ("/data/meta.properties",)
-"""A node writes them, and here is none."""
+"""Files that a node would write, and no node runs here."""
 
 
 class CompactionMachine(RuleBasedStateMachine):
-    """Per key the last committed value is what a dict says; offsets and order never change."""
+    """The last committed value of each key equals the dict's; offsets and order never change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class CompactionMachine(RuleBasedStateMachine):
         if hasattr(self, "log"):
             self.log.directory.close()
 
-    # --- what producers do
+    # --- producers
 
     def note(self, offset: int, pairs: list[tuple[bytes, bytes | None]]) -> list[int]:
         for n, pair in enumerate(pairs):
@@ -103,7 +103,7 @@ class CompactionMachine(RuleBasedStateMachine):
         if roll:
             self.log.roll()
 
-    # --- what the broker does
+    # --- the broker
 
     @rule(again=st.booleans(), passed_ms=st.sampled_from([0, 1, RETENTION_MS + 1]))
     def clean(self, again: bool, passed_ms: int) -> None:
@@ -132,7 +132,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for producer in [one for one in self.sequences if one not in self.open]:
             del self.sequences[producer]
 
-    # --- what fails
+    # --- failures
 
     @rule()
     def restart(self) -> None:
@@ -144,7 +144,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(ends_at=st.integers(0, 120), power=st.booleans(), seed=st.integers(0, 1000))
     def crash_while_cleaning(self, ends_at: int, power: bool, seed: int) -> None:
-        """The log is durable before; what it lost then would be no fault of the cleaner."""
+        """Flush the log first, so that losses can only come from the cleaner."""
         self.log.directory.write_log_starts()
         self.log.log.flush()
         for path in ("/data/orders-0", "/data", "/"):
@@ -161,10 +161,10 @@ class CompactionMachine(RuleBasedStateMachine):
             self.files.crash()
         self.reopen()
 
-    # --- what must be
+    # --- invariants
 
     def visible(self) -> list[tuple[int, bytes, bytes | None]]:
-        """Committed records as a reader sees them."""
+        """Return the committed records as a reader sees them."""
         found = []
         end = self.log.log.last_stable_offset
         for offset, key, value in self.log.pairs:
@@ -215,7 +215,7 @@ TestCompaction = CompactionMachine.TestCase
 
 
 def test_the_machine_meets_a_cleaning() -> None:
-    """A machine whose cleaner never found anything to do would prove nothing."""
+    """The machine would prove nothing if its cleaner never found anything to clean."""
     machine = CompactionMachine()
     machine.files = MortalFiles(now_ms=machine.clock.timestamp_ms)
     assert isinstance(machine.files, MemoryFiles)

@@ -1,7 +1,7 @@
-"""A log directory through stops of every kind: what may be lost, and what never is.
+"""A log directory through stops of every kind: what may be lost, and what must not be.
 
-A kill loses nothing that was acknowledged; a power cut only what came after the last clean stop;
-and whatever is on the disk, the directory opens.
+A kill loses nothing that was acknowledged. A power cut loses only what came after the last clean
+stop. The directory opens whatever is on the disk.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SETTINGS = config(segment_bytes=400, index_interval_bytes=100)
 
 
 class Story:
-    """One directory, and what its logs must hold.
+    """One directory, and the records that its logs must hold.
 
     Attributes:
         acknowledged: the value at each offset of each partition.
-        durable: before which offsets a power cut may take nothing.
+        durable: for each partition, the offset before which a power cut must lose nothing.
     """
 
     def __init__(self, seed: int) -> None:
@@ -118,7 +118,7 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_stop_loses_what_was_promised(seed: int) -> None:
-    """Stops in any order, with deletions and topics of the same name in between."""
+    """Stops in random order, between which topics are deleted and recreated with the same name."""
     story = Story(seed)
     steps = story.random.randint(5, 25)
     for _ in range(steps):

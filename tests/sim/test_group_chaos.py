@@ -1,7 +1,7 @@
-"""Groups under faults drawn from a seed: members come, go, die and stall, the broker restarts.
+"""Groups under random faults: members join, leave, die and stall, and the broker restarts.
 
-Nothing is skipped, nobody reads a partition that another one owns in the same generation, offsets
-do not go back, and it all comes to rest. AIOKQ_GROUP_SEEDS sets how many seeds the long run takes.
+No record is skipped, no two members own a partition in the same generation, offsets do not go back,
+and the group settles. AIOKQ_GROUP_SEEDS sets the number of seeds of the long run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LONG_RUN = int(os.environ.get("AIOKQ_GROUP_SEEDS", "1000"))
 
 
 class Chaos:
-    """One run: what was read, and who believed to own what."""
+    """One run: the records read, and the partitions that members believed to own."""
 
     def __init__(self, w: World, strategy: str) -> None:
         self.w = w
@@ -62,7 +62,7 @@ class Chaos:
         self.watches.append(asyncio.create_task(self.watch(c)))
 
     async def work(self, c: Consumer) -> None:
-        """Reads in all ways, is cancelled, stops for a while, goes on."""
+        """Read in all ways, be cancelled, pause for a while, continue."""
         random = self.random
         with contextlib.suppress(KafkaError):
             await c.start()
@@ -79,7 +79,7 @@ class Chaos:
                                 for record in records:
                                     self.done[int(record.value)] += 1
                 except TimeoutError:
-                    # The record in hand was not worked on: whoever gives up must not count it.
+                    # The delivered record was not processed, and must not be counted.
                     self.retreat(c)
                 await asyncio.sleep(random.random())
 
@@ -90,7 +90,7 @@ class Chaos:
                 c.seek(state.tp, state.source.finished(state))
 
     async def watch(self, c: Consumer) -> None:
-        """Who owns what, by generation."""
+        """Record the owners of partitions by generation."""
         with contextlib.suppress(KafkaError, StopAsyncIteration):
             while not c._engine.started:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -100,12 +100,12 @@ class Chaos:
                     for tp in event.assignment:
                         before = self.owned.setdefault((generation, tp), event.member_id)
                         if self.strategy == "mixed" and not self.still_has(tp, before, generation):
-                            # An empty group that changes its protocol begins to count anew.
+                            # An empty group that changes its protocol restarts its generations.
                             before = self.owned[generation, tp] = event.member_id
                         assert before == event.member_id, f"{tp} twice in {generation}"
 
     def still_has(self, tp: TopicPartition, member_id: str, generation: int) -> bool:
-        """Whether the member is there, and believes to own the partition in this generation."""
+        """Whether the member lives, and believes to own the partition in this generation."""
         return any(
             tp in c.assignment()
             and c.group_metadata().member_id == member_id
@@ -120,7 +120,7 @@ class Chaos:
         await c.close(timeout=10)
 
     async def die(self, c: Consumer) -> None:
-        """As a machine that is cut off for good."""
+        """Cut the member's machine off for good."""
         task = self.members.pop(c)
         self.w.network.partition(self.w.hosts[c])
         task.cancel()
@@ -182,14 +182,14 @@ class Chaos:
                 await task
 
     async def sample(self) -> None:
-        """What is committed meanwhile, as far as there is somebody to ask."""
+        """Collect the committed offsets while a broker answers."""
         while True:
             await asyncio.sleep(1 + self.random.random() * 3)
             with contextlib.suppress(KafkaError):
                 self.check(await self.w.committed("t", PARTITIONS))
 
     def check(self, committed: list[int | None]) -> None:
-        """Commits cover finished records only, and do not go back."""
+        """Check that commits cover finished records only, and do not go back."""
         for p, offset in enumerate(committed):
             if offset is None:
                 continue
@@ -214,7 +214,7 @@ def torment(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_skipped_whatever_happens_to_the_members(seed: int) -> None:
-    """Joins, leaves, deaths, cuts, a broker killed, reads cancelled, all by chance."""
+    """Random joins, leaves, deaths, network partitions, broker kills and cancelled reads."""
     torment(seed)
 
 
@@ -222,7 +222,7 @@ def test_nothing_is_skipped_whatever_happens_to_the_members(seed: int) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.build_independent
 def test_thousands_of_seeds_of_groups() -> None:
-    """The same, long; a failing seed is named in the error's notes."""
+    """The same for many seeds; the notes of the error name a failing seed."""
     seeds = random_module.Random(LONG_RUN)
     for _ in range(LONG_RUN):
         torment(seeds.randrange(2**32))

@@ -1,4 +1,4 @@
-"""What a group's members commit: finished records only, whatever ends the work."""
+"""The commits of group members cover finished records only, however processing ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 @both
 def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
-    """AK commits what was handed over: a crash then loses what was being worked on."""
+    """aiokafka commits delivered records: a crash then loses the record in work."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -38,7 +38,7 @@ def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
 
 @pytest.mark.parametrize("end", ["normal", "exception", "cancel", "close in finally"])
 def test_only_a_normal_end_counts_the_last_record_finished(end: str) -> None:
-    """An exception in the body means that its record was not worked on."""
+    """After an exception in the body, its record does not count as processed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -74,7 +74,7 @@ def test_only_a_normal_end_counts_the_last_record_finished(end: str) -> None:
 
 @both
 def test_commit_covers_all_that_was_handed_over(protocol: str) -> None:
-    """Who calls it says that the current record is done."""
+    """A caller of commit() declares that the current record is processed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -104,7 +104,7 @@ def test_commit_covers_all_that_was_handed_over(protocol: str) -> None:
 
 @both
 def test_acks_out_of_order_commit_up_to_the_first_that_is_missing(protocol: str) -> None:
-    """Workers finish in any order; the one that takes longest holds the commit back."""
+    """Workers finish in any order; the slowest one holds the committed offset back."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -128,7 +128,7 @@ def test_acks_out_of_order_commit_up_to_the_first_that_is_missing(protocol: str)
 
 
 def test_acks_of_batches_and_of_getmany() -> None:
-    """For batches the unit is the batch, for getmany the record."""
+    """With batches() a batch is acknowledged, with getmany() a record."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -151,7 +151,7 @@ def test_acks_of_batches_and_of_getmany() -> None:
 
 
 def test_ack_without_its_mode_says_what_to_set() -> None:
-    """It would do nothing."""
+    """ack() would have no effect."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -169,7 +169,7 @@ def test_ack_without_its_mode_says_what_to_set() -> None:
 
 @both
 def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
-    """Faust 104: a zombie's commit must not undo its successor's."""
+    """Faust 104: a fenced member must not overwrite its successor's commit."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -195,8 +195,9 @@ def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
 def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
     protocol: str, what: str
 ) -> None:
-    """Membership goes on in the background: a member that was expelled amid a record and is back
-    committed over what its successor had done, or was told that all was well."""
+    """A member that was expelled while it processed a record, and had joined again meanwhile,
+    committed over its successor's offsets, or got no error.
+    """
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -210,7 +211,7 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
                 await other.commit()
             w.network.heal()
             await until(lambda: c.group_metadata().generation > before and T0 in c.assignment())
-            for _ in range(2):  # it is no truer the second time
+            for _ in range(2):  # the second attempt must fail like the first
                 with pytest.raises(CommitFailed) as caught:
                     await c.commit({T0: 3} if what == "an offset" else None)
                 assert caught.value.lost == {T0}
@@ -219,7 +220,7 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
             assert await w.committed("t", 1) == [5]
 
             assert await c.getmany(timeout=0.1) == {}
-            await c.commit({T0: 2})  # it has asked for more since: this is meant
+            await c.commit({T0: 2})  # more records were requested since, so this commit is intended
             assert await w.committed("t", 1) == [2]
 
     simulate(body)
@@ -227,7 +228,7 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
 
 @both
 def test_automatic_commits_go_on_while_user_code_works_on_what_was_lost(protocol: str) -> None:
-    """They commit what came back as it was found, and logged a refusal every five seconds."""
+    """Offsets of partitions that were assigned again were committed, and refused every 5 s."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -248,7 +249,7 @@ def test_automatic_commits_go_on_while_user_code_works_on_what_was_lost(protocol
 
 
 def test_partitions_by_hand_are_committed_without_membership() -> None:
-    """assign() with a group_id, as Java's simple consumer; it starts where the group stands."""
+    """assign() with a group_id, as Java's simple consumer; it starts at the committed offsets."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -294,7 +295,7 @@ def test_single_partitions_beside_a_shared_topic(protocol: str) -> None:
 
 
 def test_where_nothing_was_read_the_start_is_committed() -> None:
-    """With `latest`, what is written while nobody is there would be skipped otherwise."""
+    """With `latest`, records written while the group has no member would be skipped."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -311,7 +312,7 @@ def test_where_nothing_was_read_the_start_is_committed() -> None:
 
 @both
 def test_new_partitions_are_read_from_their_beginning(protocol: str) -> None:
-    """What was written before the group noticed them must not be skipped by `latest`."""
+    """`latest` must not skip records that were written before the group noticed the partitions."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -341,7 +342,7 @@ def test_new_partitions_are_read_from_their_beginning(protocol: str) -> None:
 
 
 def test_a_stream_that_fails_leaves_its_record_to_another_one() -> None:
-    """Its partition goes on elsewhere, and commits would cover what was never done."""
+    """Commits of the partition's next reader would cover a record that was never processed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -366,7 +367,7 @@ def test_a_stream_that_fails_leaves_its_record_to_another_one() -> None:
 
 
 def test_from_subscribed_to_assigned_by_hand() -> None:
-    """The group lets go of what the user takes at the same moment."""
+    """The group gives up the partitions that the user assigns at the same moment."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -385,7 +386,7 @@ def test_from_subscribed_to_assigned_by_hand() -> None:
 
 @both
 def test_a_commit_that_does_not_succeed_in_time_says_why(protocol: str) -> None:
-    """A misspelt topic took a minute, and then there was no word about it."""
+    """A commit for a misspelt topic took a minute, and its error named no cause."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -400,7 +401,7 @@ def test_a_commit_that_does_not_succeed_in_time_says_why(protocol: str) -> None:
 
 
 def test_ack_of_what_is_no_record_says_so() -> None:
-    """An offset, say; it was an AttributeError from inside."""
+    """An offset raised an AttributeError from inside the client."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -412,7 +413,7 @@ def test_ack_of_what_is_no_record_says_so() -> None:
 
 
 def test_a_commit_that_is_awaited_does_not_overtake_one_that_was_begun_before() -> None:
-    """The older one then undid it: the next owner got records again that were done."""
+    """The older commit then undid the newer: the next owner got finished records again."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -428,7 +429,7 @@ def test_a_commit_that_is_awaited_does_not_overtake_one_that_was_begun_before() 
 
 
 def test_a_commit_that_is_cancelled_in_the_line_lets_nobody_overtake() -> None:
-    """Whoever stands behind it still waits for those before it."""
+    """Commits behind the cancelled one still wait for those before it."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -449,7 +450,7 @@ def test_a_commit_that_is_cancelled_in_the_line_lets_nobody_overtake() -> None:
 
 @both
 def test_a_commit_that_was_begun_before_the_end_is_made(protocol: str) -> None:
-    """The member had left before its commit was on the way: it was refused, in a log line."""
+    """The member left before its commit was sent, and the commit was refused with a log line."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -466,7 +467,7 @@ def test_a_commit_that_was_begun_before_the_end_is_made(protocol: str) -> None:
 
 @both
 def test_a_commit_that_on_revoked_begins_is_made_before_the_partition_goes(protocol: str) -> None:
-    """A handler that is no coroutine function has no other way to commit."""
+    """A handler that is not a coroutine function has no other way to commit."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -492,7 +493,7 @@ def test_a_commit_that_on_revoked_begins_is_made_before_the_partition_goes(proto
 
 
 def test_a_commit_that_cannot_be_made_before_the_end_says_so_to_who_awaits_it() -> None:
-    """It was a CancelledError, in a task that nobody had cancelled."""
+    """The caller got a CancelledError, although no task was cancelled."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -510,7 +511,7 @@ def test_a_commit_that_cannot_be_made_before_the_end_says_so_to_who_awaits_it() 
 
 
 def test_a_commit_for_a_topic_that_does_not_exist_is_refused_and_the_others_are_made() -> None:
-    """It was repeated for a minute, and every later commit waited behind it."""
+    """It was retried for a minute, and every later commit waited for it."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -530,7 +531,7 @@ def test_a_commit_for_a_topic_that_does_not_exist_is_refused_and_the_others_are_
 
 
 def test_a_commit_for_a_topic_that_was_just_created_waits_until_its_brokers_know_it() -> None:
-    """A broker hears of a new topic a moment later: that is no reason to fail."""
+    """Brokers learn of a new topic a moment later: that must not fail the commit."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)

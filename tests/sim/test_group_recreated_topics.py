@@ -1,5 +1,6 @@
-"""A topic is deleted and created again under a live member: offsets never pass from one to the
-other, and nothing of the new topic is skipped."""
+"""A topic is deleted and recreated while members read it: offsets of the old topic are never used
+for the new one, and no record of the new topic is skipped.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ T0 = TopicPartition("t", 0)
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
 gaps = pytest.mark.parametrize("gap", [0.0, 0.5, 12.0])
 EACH = 4
-"""Records of each partition of either topic."""
+"""Records in each partition of the old and of the new topic."""
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 
 
 @pytest.fixture(params=["ids", "names"])
 def versions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Topics go by id in OffsetCommit and OffsetFetch, or by name, as before version 10."""
+    """OffsetCommit and OffsetFetch use topic ids, or names as before version 10."""
     if request.param == "names":
 
         def older(legacy: bool) -> list[tuple[int, int, int]]:
@@ -43,8 +44,8 @@ class Reader:
     """One way to read and to finish records.
 
     Attributes:
-        got: the numbers that were handed over.
-        held: what was handed over and is not acknowledged yet, with ``how="ack"``.
+        got: the numbers that were delivered.
+        held: delivered items that are not acknowledged, with ``how="ack"``.
     """
 
     def __init__(self, consumer: Consumer, how: str) -> None:
@@ -55,7 +56,7 @@ class Reader:
         self._streams = consumer.streams(2) if how == "streams" else []
 
     async def some(self) -> None:
-        """One record of each reader, or one batch."""
+        """Read one record with each reader, or one batch."""
         if self.how == "batches":
             async for batch in self.consumer.batches():
                 self.got += numbers(batch)
@@ -77,13 +78,13 @@ class Reader:
         self.held.append(record)
 
     async def until(self, wanted: set[int]) -> None:
-        """Until all of these were handed over."""
+        """Read until all of `wanted` were delivered."""
         async with asyncio.timeout(120):
             while not wanted <= set(self.got):
                 await self.some()
 
     def ack(self) -> None:
-        """All that is held is finished."""
+        """Acknowledge all held items."""
         for record in self.held:
             self.consumer.ack(record)
         self.held.clear()
@@ -108,7 +109,7 @@ class Reader:
 def test_the_new_topic_is_read_from_its_first_record(
     protocol: str, gap: float, how: str, before: int, after: int, versions: str
 ) -> None:
-    """Where the group was in the old topic says nothing about the new one."""
+    """The committed offsets of the old topic do not apply to the new one."""
 
     async def body(w: World) -> None:
         await w.topic("t", before)
@@ -149,7 +150,7 @@ def test_the_new_topic_is_read_from_its_first_record(
 def test_a_handler_that_fails_after_the_recreation_loses_nothing(
     protocol: str, gap: float, how: str
 ) -> None:
-    """What is in work belongs to the old topic: the next member begins with the new one."""
+    """Unfinished records belong to the old topic: the next member starts with the new topic."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -177,8 +178,9 @@ def test_a_handler_that_fails_after_the_recreation_loses_nothing(
 
 @both
 def test_a_commit_under_way_is_refused_by_the_id_of_the_topic(protocol: str) -> None:
-    """The client hears of the new topic only by the answer: an automatic commit is dropped, a
-    manual one raises what happened."""
+    """The client learns of the new topic only by the answer: an automatic commit is dropped, and a
+    manual one fails with UnknownTopicId.
+    """
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -233,7 +235,7 @@ def test_an_offset_that_is_dropped_is_logged_once_and_is_no_failure(
 def test_an_acknowledgement_of_the_old_topic_finishes_no_record_of_the_new_one(
     protocol: str, gap: float, kind: str
 ) -> None:
-    """They have the same topic name, partition and offset."""
+    """Records of both topics have the same topic name, partition and offset."""
 
     def fail(value: bytes) -> Any:
         raise ValueError(value)
@@ -280,7 +282,7 @@ def test_an_acknowledgement_of_the_old_topic_finishes_no_record_of_the_new_one(
 @both
 @pytest.mark.parametrize("policy", ["latest", "none"])
 def test_the_new_topic_has_come_up_after_the_subscription(protocol: str, policy: str) -> None:
-    """What was written before the client heard of it must not be skipped."""
+    """Records written before the client learned of the new topic must not be skipped."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -299,7 +301,7 @@ def test_the_new_topic_has_come_up_after_the_subscription(protocol: str, policy:
 
 
 def test_what_the_group_has_in_the_new_topic_comes_first() -> None:
-    """Somebody may have committed there before the consumer heard of the topic."""
+    """Another member may have committed there before the consumer learned of the topic."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -321,7 +323,7 @@ def test_what_the_group_has_in_the_new_topic_comes_first() -> None:
 @both
 @gaps
 def test_a_pause_outlives_the_topic_and_a_position_does_not(protocol: str, gap: float) -> None:
-    """One is about the partition's name, the other about its records."""
+    """A pause belongs to the partition's name, a position to its records."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -343,7 +345,7 @@ def test_a_pause_outlives_the_topic_and_a_position_does_not(protocol: str, gap: 
 
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_topics_that_come_and_go_all_the_time_are_read_whole(seed: int) -> None:
-    """Each is read from its first record by one of two members, at any moment of either."""
+    """Two members read each topic from its first record, whenever it is created or deleted."""
 
     async def body(w: World) -> None:
         count = itertools.count()
