@@ -1,4 +1,4 @@
-"""The way of a request from its frame to its handler, and of the response back to a frame.
+"""The dispatcher, which decodes a request, calls its handler and encodes the response.
 
 The dispatcher holds no state of the broker. Order, limits and metrics of a connection belong to
 `connection`.
@@ -36,7 +36,7 @@ API_AND_VERSION_BYTES: Final = 4
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 
 BATCHES_A_REQUEST: Final = 16
-"""Number of appended batches that count as one more request of a turn."""
+"""Number of appended batches that count as one request in a ``Turn``."""
 
 
 class Dispatcher:

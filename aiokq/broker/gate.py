@@ -1,9 +1,9 @@
 """The gate: whether a connection may send a request, and what the request may touch.
 
-Each request passes it twice. ``admit`` is asked before anything is decoded, by the first four bytes
-of the frame; ``authorize`` before anything is appended, changed or told, by the handlers and by the
-fast way of Produce. ``throttle_ms`` is asked before an answer is encoded. Without an authorizer
-everything is allowed, and without quotas nothing is throttled.
+Each request passes the gate twice. The dispatcher calls ``admit`` before it decodes anything but
+the first four bytes of the frame. Handlers, and the fast way of Produce, call ``authorize`` before
+they append, change or disclose anything. ``throttle_ms`` is called before an answer is encoded.
+Without an authorizer everything is allowed, and without quotas nothing is throttled.
 
 Two rules of admission are enforced where the bytes are counted, in ``connection``: a frame is
 refused by its size before memory is taken for it (``FrameReader``), and nothing is read from a
@@ -67,7 +67,7 @@ class Authorizer(Protocol):
         resource_type: ResourceType,
         names: Collection[str],
     ) -> Collection[str]:
-        """Return those of `names` on which the operation is allowed."""
+        """Return the `names` of resources on which the operation is allowed."""
         ...
 
     def authorize_any(
@@ -135,7 +135,7 @@ class Gate:
             nbytes: size of the frame.
 
         Returns:
-            False for a version of ApiVersions that is not served, which is answered all the same.
+            False for a version of ApiVersions that is not served; it is answered with error 35.
 
         Raises:
             CloseConnection: an API or version that is not served, or not in this state of the
@@ -174,10 +174,10 @@ class Gate:
         resource_type: ResourceType,
         names: Collection[str],
     ) -> Collection[str]:
-        """Return those of `names` on which a request may perform an operation.
+        """Return the `names` of resources on which a request may perform an operation.
 
         Raises:
-            KeyError: the operation does not stand in the table of this API.
+            KeyError: the table of permissions has no such row for this API.
         """
         if self.authorizer is None or not names:
             return names
@@ -229,7 +229,7 @@ class Gate:
     ) -> int:
         """Count a request that was handled, mute its client and return the throttle time.
 
-        A client that knows KIP-219 waits so long itself; nothing is read from any client meanwhile.
+        Nothing is read from the client for that time; a client that knows KIP-219 waits as well.
         """
         if self.quotas is None:
             return 0

@@ -17,7 +17,7 @@ __all__ = ["accept"]
 
 
 class _Only(NamedTuple):
-    """The accepted values of a setting, and what is missing for others."""
+    """The accepted values of a setting, and the missing feature that other values need."""
 
     values: tuple[SettingValue, ...]
     missing: str

@@ -54,7 +54,7 @@ class Endpoint(NamedTuple):
 
 
 class ListenerFailed(OSError):
-    """A listener that could not be opened; `endpoint` is the listener, `errno` the reason."""
+    """Error: a listener could not be opened; `endpoint` is the listener, `errno` the reason."""
 
     endpoint: Endpoint
 
@@ -79,7 +79,7 @@ class Listeners(NamedTuple):
     Attributes:
         opened: where the node listens, the first listener first.
         advertised: the addresses that clients of a listener are given, by its name; port 0 stands
-            for the port listened on. A listener that is not in it is not advertised.
+            for the port listened on. A listener without an entry is not advertised.
         inter_broker: the name of the listener for other brokers.
         controllers: listeners of `controller.listener.names`. They are not opened, because a node
             that is the only voter has no other controller to talk to.

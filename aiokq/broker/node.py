@@ -70,13 +70,13 @@ class BrokerNode:
     Attributes:
         servers: its listeners.
         purgatory: fetches that wait for records.
-        cold_reads: pending reads of records that are not in the page cache.
+        cold_reads: pending reads of records outside the page cache.
         leadership_listeners: notified of the partitions that the node leads; set before it starts.
         retention_policies: decide which old segments are deleted; others may be added.
         counters: its metrics.
         background: notified of failures of background jobs.
         gate: decides which requests are handled, and what they may touch.
-        turn: the fairness between its connections.
+        turn: the budget of one iteration of the loop, which keeps connections fair.
     """
 
     def __init__(
@@ -135,8 +135,8 @@ class BrokerNode:
         """Return the live nodes of the cluster that advertise a listener.
 
         Args:
-            listener: the name of the listener, which gives the addresses; None for the one between
-                brokers, which every node has.
+            listener: the name of the listener, which gives the addresses; None for the inter-broker
+                listener, which every node has.
         """
         endpoint = self.servers.advertised(listener)
         if endpoint is None:
@@ -152,7 +152,7 @@ class BrokerNode:
 
     @property
     def storage(self) -> Storage:
-        """The open log directories and what is in them.
+        """The open log directories, their logs and the metadata.
 
         Raises:
             Closed: the node is not open.
@@ -303,8 +303,7 @@ class BrokerNode:
         """Open the directories, then accept clients.
 
         After an unclean stop, `start` waits for recovery no longer than `RECOVERY_MOMENT`. A
-        partition that is recovered later has no leader until then; clients handle that like an
-        election.
+        partition has no leader until it is recovered; clients retry, as during an election.
 
         Raises:
             OSError: a port is in use, or an address is not this machine's.

@@ -1,13 +1,12 @@
-"""What each API needs permission for: one row per operation and type of resource.
+"""The permissions that each API needs: one row per operation and type of resource.
 
-The gate answers only questions that stand here, with the error that stands here. A handler that
-asks anything else fails at once, and a test asks every handler for every row.
+A row also has the error that a denial is answered with. The gate refuses to check a permission
+without a row, and a test checks that every handler uses every row of its API.
 
-Whether a denial hides that a topic exists is Kafka's rule, and the same for all APIs: permission is
-checked before existence, so that a topic that does not exist is denied with the same error as one
-that does. An answer that lists resources of which the request named none leaves out those that are
-denied. An id that no topic has is answered with UNKNOWN_TOPIC_ID, because it has no name to check;
-Kafka does not treat topic ids as secrets.
+As in Kafka, permission is checked before existence, so a denial does not disclose whether a topic
+exists. Where a request does not name resources, denied resources are left out of the answer. An
+unknown topic id is answered with UNKNOWN_TOPIC_ID, because it has no name to check; Kafka does not
+treat topic ids as secrets.
 
 Source: Kafka ``KafkaApis``, ``ControllerApis``, ``AuthHelper``, ``AclOperation``, ``AclEntry``
 (4.2).
@@ -132,7 +131,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     16: (_DESCRIBE_CLUSTER, _DESCRIBE_GROUP),
     18: (),
     19: (_CREATE_IN_CLUSTER, _CREATE_TOPIC, _TOPIC_CONFIGS),
-    # DESCRIBE decides whether the name of a topic that was given by id is told.
+    # Only with DESCRIBE does the answer have the name of a topic that was given by id.
     20: (_DELETE_TOPIC, _DESCRIBE_TOPIC),
     21: (_DELETE_TOPIC,),
     # Without a transactional id: IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
@@ -153,7 +152,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     45: (_ALTER_CLUSTER,),
     46: (_DESCRIBE_CLUSTER,),
     47: (_DELETE_GROUP, _READ_TOPIC),
-    # Everybody may know the brokers; DESCRIBE on the cluster tells the authorized operations.
+    # Any client gets the brokers; the authorized operations need DESCRIBE on the cluster.
     60: (_DESCRIBE_CLUSTER,),
     68: (_READ_GROUP, _DESCRIBE_TOPIC),
     69: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
@@ -190,7 +189,7 @@ SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
         _O.IDEMPOTENT_WRITE,
     ),
 }
-"""The operations that answers tell of a resource (``AclEntry.supportedOperations``, KIP-430)."""
+"""The operations that each type of resource has (KIP-430, ``AclEntry.supportedOperations``)."""
 
 
 def operation_bits(operations: tuple[Operation, ...] | list[Operation]) -> int:

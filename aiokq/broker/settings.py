@@ -1,4 +1,4 @@
-"""The static settings of a broker: names, types, ranges, defaults and meanings; two profiles.
+"""The static settings of a broker, and two profiles: names, types, ranges, defaults, meanings.
 
 Topic settings are in `metadata.topic_configs`.
 No pydantic here: the broker's start path may not import it.
@@ -40,18 +40,20 @@ def _setting(
 # A generated __init__ with a hundred parameters would take milliseconds of each start.
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class BrokerSettings:
-    """The settings of one node, by Kafka's names with `_` for `.`; the defaults are Kafka's.
+    """The settings of one node, by Kafka's names with `_` for `.`.
+
+    The defaults are Kafka's, unless the text of a setting says otherwise.
 
     Attributes:
         profile: the name of the profile.
-        explicit: the names that profile or user gave.
-        without_effect: the names of Kafka's settings that the user gave and that do nothing here.
+        explicit: the names of settings that the profile or the user gave.
+        without_effect: the names of settings that the user gave and that have no effect here.
         listener_max_connections: pairs of a listener's name, in capitals, and its
             `listener.name.NAME.max.connections`.
     """
 
     def __init__(self, **values: object) -> None:
-        """Set these fields; all others have their defaults."""
+        """Set the fields in `values`; all others have their defaults."""
         if unknown := values.keys() - self.__dataclass_fields__.keys():
             raise TypeError(f"there is no setting {', '.join(sorted(unknown))}")
         self.__dict__.update(values)
@@ -465,7 +467,7 @@ SETTINGS: Final[Mapping[str, Setting]] = _table()
 
 PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
     "kafka": {},
-    # These values shorten waits in tests and demos; none makes stored data less durable.
+    # These values shorten waits in tests and demos; none of them weakens durability.
     "dev": {
         "group.initial.rebalance.delay.ms": 0,  # a group of one starts at once
         "group.min.session.timeout.ms": 100,  # tests may let members expire quickly

@@ -47,7 +47,7 @@ class Call(NamedTuple):
     def permitted(
         self, operation: Operation, resource_type: ResourceType, names: Collection[str]
     ) -> Collection[str]:
-        """Return those of `names` on which the client may perform an operation."""
+        """Return the `names` of resources on which the client may perform an operation."""
         return self.gate.authorize(self.connection, self.api_key, operation, resource_type, names)
 
     def permits_any(self, operation: Operation, resource_type: ResourceType) -> bool:

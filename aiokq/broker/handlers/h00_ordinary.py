@@ -158,7 +158,7 @@ class OrdinaryProduce:
                 try:
                     if admit(partition, header, acks, now_ms) is not AS_IT_CAME:
                         return None
-                except BrokerError:  # the general way finds it again and answers it
+                except BrokerError:  # `h00_produce` finds the error again and reports it
                     return None
                 if partition.commits_late(acks):
                     return None

@@ -1,8 +1,8 @@
 """ListOffsets (2), versions 1-11, 0 with `legacy`: find offsets by time or by position in the log.
 
-A timestamp finds the first record that is not older; special values find -1 the end, -2 the
-start, -3 the record with the largest timestamp, -4 the start of the local log, -5 and -6 tiered
-data, of which there is none. With READ_COMMITTED the end is the last stable offset.
+A timestamp finds the first record that is not older. Special timestamps are -1 for the end, -2 for
+the start, -3 for the record with the largest timestamp, -4 for the start of the local log, -5 and
+-6 for tiered data, of which there is none. With READ_COMMITTED the end is the last stable offset.
 
 Errors of a partition: 3, 6, 29, 35 (a special value in an older version), 42 (a partition that is
 named twice), 56, 74, 75.
@@ -156,7 +156,7 @@ async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: in
     """
     log = partition.log
     offset = log.log_start_offset
-    # Records at or above `end` do not count, because a consumer could not read them.
+    # Skip records at or above `end`, which a consumer could not read.
     while offset < end:
         look = functools.partial(log.search_timestamp, timestamp, offset)
         search = await logs.cold_reads.read(look)

@@ -13,7 +13,7 @@ v1   null means all, empty none; racks    v9   flexible
 v2   cluster id                           v10  topic ids in answers (KIP-516)
 v4   the client may forbid auto-creation  v11  cluster operations moved to DescribeCluster
 v5   offline replicas                     v12  topics may be asked for by id
-v7   leader epochs                        v13  an error code of the whole
+v7   leader epochs                        v13  an error code for the request
 """
 
 from __future__ import annotations

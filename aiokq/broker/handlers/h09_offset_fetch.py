@@ -115,7 +115,7 @@ def _fetch(
         )
     except BrokerError as error:
         return _failed(group, call.counted(_for_fetch(error)), version)
-    if by_id:  # a deleted topic has no id to answer with
+    if by_id:  # the id of a deleted topic is unknown
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
     if asked_all:
         names = [topic.name for topic in answer.topics]
@@ -130,7 +130,7 @@ def _name_topics(
 ) -> list[OffsetFetchResponseTopics]:
     """Complete each topic's name and id; return the answers for unknown ids and denied topics.
 
-    A topic that does not exist is looked up by name all the same: offsets may outlive their topic.
+    The offsets of a topic that does not exist are looked up by name: they may outlive the topic.
     """
     if group.topics is None:
         return []

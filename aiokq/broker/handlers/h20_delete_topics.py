@@ -1,7 +1,7 @@
 """DeleteTopics (20), versions 1-6: delete topics and their records.
 
-Errors of a topic: 3, 29, 42 (named twice, or by name and id), 56, 73, 100. The name of a topic that
-is given by id is told only to a client that may describe it.
+Errors of a topic: 3, 29, 42 (named twice, or by name and id), 56, 73, 100. The answer has the
+name of a topic given by id only if the client may describe the topic.
 
 v4  flexible   v5  error messages   v6  topics by id (KIP-516)
 """

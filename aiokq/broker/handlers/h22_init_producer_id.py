@@ -1,7 +1,7 @@
 """InitProducerId (22), versions 0-5: return a producer id for an idempotent producer.
 
-Each request without a transactional id gets a new id, as in Kafka, whatever old one it names. This
-node coordinates no transactions.
+Each request without a transactional id gets a new producer id, as in Kafka, even if it has an old
+one. This node coordinates no transactions.
 
 Errors: 31, 42 (an old id without its epoch, or an epoch without id; an empty transactional id), 53
 (a transactional id), 56. KIP-98, KIP-360, KIP-679.

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23), versions 2-4: return where a leader epoch ends in the log.
 
-For the latest epoch that is the end of the log, for an epoch above it (-1, -1), and for others the
-end of the largest epoch that is not above the requested one.
+The answer is the log end offset for the latest epoch, (-1, -1) for a later epoch, and the end of
+the largest epoch not above the requested one for an earlier epoch.
 
 Errors of a partition: 3, 6, 29, 56, 74, 75. KIP-101, KIP-320.
 

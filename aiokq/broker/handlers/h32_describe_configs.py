@@ -94,7 +94,7 @@ def _entries(
         return topic_config_entries(topic.configs, configs.settings)
     if resource.resource_type == BROKER:
         if not resource.resource_name:
-            return ()  # there are no dynamic settings of the whole cluster
+            return ()  # no name: the dynamic settings of all brokers, of which there are none
         check_broker_name(resource.resource_name, cluster.node_id)
         return configs.broker_entries()
     if resource.resource_type == BROKER_LOGGER:

@@ -1,6 +1,6 @@
 """AlterConfigs (33), versions 0-2: replace all settings of topics and groups.
 
-Settings that the request does not name are reset. IncrementalAlterConfigs replaces this API
+Settings that the request does not name are reset. IncrementalAlterConfigs supersedes this API
 (KIP-339). A broker's settings cannot be changed while it runs.
 
 Errors of a resource: 3, 29, 30, 31, 40, 42, 56.

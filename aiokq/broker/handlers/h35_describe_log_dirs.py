@@ -3,7 +3,7 @@
 An offline directory is answered with error 56 and without partitions. Errors of the request: 31,
 which versions 1 and 2 cannot carry: they answer no directories. KIP-113, KIP-827.
 
-v2  flexible    v3  an error code of the whole    v4  sizes of the volume
+v2  flexible    v3  an error code for the request    v4  sizes of the volume
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _topics(
 
 
 def _absolute(path: str) -> str:
-    """Return the path for clients. Only the working directory is asked, not the disk."""
+    """Return the absolute path, without a disk access, which may hang."""
     return os.path.abspath(path)
 
 

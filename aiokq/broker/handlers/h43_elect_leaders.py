@@ -43,7 +43,7 @@ FIRST_WITH_REQUEST_ERROR: Final = 1
 
 
 async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-    """Answer for each partition why it needs no election, or why none is possible."""
+    """Answer for each partition with the reason why no election is needed or possible."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as denial:

@@ -99,7 +99,8 @@ def _check(topics: Topics, cluster: Cluster, name: str, asked: ReassignableParti
     Raises:
         UnknownTopicOrPartition: the partition does not exist.
         NoReassignmentInProgress: the request cancels a reassignment.
-        InvalidReplicaAssignment: the replicas are empty, repeated, or no brokers.
+        InvalidReplicaAssignment: the list of replicas is empty, repeats a node, or has the id of
+            a node that is no broker.
     """
     topic = topics.get(name)
     if topic is None:

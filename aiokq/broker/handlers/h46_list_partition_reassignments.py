@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def handle(
     request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
-    """Answer none; in Kafka, too, a topic that does not exist is no error."""
+    """Return an empty list; as in Kafka, a topic that does not exist is no error."""
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:

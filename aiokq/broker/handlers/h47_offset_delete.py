@@ -53,7 +53,7 @@ async def handle(
 def _sifted(
     topics: Topics, call: Call, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
-    """Return the existing partitions, and by topic the answers for partitions that are refused."""
+    """Return the existing partitions, and the answers for refused partitions by topic."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in asked:

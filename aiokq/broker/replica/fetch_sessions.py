@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): the partitions each client fetches, and what it was last sent.
+"""Fetch sessions (KIP-227): the partitions that each client fetches, and the offsets last sent.
 
-Holds the cache of sessions, their epochs and incremental responses. The fetch handler reads the
-logs and waits for data.
+This module has the cache of sessions, their epochs and incremental responses. The fetch handler
+reads the logs and waits for data.
 
 Source: Kafka ``FetchSession.scala``. Tests: ``tests/unit/broker/replica/test_fetch_sessions.py``.
 """
@@ -65,7 +65,7 @@ class FetchTarget:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def is_news(self, data: FetchPartitionData) -> bool:
-        """Whether an incremental response must include this partition. Changes nothing."""
+        """Whether an incremental response must include this partition. Has no side effect."""
         return bool(
             data.records
             or data.error_code
@@ -102,7 +102,7 @@ Result = tuple[FetchTarget, "FetchPartitionData"]
 
 
 class FetchContext:
-    """How one request is answered: with an error, or with its partitions and then `finish()`."""
+    """The session of one request: either an error, or the partitions to read before `finish`."""
 
     __slots__ = ("_cache", "_full", "error_code", "session", "targets", "uses_topic_ids")
 

@@ -171,7 +171,7 @@ class Partition:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether no log was opened yet, nor failed to be."""
+        """Whether the log is still to be opened: it is neither open, nor has opening it failed."""
         return (
             self._log is None
             and self.leader == NO_LEADER
@@ -297,8 +297,7 @@ class Partition:
 
         With any acks, wait until the leader's flush policy allows the acknowledgement. With
         acks=all, then wait until the records are committed, but not beyond ``deadline``. Only the
-        wait for other
-        replicas has a timeout: in Kafka an append flushes before it returns.
+        wait for other replicas has a timeout: in Kafka an append flushes before it returns.
 
         Args:
             deadline: the loop's time at which to give up; None waits without limit.
@@ -498,9 +497,9 @@ class LeadershipListener(Protocol):
         """Handle that this node has become the leader of `partition`, with its `leader_epoch`."""
 
     def resigned(self, partition: Partition) -> None:
-        """Handle that this node stopped leading `partition`: its log takes no more requests.
+        """Handle that this node stopped leading `partition`, whose log accepts no more requests.
 
-        It was deleted, its directory failed, or another node leads it.
+        The partition was deleted, its directory failed, or another node leads the partition.
         """
 
 
