@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
-from aiokq.core.values import Rules
+from aiokq.core.setting_rules import Rules
 
 if TYPE_CHECKING:
     import ssl

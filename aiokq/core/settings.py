@@ -31,8 +31,8 @@ from pydantic import (
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.core.nearest_name import nearest_name
 from aiokq.core.properties import parse_properties
+from aiokq.core.setting_rules import Rules, split_list
 from aiokq.core.utf8 import check_text, check_utf8
-from aiokq.core.values import Rules, split_list
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "auto.include.jmx.reporter": "see aiokq.metrics",

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self, TypeAlias, TypeVar, final
 
 from aiokq.core.limits import INT16_MAX
+from aiokq.core.setting_rules import Rules, split_list
 
 if TYPE_CHECKING:
     from aiokq.core.settings import Settings
 
-__all__ = ["Row", "Rules", "Values", "split_list"]
+__all__ = ["Row", "Values"]
 
 Hook: TypeAlias = Callable[[object], object]
 """Converts a value, or raises ValueError."""
@@ -28,34 +29,6 @@ M = TypeVar("M", bound="Settings")
 
 class _NotTaken(ValueError):
     """The table does not take the value as it is."""
-
-
-class Rules:
-    """What holds between settings, and what follows from them; shared by the models and the values.
-
-    Subclasses have the rules of one kind of client, and properties that follow from its settings.
-    """
-
-    if TYPE_CHECKING:
-
-        @property
-        def explicit(self) -> frozenset[str]:
-            """The names that were given; the others have their defaults."""
-
-        @property
-        def of_cluster(self) -> frozenset[str]:
-            """The explicit names that were given to the Cluster which this client shares."""
-
-    def _check_together(self) -> None:
-        """Called once every setting is valid by itself.
-
-        Raises:
-            ValueError: two settings contradict each other.
-        """
-
-    def _settle(self, name: str, value: object) -> None:
-        """Sets what follows from the other settings, without counting as given."""
-        self.__dict__[name] = value
 
 
 @final
@@ -213,11 +186,6 @@ def _instance(row: Row, value: object) -> object:
     if isinstance(value, str) or not isinstance(value, row.types):
         raise _NotTaken
     return value
-
-
-def split_list(text: str) -> list[str]:
-    """The items of a comma-separated list."""
-    return [item for part in text.split(",") if (item := part.strip())]
 
 
 # -- values
