@@ -29,8 +29,10 @@ from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.node import BrokerNode
+    from aiokq.broker.replica.partition import Partition
     from aiokq.core.files import Files
     from aiokq.core.types import TopicPartition
 
@@ -48,7 +50,8 @@ LOGS_PER_TURN: Final = 16
 async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = None) -> None:
     """Copy the data of a running node, as of one moment, to a new log directory.
 
-    All log directories of the node become one directory, which is durable on return.
+    All log directories of the node become one directory, which is durable on return. It contains
+    the logs of all replicas on the node, leaders and followers.
 
     Args:
         path: the directory to create; it must not exist, or be empty.
@@ -133,10 +136,15 @@ class _Copy:
         await offload.run(_remove, self._target, self._path)
         captured: list[tuple[uuid.UUID, LogSnapshot]] = []
         async with node.metadata.unchanged():
-            partitions = [partition for topic in node.topics for partition in topic.partitions]
+            partitions = [
+                partition
+                for topic in node.topics
+                for partition in topic.partitions
+                if node.node_id in partition.replicas
+            ]
             # The capture below blocks the loop: write most index entries before it.
             for number, partition in enumerate(partitions):
-                partition.log.write_indexes()
+                _log_of(partition).write_indexes()
                 if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                     await asyncio.sleep(0)
             # No await until all logs are captured: the snapshot is of one moment.
@@ -148,7 +156,7 @@ class _Copy:
                     if directory is None
                     else directory.checkpoints.cleaned_offsets.get(partition.name)
                 )
-                log = snapshot_log(partition.log, self._source, node.crc32c, cleaned)
+                log = snapshot_log(_log_of(partition), self._source, node.crc32c, cleaned)
                 captured.append((partition.topic.topic_id, log))
             # Producer ids are reserved before use, so a later image covers all that are in logs.
             image = await offload.run(node.storage.metadata_image)
@@ -229,6 +237,16 @@ class _Copy:
             files.rename(own, path)
         for directory in {path.rpartition("/")[0] for path, _ in self._links}:
             files.sync_dir(directory)
+
+
+def _log_of(partition: Partition) -> PartitionLog:
+    """Return the log of a replica, leader or follower.
+
+    Raises:
+        BrokerError: the log is not open.
+    """
+    log = partition.local_log
+    return partition.log if log is None else log
 
 
 def _write_root(files: Files, root: str, image: MetadataImage, ids: MetaProperties) -> None:

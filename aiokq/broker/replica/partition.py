@@ -174,7 +174,7 @@ class Partition:
         """Whether the log is still to be opened: it is neither open, nor has opening it failed."""
         return (
             self._log is None
-            and self.leader == NO_LEADER
+            and self.leader_epoch == NO_EPOCH
             and isinstance(self.unavailable, NotLeaderOrFollower)
         )
 

@@ -9,6 +9,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.metadata.image import MetadataDelta, MetadataImage
+from aiokq.broker.snapshot import take_snapshot
 from aiokq.core.errors import NotLeaderOrFollower
 from aiokq.records.header import iter_headers, set_base_offset
 from aiokq.wire.cluster_metadata_records import (
@@ -181,3 +182,29 @@ async def test_a_partition_that_comes_to_the_node_opens_its_log(cluster: Cluster
     await cluster.change(leader=0, isr=[0])
     assert cluster.events == ["elected 0 at 1"]
     assert (await cluster.broker.produce("t", batch())).base_offset == 0
+
+
+async def test_a_partition_of_other_nodes_without_a_leader_is_not_recovering(cluster: Cluster):
+    """A restart opens the log of each partition that is: this one has no log on the node."""
+    await cluster.create([1])
+    await cluster.change(leader=-1)
+    assert not cluster.partition.is_recovering
+    assert (await cluster.broker.produce("t", batch())).error_code == 6
+
+
+async def test_a_snapshot_has_the_logs_of_leaders_and_followers(cluster: Cluster):
+    """A partition without a replica on the node has nothing to copy."""
+    broker = cluster.broker
+    await cluster.create([0], [0, 1], [1])
+    for index in range(2):
+        await broker.produce("t", batch(2), partition=index, acks=1)
+    await cluster.publish(PartitionChangeRecord(partition_id=1, topic_id=ID, leader=1))
+    assert broker.node.topics.partition("t", 1).local_log is not None
+    await take_snapshot(broker.node, "/copy")
+    names = [name for name in broker.files.listdir("/copy") if name.startswith("t-")]
+    assert sorted(names) == ["t-0", "t-1"]
+    for name in names:
+        copied, original = (
+            broker.files.read_bytes(f"/{root}/{name}/{0:020d}.log") for root in ("copy", "data")
+        )
+        assert copied == original[: len(copied)] != b""
