@@ -287,8 +287,9 @@ def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: 
     if not topics:
         return
     records: list[MetadataRecord] = []
+    topic_ids = _topic_ids(topics, random)
     for name, found in sorted(topics.items()):
-        topic_id = _topic_id(name, found) or random_id(random)
+        topic_id = topic_ids[name]
         records += [
             TopicRecord(name=name, topic_id=topic_id),
             *config_records(TOPIC_CONFIG, name, {}, KEPT),
@@ -310,6 +311,40 @@ def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: 
         len(topics),
         sum(map(len, topics.values())),
     )
+
+
+def _topic_ids(
+    topics: Mapping[str, Mapping[int, tuple[uuid.UUID | None, LogDirectory]]], random: Random
+) -> dict[str, uuid.UUID]:
+    """Return the id of each topic: the one in its directories, or a new one.
+
+    Raises:
+        KafkaStorage: two topics have the same id, or one topic has several.
+    """
+    names: dict[uuid.UUID, str] = {}
+    unnamed = []
+    for name, found in sorted(topics.items()):
+        topic_id = _topic_id(name, found)
+        if topic_id is None:
+            unnamed.append(name)
+            continue
+        other = names.setdefault(topic_id, name)
+        if other != name:
+            paths = []
+            for topic in (other, name):
+                number = min(n for n, (said, _) in topics[topic].items() if said is not None)
+                paths.append(f"{topics[topic][number][1].path}/{topic}-{number}")
+            raise KafkaStorage(
+                f"{paths[0]} and {paths[1]} have the same topic id in partition.metadata: move the"
+                " partitions of one topic away, or remove partition.metadata from the copies, and"
+                " start again"
+            )
+    for name in unnamed:
+        topic_id = random_id(random)
+        while topic_id in names:
+            topic_id = random_id(random)
+        names[topic_id] = name
+    return {name: topic_id for topic_id, name in names.items()}
 
 
 def _may_be_served(partition: TopicPartition) -> bool:

@@ -85,8 +85,8 @@ class _Lines:
         """Take over one record."""
         match record:
             case TopicRecord(name=name, topic_id=topic_id):
+                self._check_new(name, topic_id)
                 self._created[name] = topic_id
-                self._counts.pop(topic_id, None)
                 self.found[topic_id] = TopicLine(name, topic_id, 0)
             case PartitionRecord(topic_id=topic_id, partition_id=index):
                 if len(record.replicas) != 1:
@@ -111,6 +111,16 @@ class _Lines:
                 self._append(record)
             case _:
                 raise ValueError(f"the metadata file has no record for {type(record).__name__}")
+
+    def _check_new(self, name: str, topic_id: uuid.UUID) -> None:
+        """Refuse a topic id that another topic has: only the line of one of them would be kept."""
+        known = self.found.get(topic_id) or self.found.get(("deleted", topic_id))
+        other = known or self._image.topics_by_id.get(topic_id)
+        if isinstance(other, TopicLine | TopicDeletedLine | TopicImage):
+            raise ValueError(
+                f"topic {name!r} cannot be written: its id {topic_id} is the id of topic"
+                f" {other.name!r}"
+            )
 
     def _append(self, record: FileRecord) -> None:
         self.found[len(self.found), type(record)] = record

@@ -286,3 +286,19 @@ async def test_partitions_of_two_topics_of_a_name_are_for_the_user(orphans: Kafk
         async with Broker(orphans.files):
             pass
     assert orphans.files.is_dir("/data/orders-2")
+
+
+async def test_a_copied_partition_with_the_topic_id_of_another_topic_is_refused(
+    orphans: KafkaLog,
+) -> None:
+    """One topic id cannot name two topics: one of them would be set aside after the start."""
+    orphans.make_partition("copy-0", ORDERS, b"x")
+    with pytest.raises(KafkaStorage, match=r"copy-0 and .*orders-0 have the same topic id"):
+        async with Broker(orphans.files):
+            pass
+    assert names(orphans, "-stray") == []
+    orphans.files.remove("/data/copy-0/partition.metadata")
+    async with Broker(orphans.files) as broker:
+        orders, copy = (broker.node.topics.get(name) for name in ("orders", "copy"))
+        assert orders.topic_id == ORDERS != copy.topic_id
+        assert copy.partitions[0].log.log_end_offset == 1

@@ -185,3 +185,26 @@ def test_what_the_file_cannot_say_is_refused(record):
     with pytest.raises(ValueError, match="the metadata file has no"):
         log.append(record)
     assert log.image.appends == 0
+
+
+@pytest.mark.parametrize(
+    "appends",
+    [
+        [[TopicRecord(name="a", topic_id=ID), TopicRecord(name="b", topic_id=ID)]],
+        [[TopicRecord(name="a", topic_id=ID)], [TopicRecord(name="b", topic_id=ID)]],
+        [
+            [TopicRecord(name="a", topic_id=ID)],
+            [RemoveTopicRecord(topic_id=ID), TopicRecord(name="b", topic_id=ID)],
+        ],
+    ],
+)
+def test_a_topic_id_that_another_topic_has_is_refused(appends):
+    """The file would keep the line of only one of the topics."""
+    log = MetadataLog.open(MemoryFiles(), "/metadata")
+    *before, last = appends
+    for records in before:
+        log.append(*records)
+    with pytest.raises(ValueError, match=r"topic 'b' cannot be written: its id .* of topic 'a'"):
+        log.append(*last)
+    assert log.image.appends == len(before)
+    assert "b" not in log.image.topics

@@ -86,7 +86,7 @@ def test_what_was_appended_is_there_after_a_kill_and_a_power_cut(files: MemoryFi
     assert state(MetadataLog.open(files, PATH)) == before
     for seed in range(20):
         log = MetadataLog.open(files, PATH)
-        append(log, TopicLine(f"t{seed}", uuid.UUID(int=seed), 1))
+        append(log, TopicLine(f"t{seed}", uuid.UUID(int=1000 + seed), 1))
         files.power_cut(random.Random(seed))
         assert f"t{seed}" in MetadataLog.open(files, PATH).image.topics
 
