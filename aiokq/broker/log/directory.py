@@ -7,7 +7,6 @@ Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test
 
 from __future__ import annotations
 
-import functools
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -79,6 +78,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
         self.checkpoints = Checkpoints(files, path)
+        self._forget_behind = self.checkpoints.forget_behind  # one bound method for all logs
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
         self._not_closed: list[str] = []  # not the exceptions, because their frames keep files open
@@ -257,7 +257,7 @@ class LogDirectory:
                 high_watermark=self.checkpoints.high_watermarks.get(partition) or 0,
                 recovery_point=self.checkpoints.recovery_points.get(partition) or 0,
                 gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
-                forget_behind=functools.partial(self.checkpoints.forget_behind, partition),
+                forget_behind=self._forget_behind,
                 progress=progress,
             )
             if topic_id is not None and not says_so:

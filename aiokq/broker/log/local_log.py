@@ -8,8 +8,8 @@ Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_local_log.p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.durability import Durability
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["LocalLog"]
 
 
+class LogListener(Protocol):
+    """Callback of a log: an object, because a bound method per log costs the collector more."""
+
+    def log_changed(self) -> None:
+        """Handle a flush, a truncation, a closed log or a failed directory. On the loop."""
+
+
 class LocalLog(ABC):
     """The segments of one partition, as the flusher and the cleaner see a ``PartitionLog``.
 
@@ -38,8 +45,8 @@ class LocalLog(ABC):
         durability: how far the log is synced.
         is_truncating: whether a truncation is in progress or has failed; nothing is appended then.
         generation: grows with each truncation; results of work begun before are discarded.
-        on_change: set by the replica; called on the loop when a flush has ended or failed, and when
-            the log is truncated or closed, or its directory fails.
+        replica: set by the replica; its `log_changed` is called on the loop when a flush has ended
+            or failed, and when the log is truncated or closed, or its directory fails.
     """
 
     def __init__(self, opened: OpenedLog) -> None:
@@ -47,7 +54,7 @@ class LocalLog(ABC):
         self.directory = opened.directory
         self.config = opened.config
         self.durability = Durability(opened.config)
-        self.on_change: Callable[[], None] | None = None
+        self.replica: LogListener | None = None
         self._files = opened.files
         self._disk = opened.disk
         self._segments = Segments(opened.segments, opened.open_files)
@@ -226,9 +233,9 @@ class LocalLog(ABC):
             self._segments.active.flush_indexes()
 
     def tell_replica(self) -> None:
-        """Call ``on_change``. On the loop."""
-        if self.on_change is not None:
-            self.on_change()
+        """Notify the replica that the log has changed. On the loop."""
+        if self.replica is not None:
+            self.replica.log_changed()
 
     # --- segments
 

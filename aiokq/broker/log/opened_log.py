@@ -27,8 +27,8 @@ class OpenedLog(NamedTuple):
         directory: path of its files.
         segments: oldest first, at least one.
         high_watermark: as the checkpoint has it; it may lie outside the log.
-        forget_behind: removes records from an offset on from the checkpoints, durably; called
-            before a truncation, in any thread.
+        forget_behind: lowers the checkpoints of a partition to an offset, durably; called before a
+            truncation, in any thread. One callable for all logs of a directory.
         changed: whether a clean stop has to write anything.
     """
 
@@ -42,7 +42,7 @@ class OpenedLog(NamedTuple):
     epochs: LeaderEpochs
     log_start_offset: int
     high_watermark: int
-    forget_behind: Callable[[int], None]
+    forget_behind: Callable[[TopicPartition, int], None]
     changed: bool
     disk: DiskTrouble
     open_files: OpenFiles

@@ -463,7 +463,7 @@ class PartitionLog(ReadableLog):
                     directory,
                     cut.segments[-1],
                     self._epochs,
-                    forget_behind=self._forget_behind,
+                    forget_behind=functools.partial(self._forget_behind, self.topic_partition),
                     remove_behind=functools.partial(rename_behind, files, directory, cut),
                 )
             )

@@ -72,7 +72,7 @@ GAPS_ANYWHERE: Final = 2**63 - 1
 """For ``gaps_before``: Apache Kafka has compacted the log up to an unknown offset."""
 
 
-def _forget_nothing(end_offset: int) -> None:
+def _forget_nothing(partition: TopicPartition, end_offset: int) -> None:
     """Do nothing; for a log without checkpoints."""
 
 
@@ -91,7 +91,7 @@ def open_log(
     high_watermark: int = 0,
     recovery_point: int = 0,
     gaps_before: int = 0,
-    forget_behind: Callable[[int], None] = _forget_nothing,
+    forget_behind: Callable[[TopicPartition, int], None] = _forget_nothing,
     progress: Progress | None = None,
 ) -> PartitionLog:
     """Open the log in ``directory``; create it with an empty segment if it does not exist.
@@ -104,8 +104,8 @@ def open_log(
         recovery_point: records before it are durable; segments that end before it are not checked.
         gaps_before: a segment that begins at or before this offset may begin after the end of the
             previous one. In front of any other segment a gap is a hole, where the log is cut.
-        forget_behind: lowers the checkpoints to an offset, durably, before later records are cut
-            off. In any thread.
+        forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
+            records are cut off. In any thread.
         progress: called from time to time while batches are checked, in the calling thread.
 
     Raises:
@@ -179,7 +179,7 @@ class _Loader:
         *,
         log_start_offset: int,
         gaps_before: int,
-        forget_behind: Callable[[int], None],
+        forget_behind: Callable[[TopicPartition, int], None],
     ) -> None:
         self._files = files
         self._directory = directory
@@ -466,7 +466,7 @@ class _Loader:
             self._directory,
             segment,
             self.epochs,
-            forget_behind=self._forget_behind,
+            forget_behind=functools.partial(self._forget_behind, self._name),
             remove_behind=functools.partial(self._set_aside, segment, bad, behind),
         )
 

@@ -98,8 +98,9 @@ class Partition:
         self.high_watermark_listeners: list[Callable[[int], None]] = []
         # log end offsets of the other replicas, known from their fetches
         self._replica_ends: dict[int, int] = {}
-        # end offset and bytes of each append that is not committed, oldest first
-        self._uncommitted: deque[tuple[int, int]] = deque()
+        # end offset and bytes of each append that is not committed, oldest first; None before the
+        # first one, because most partitions of a node with many never need the deque
+        self._uncommitted: deque[tuple[int, int]] | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival
         self._settings_changed()
 
@@ -166,8 +167,8 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.offline_replicas = ()
         self._replica_ends.clear()
-        self._uncommitted.clear()
-        log.on_change = self._log_changed
+        self._uncommitted = None
+        log.replica = self
 
     @property
     def is_recovering(self) -> bool:
@@ -355,7 +356,7 @@ class Partition:
         finally:  # do not keep a waiter that timed out or was cancelled
             self._waiters.pop(waiter, None)
 
-    def _log_changed(self) -> None:
+    def log_changed(self) -> None:
         """React to a flush that succeeded or failed, and to a log that was truncated or closed."""
         if self.is_online:
             while self._uncommitted and self._uncommitted[-1][0] > self.log.log_end_offset:
@@ -422,6 +423,8 @@ class Partition:
             for listener in self.high_watermark_listeners:
                 listener(prepared.size)
         else:
+            if self._uncommitted is None:
+                self._uncommitted = deque()
             self._uncommitted.append((end, prepared.size))
             self.advance_high_watermark()
         return result
