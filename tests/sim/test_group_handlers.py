@@ -1,4 +1,4 @@
-"""Rebalance handlers and events: when user code is called, and what it may do there."""
+"""Rebalance handlers and events: when user code is called, and what it may do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 @both
 def test_a_seek_in_on_assigned_counts(protocol: str) -> None:
-    """People who keep offsets in a database seek there; a record before that would be wrong."""
+    """Users with offsets in a database seek there; no record before the seek may be delivered."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -40,7 +40,7 @@ def test_a_seek_in_on_assigned_counts(protocol: str) -> None:
 
 @both
 def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol: str) -> None:
-    """KP 2179: in every peer some commit in a rebalance fails."""
+    """KP 2179: in every other client some commits during a rebalance fail."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -80,7 +80,7 @@ def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol:
 
 @both
 def test_a_commit_in_on_revoked_works_while_the_consumer_closes(protocol: str) -> None:
-    """The last chance to say what was done."""
+    """It is the last opportunity to commit what was processed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -104,7 +104,7 @@ def test_a_commit_in_on_revoked_works_while_the_consumer_closes(protocol: str) -
 
 @both
 def test_the_record_in_work_is_finished_before_its_partition_goes(protocol: str) -> None:
-    """Else the next owner works on it at the same time."""
+    """Otherwise the next owner would process it at the same time."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -120,7 +120,7 @@ def test_the_record_in_work_is_finished_before_its_partition_goes(protocol: str)
         def revoked(partitions: Any) -> None:
             log.append("revoked")
 
-        # Range gives the only partition to the member with the least id: the static one.
+        # Range assigns the only partition to the member with the smallest id: the static one.
         c = w.member("t", protocol=protocol, on_revoked=revoked, max_poll_interval_ms=60_000)
         async with c:
             working = asyncio.create_task(slow())
@@ -137,7 +137,7 @@ def test_the_record_in_work_is_finished_before_its_partition_goes(protocol: str)
 
 @both
 def test_what_a_handler_raises_reaches_the_reader_and_nothing_else(protocol: str) -> None:
-    """A handler with a bug must neither end the membership nor go unnoticed."""
+    """A failing handler must not end the membership, and must not go unnoticed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -161,7 +161,7 @@ def test_what_a_handler_raises_reaches_the_reader_and_nothing_else(protocol: str
 
 @both
 def test_a_handler_that_does_not_end_is_cancelled(protocol: str) -> None:
-    """AK 335: the group must not wait for ever for one member's handler; heartbeats go on."""
+    """AK 335: the group must not wait forever for a handler of one member; heartbeats continue."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -191,7 +191,7 @@ def test_a_handler_that_does_not_end_is_cancelled(protocol: str) -> None:
 
 @both
 def test_events_tell_each_step_once(protocol: str) -> None:
-    """Dashboards count them."""
+    """Dashboards count the events."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -235,7 +235,7 @@ def test_events_tell_each_step_once(protocol: str) -> None:
 
 @both
 def test_what_is_lost_is_told_apart_from_what_is_given_up(protocol: str) -> None:
-    """A member that was cut off too long must not commit over its successor."""
+    """A member that was cut off too long must not commit over its successor's offsets."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -296,7 +296,7 @@ def test_handlers_without_a_group_are_refused() -> None:
 def test_what_a_handler_raises_reaches_the_reader_and_the_member_goes_on(
     protocol: str, raised: type[BaseException]
 ) -> None:
-    """A GeneratorExit ended the member in silence; its leaving then took its whole deadline."""
+    """A GeneratorExit ended the member silently; leaving then took the whole close timeout."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)

@@ -1,4 +1,4 @@
-"""Members that crash, stall, are not read from, close without a coordinator; brokers that go."""
+"""Members that crash, stall, are not read, or close without a coordinator; brokers that restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 @both
 def test_who_dies_is_followed_within_its_session(protocol: str) -> None:
-    """What the dead one had not committed is read again, nothing is skipped."""
+    """Uncommitted records of the dead member are read again, and no record is skipped."""
 
     async def body(w: World) -> None:
         await w.topic("t", 4)
@@ -51,7 +51,7 @@ def test_who_dies_is_followed_within_its_session(protocol: str) -> None:
 
 @both
 def test_a_coordinator_that_restarts_keeps_its_group(protocol: str) -> None:
-    """Offsets and membership come from the log again; no record is skipped or stuck."""
+    """Offsets and membership are restored from the log; no record is skipped."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -84,7 +84,7 @@ def test_a_coordinator_that_restarts_keeps_its_group(protocol: str) -> None:
 
 @both
 def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None:
-    """max.poll.interval.ms: the partitions of a program that hangs must go to another."""
+    """max.poll.interval.ms: the partitions of a program that hangs must move to another member."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -117,7 +117,7 @@ def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None
 
 @both
 def test_who_reads_again_while_its_member_is_on_the_way_out_comes_back(protocol: str) -> None:
-    """Its question was not heard, as it came before the end: it waited for ever."""
+    """A read requested before the member had left was ignored, and waited forever."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -139,7 +139,7 @@ def test_who_reads_again_while_its_member_is_on_the_way_out_comes_back(protocol:
 
 @both
 def test_a_member_that_waits_for_records_stays(protocol: str) -> None:
-    """An idle topic is no dead reader."""
+    """An idle topic does not mean that the reader hangs."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -174,7 +174,7 @@ def test_closing_ends_in_time_though_the_coordinator_is_gone(protocol: str) -> N
 
 @both
 def test_closing_waits_for_the_work_of_other_tasks(protocol: str) -> None:
-    """A stream's handler is not torn from its record, and the record is committed."""
+    """The handler of a stream finishes its record, and the record is committed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -200,7 +200,7 @@ def test_closing_waits_for_the_work_of_other_tasks(protocol: str) -> None:
 
 @both
 def test_streams_keep_order_across_rebalances(protocol: str) -> None:
-    """A partition is in exactly one stream, also after it went and came back."""
+    """A partition is in exactly one stream, also after it was revoked and assigned again."""
 
     async def body(w: World) -> None:
         await w.topic("t", 6)
@@ -232,7 +232,7 @@ def test_streams_keep_order_across_rebalances(protocol: str) -> None:
 
 @both
 def test_patterns_follow_topics(protocol: str) -> None:
-    """New topics that match join the group's, from their beginning."""
+    """New topics that match are added to the subscription, and read from their beginning."""
 
     async def body(w: World) -> None:
         await w.topic("orders-a", 1)
@@ -267,7 +267,7 @@ def test_a_regex_is_evaluated_by_the_broker() -> None:
 
 
 def test_a_regex_of_the_broker_needs_its_protocol() -> None:
-    """The classic protocol has names only."""
+    """The classic protocol knows topic names only."""
 
     async def body(w: World) -> None:
         with pytest.raises(ConfigError, match="group_protocol='consumer'"):
@@ -278,7 +278,7 @@ def test_a_regex_of_the_broker_needs_its_protocol() -> None:
 
 @both
 def test_changing_the_subscription_moves_the_member(protocol: str) -> None:
-    """Partitions of the old topic go in order, those of the new one come."""
+    """Partitions of the old topic are revoked in order, and those of the new one assigned."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -301,7 +301,7 @@ def test_changing_the_subscription_moves_the_member(protocol: str) -> None:
 
 
 def test_a_static_member_that_is_restarted_gets_its_partitions_back_without_a_rebalance() -> None:
-    """KIP-345: and the one it replaces is fenced, with an error that says so."""
+    """KIP-345: the replaced instance is fenced, with an error that says so."""
 
     async def body(w: World) -> None:
         await w.topic("t", 4)
@@ -328,7 +328,7 @@ def test_a_static_member_that_is_restarted_gets_its_partitions_back_without_a_re
 
 @both
 def test_auto_takes_what_the_group_has(protocol: str) -> None:
-    """A classic group that may not be upgraded answers 69: then it is the classic protocol."""
+    """If a classic group may not be upgraded, the broker answers 69: the member joins it."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -343,7 +343,7 @@ def test_auto_takes_what_the_group_has(protocol: str) -> None:
 
 @both
 def test_cancelled_reads_lose_nothing(protocol: str) -> None:
-    """CF: 6 of 20 lost."""
+    """confluent-kafka lost 6 of 20 records."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -366,7 +366,7 @@ def test_cancelled_reads_lose_nothing(protocol: str) -> None:
 
 @pytest.mark.parametrize("normal", [True, False])
 def test_records_that_nobody_acknowledged_do_not_hold_closing_up(normal: bool) -> None:
-    """The loop that handed them out has ended: a third of close()'s time went by for nothing."""
+    """The loop that got them has ended: close() waited a third of its timeout for nothing."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -390,7 +390,7 @@ def test_records_that_nobody_acknowledged_do_not_hold_closing_up(normal: bool) -
 
 @both
 def test_closing_ends_a_rebalance_that_waits_for_records_in_work(protocol: str) -> None:
-    """They are not acknowledged any more: close() took all of its 30 s, and the others waited."""
+    """They are no longer acknowledged: close() took its 30 s, and the other members waited."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -413,7 +413,7 @@ def test_closing_ends_a_rebalance_that_waits_for_records_in_work(protocol: str) 
 
 @pytest.mark.parametrize("moment", ["taking", "giving up"])
 def test_who_unsubscribes_and_subscribes_in_one_rebalance_reads_on(moment: str) -> None:
-    """What it kept all the time was never handed over again: no error, and no record."""
+    """Records of the partitions it kept were never delivered again, without an error."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -445,7 +445,7 @@ def test_who_unsubscribes_and_subscribes_in_one_rebalance_reads_on(moment: str) 
 
 
 def test_a_stalled_loop_leaves_its_trace_in_health() -> None:
-    """KP 2070: heartbeats starved by blocking code, and nothing said so."""
+    """KP 2070: blocking code delayed heartbeats, and no message said so."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -461,11 +461,11 @@ def test_a_stalled_loop_leaves_its_trace_in_health() -> None:
 
 
 def test_who_may_not_read_the_group_is_told_each_time_reading_begins() -> None:
-    """A refusal is raised, and tried again: rights may be granted meanwhile."""
+    """A refusal is raised, and the request retried: permissions may be granted meanwhile."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
-        # Shorter than the broker allows: INVALID_SESSION_TIMEOUT, which no repeating mends.
+        # Shorter than the broker allows: INVALID_SESSION_TIMEOUT, which is not retriable.
         c = w.member("t", session_timeout_ms=900, heartbeat_interval_ms=300)
         async with c:
             for _ in range(2):
@@ -479,7 +479,7 @@ def test_who_may_not_read_the_group_is_told_each_time_reading_begins() -> None:
 
 
 def test_who_may_not_upgrade_a_classic_group_is_told_what_to_set() -> None:
-    """ "The group id does not exist", said the error, of a group that was being read."""
+    """The error said that the group id did not exist, although the group had members."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -497,8 +497,9 @@ def test_who_may_not_upgrade_a_classic_group_is_told_what_to_set() -> None:
 
 
 def test_who_fell_back_to_the_classic_protocol_follows_its_group_to_the_other() -> None:
-    """The classic members went, it was cut off, and its group was made anew: it came to an error
-    that advised the very setting it had."""
+    """The classic members left while it was cut off, and the group was recreated: the error then
+    advised the setting that was already in effect.
+    """
 
     async def body(w: World) -> None:
         await w.topic("t", 2)

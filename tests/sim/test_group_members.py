@@ -14,7 +14,7 @@ from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, unt
 
 @pytest.mark.parametrize("protocol", [*PROTOCOLS, "auto"])
 def test_one_member_reads_all_and_the_next_one_goes_on(protocol: str) -> None:
-    """What was read before a normal end is committed, the record before `break` included."""
+    """Records read before a normal end are committed, including the one before `break`."""
 
     async def body(w: World) -> None:
         await w.topic("t", 3)
@@ -34,7 +34,7 @@ def test_one_member_reads_all_and_the_next_one_goes_on(protocol: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky", "consumer"])
 def test_members_share_and_take_over(strategy: str) -> None:
-    """Each partition has one owner; who leaves is followed by the others."""
+    """Each partition has one owner; the other members take over from one that leaves."""
 
     async def body(w: World) -> None:
         await w.topic("t", 6)

@@ -1,4 +1,4 @@
-"""Groups that change their protocol with members at work, on the embedded broker."""
+"""Groups with active members that change their protocol, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRATEGIES = ("range", "cooperative-sticky")
 
 
 class Group:
-    """Members of `g` that read topic `t`, and what each record was handed to."""
+    """Members of `g` that read topic `t`, and the members that got each record."""
 
     def __init__(self, world: World, strategy: str = "range") -> None:
         self._world = world
@@ -49,7 +49,7 @@ class Group:
         await self._tasks.pop(member)
 
     async def die(self, member: Consumer) -> None:
-        """As a machine that is cut off for good."""
+        """Cut the member's machine off for good."""
         self.members.remove(member)
         self._world.network.partition(self._world.hosts[member])
         task = self._tasks.pop(member)
@@ -62,11 +62,11 @@ class Group:
             await self.leave(member)
 
     async def settle(self) -> None:
-        """Until each partition is owned once, and nobody has two more than another."""
+        """Wait until each partition has one owner, and the loads differ by at most one."""
         await until(lambda: _shared(self.members))
 
     async def read_more(self) -> None:
-        """New records in all partitions reach some member."""
+        """Produce to all partitions, and wait until members have read the records."""
         new = range(self._produced, self._produced + 30)
         await self._world.produce("t", new, PARTITIONS)
         self._produced = new.stop
@@ -91,7 +91,7 @@ def _shared(members: Sequence[Consumer]) -> bool:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_group_changes_its_protocol_member_by_member_and_back(strategy: str) -> None:
-    """The default: nobody is missed, nothing is left out, and nothing is read twice."""
+    """By default each member is served, and each record is read exactly once."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -121,7 +121,7 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(strategy: str) -
 
 @pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
 def test_a_classic_group_is_upgraded_where_the_policy_says_so(policy: str) -> None:
-    """Its members go on by the classic protocol, and share with who came."""
+    """Its members keep the classic protocol, and share the partitions with the new member."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -146,7 +146,7 @@ def test_a_classic_group_is_upgraded_where_the_policy_says_so(policy: str) -> No
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
 def test_a_classic_group_stays_one_where_the_policy_says_so(policy: str) -> None:
-    """Who joins by the consumer protocol is refused; who may do either is a classic member."""
+    """Members of the consumer protocol are refused; those of `auto` join as classic ones."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -181,7 +181,7 @@ def test_a_classic_group_stays_one_where_the_policy_says_so(policy: str) -> None
 def test_a_group_without_members_of_the_consumer_protocol(
     policy: str, type_: str, leaves: bool
 ) -> None:
-    """It is downgraded where the policy says so; the others have all partitions in any case."""
+    """If the policy allows it, the group is downgraded; the others own all partitions anyway."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -215,7 +215,7 @@ def test_a_group_without_members_of_the_consumer_protocol(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_mixed_group_survives_the_broker(strategy: str) -> None:
-    """Its log says who speaks which protocol: all go on, and the last one to stay downgrades it."""
+    """Its log has the protocol of each member: all continue; the last one downgrades it."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -246,7 +246,7 @@ def test_a_mixed_group_survives_the_broker(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_static_member_comes_back_by_the_other_protocol(strategy: str) -> None:
-    """It has its partitions again, and the other member keeps its own meanwhile."""
+    """It gets its partitions back, and the other member keeps its own meanwhile."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)

@@ -1,4 +1,4 @@
-"""Rewinding a group that is at work: nothing from the new offset on is skipped."""
+"""Rewinding a group with active members: no record from the new offset on is skipped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sim.test_whole_system import SERVERS
 
 
 class Crew:
-    """Members that read for ever, and what they were handed, in order."""
+    """Members that read forever, and the records they got, in order."""
 
     def __init__(self, w: World, protocol: str, count: int) -> None:
         self.members = [w.member("t", protocol=protocol, auto_commit_interval_ms=500)]
@@ -42,7 +42,7 @@ class Crew:
         self._tasks.append(asyncio.create_task(self._work(member)))
 
     def check_resumed(self, partition: int, first: int, end: int) -> None:
-        """After all was handed out once it began again at `first`, and nothing was left out."""
+        """Check that reading resumed at `first` after all was read once, without gaps."""
         again = self.handed[partition][end:]
         resumed = [i for i, offset in enumerate(again) if offset == first]
         assert resumed, f"{partition} did not resume at {first}: {again}"
@@ -70,7 +70,7 @@ def admin(w: World) -> Admin:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_members_at_work_go_on_from_the_new_offsets(protocol: str) -> None:
-    """One partition to its beginning, one to an offset; the third goes on as it was."""
+    """One partition is rewound to its beginning, one to an offset; the third is not affected."""
 
     async def body(w: World) -> None:
         await w.topic("t", 3)
@@ -99,7 +99,7 @@ def test_members_at_work_go_on_from_the_new_offsets(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) -> None:
-    """Members commit all the time; a late commit must not undo the rewind."""
+    """Members commit all the time; a late commit must not overwrite the new offsets."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -110,7 +110,7 @@ def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) 
             before = {p: len(offsets) for p, offsets in crew.handed.items()}
             await a.rewind_group("g", {("t", 0): 7, ("t", 1): 0}, raise_errors=True)
             await producing
-            await asyncio.sleep(10)  # by then their heartbeats have told them
+            await asyncio.sleep(10)  # until heartbeats have told the members to join again
             await until(lambda: all(o[-1] == 999 for o in crew.handed.values()), 120)
             for partition, first in ((0, 7), (1, 0)):
                 again = crew.handed[partition][before[partition] :]
@@ -123,7 +123,7 @@ def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(3))
 def test_two_rewinds_at_once_both_hold(protocol: str, seed: int) -> None:
-    """Each takes out the members that came back from the other."""
+    """Each rewind removes the members that joined again after the other."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -149,7 +149,7 @@ def test_two_rewinds_at_once_both_hold(protocol: str, seed: int) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(3))
 def test_of_two_rewinds_of_one_partition_the_later_counts(protocol: str, seed: int) -> None:
-    """Whichever commits last says where the group goes on; one that was overtaken may be told."""
+    """The later commit decides where the group continues; the earlier rewind may raise an error."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -180,7 +180,7 @@ def test_of_two_rewinds_of_one_partition_the_later_counts(protocol: str, seed: i
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(4))
 def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed: int) -> None:
-    """One joins while the group is rewound, so that it rebalances; another dies without a word."""
+    """One member joins during the rewind, so that the group rebalances; another one crashes."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -216,7 +216,7 @@ def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_coordinator_that_restarts_meanwhile_is_told_again(protocol: str, seed: int) -> None:
-    """What of it the coordinator still took is not known; the rewind holds all the same."""
+    """Which requests the coordinator has applied is unknown; the rewind succeeds all the same."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -239,7 +239,7 @@ def test_a_coordinator_that_restarts_meanwhile_is_told_again(protocol: str, seed
 
 
 def test_a_time_and_a_group_without_members() -> None:
-    """It is the reset then; times are those of records."""
+    """The rewind is a reset then; times are timestamps of records."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -261,7 +261,7 @@ def test_a_time_and_a_group_without_members() -> None:
 
 
 def test_what_is_no_target_is_refused_before_anything_happens() -> None:
-    """A member that was taken out for nothing would cost a rebalance."""
+    """Removing a member for nothing would cost a rebalance."""
 
     async def body(w: World) -> None:
         async with admin(w) as a:
@@ -276,7 +276,7 @@ def test_what_is_no_target_is_refused_before_anything_happens() -> None:
 
 
 def test_members_of_other_makes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the consumer protocol nobody can be sure that they join again."""
+    """With the consumer protocol it is uncertain whether they join again."""
     monkeypatch.setattr("aiokq.consumer.membership.MEMBER_ID_PREFIX", "java-")
 
     async def body(w: World) -> None:
