@@ -1,4 +1,4 @@
-"""When batches linger, and when nothing would come of it."""
+"""When batches linger, and when lingering would be useless."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sim.producer_world import producer, simulate
 
 
 def test_an_awaited_record_does_not_linger() -> None:
-    """A program that awaits each send() paid linger_ms per record, for nothing."""
+    """A program that awaits each send() waited linger_ms for each record, without a benefit."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -27,7 +27,7 @@ def test_an_awaited_record_does_not_linger() -> None:
 
 
 def test_tasks_that_wait_together_share_a_batch() -> None:
-    """Cutting the first record off from the others would make a batch of each."""
+    """Sending the first record at once would make a batch of each."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -47,7 +47,7 @@ def test_tasks_that_wait_together_share_a_batch() -> None:
 
 
 def test_a_record_that_nobody_awaits_lingers_and_so_do_the_others() -> None:
-    """Who does not wait goes on sending: the batch is better off with what comes."""
+    """A program that does not wait sends more: the batch should take the next records."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -63,7 +63,7 @@ def test_a_record_that_nobody_awaits_lingers_and_so_do_the_others() -> None:
 
 
 def test_while_an_answer_is_due_what_comes_lingers() -> None:
-    """Otherwise a busy service would send every record on its own."""
+    """Otherwise a busy service would send every record in a batch of its own."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -84,7 +84,7 @@ def test_while_an_answer_is_due_what_comes_lingers() -> None:
 
 
 def test_linger_ms_is_the_most_that_is_waited_for_an_answer() -> None:
-    """One slow broker must not hold up the others beyond what was asked for."""
+    """A slow broker must not delay records to the others by more than linger_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])
@@ -103,7 +103,7 @@ def test_linger_ms_is_the_most_that_is_waited_for_an_answer() -> None:
 
 
 async def pending_after(p: Any, seconds: float) -> bool:
-    """Whether an awaited record is still on its way, or lingers, after so long."""
+    """Whether an awaited record is undelivered after `seconds`."""
     try:
         await asyncio.wait_for(await p.enqueue("orders", b"v"), seconds)
     except TimeoutError:
@@ -112,8 +112,7 @@ async def pending_after(p: Any, seconds: float) -> bool:
 
 
 def test_a_linger_that_was_asked_for_holds_for_awaited_records_too() -> None:
-    """linger_ms=1000 was given, and a record that was awaited left at once: the setting said one
-    thing and the producer did another."""
+    """With linger_ms=1000 given, an awaited record was sent at once, against the setting."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -129,7 +128,7 @@ def test_a_linger_that_was_asked_for_holds_for_awaited_records_too() -> None:
 
 
 def test_a_full_batch_and_a_flush_end_a_linger_that_was_asked_for() -> None:
-    """It is a ceiling, as in Kafka."""
+    """linger_ms is an upper bound, as in Kafka."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -147,7 +146,7 @@ def test_a_full_batch_and_a_flush_end_a_linger_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize("way", ["settings", "environment", "properties"])
 def test_a_linger_from_elsewhere_was_asked_for_as_well(way: str, tmp_path: Path) -> None:
-    """A file or a variable says it as a keyword does."""
+    """A settings file or an environment variable counts like a keyword."""
     if way == "environment":
         settings = ProducerSettings.from_env(environ={"KAFKA_LINGER_MS": "1000"})
     elif way == "properties":
@@ -166,7 +165,7 @@ def test_a_linger_from_elsewhere_was_asked_for_as_well(way: str, tmp_path: Path)
 
 
 def test_without_a_linger_of_its_own_an_awaited_record_goes_at_once() -> None:
-    """The default linger is nobody's wish: `await send()` takes a round trip."""
+    """The default linger was not chosen by the user: `await send()` takes one round trip."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -185,8 +184,9 @@ def test_without_a_linger_of_its_own_an_awaited_record_goes_at_once() -> None:
 
 
 def test_an_awaited_send_many_does_not_linger_either() -> None:
-    """`await (await send_many(...))` paid linger_ms for its last batches, `await send()` did not.
-    Also for a topic that becomes known only then, and records that move."""
+    """`await (await send_many(...))` waited linger_ms for its last batches, unlike `await send()`.
+    The same holds for a topic that becomes known later, and for records that move.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -203,7 +203,7 @@ def test_an_awaited_send_many_does_not_linger_either() -> None:
 
 @pytest.mark.parametrize("beside", ["single", "many"])
 def test_records_beside_an_awaited_send_many_linger_unless_they_are_awaited(beside: str) -> None:
-    """One wait for two records must not pass for a wait for a third."""
+    """A wait for two records of a batch does not count as a wait for a third one."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -226,7 +226,7 @@ def test_records_beside_an_awaited_send_many_linger_unless_they_are_awaited(besi
 
 
 def test_a_wait_for_send_many_that_was_cancelled_counts_no_longer() -> None:
-    """Its program goes on, and may add to the batch."""
+    """The program continues, and may add records to the batch."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -251,7 +251,7 @@ def test_a_wait_for_send_many_that_was_cancelled_counts_no_longer() -> None:
 
 @pytest.mark.parametrize("how", ["gather", "wait_for", "tasks"])
 def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
-    """gather() and wait_for() wait a turn later than `await` does: each took linger_ms."""
+    """gather() and wait_for() begin to wait one loop iteration later: each took linger_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -270,8 +270,9 @@ def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
 
 
 def test_what_came_in_a_hurry_lingers_no_longer_than_others_when_the_hurry_is_over() -> None:
-    """It was to leave at once, could not, as another was on its way, and was then forgotten until
-    delivery_timeout_ms failed it."""
+    """A record that was to be sent at once, while another was in flight, was then forgotten until
+    delivery_timeout_ms failed it.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])

@@ -1,4 +1,4 @@
-"""What a record or a batch that cannot be read costs: nothing but itself, whoever reads how."""
+"""An unreadable record or batch costs only itself, in every way of reading."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Counts(NamedTuple):
 
 
 def counts(form: str, error: str) -> Counts:
-    """By hand, from docs/guides/consuming.md, and not by the model."""
+    """Return the expected counts, taken from docs/guides/consuming.md and not from the model."""
     if error == "crc":
         return Counts(2, 2, 2)  # no batch has it: it is met when more is asked for
     if error in DAMAGES:
@@ -54,7 +54,7 @@ def counts(form: str, error: str) -> Counts:
 
 
 async def read(pair: Pair, form: str) -> Any:
-    """Reads until something is wrong, or nothing is left. Returns what came last."""
+    """Read until an error, or until nothing is left; return the last result."""
     while True:
         if form == "async for":
             outcome = await pair.step("on")
@@ -84,7 +84,7 @@ async def read_batch(pair: Pair, form: str) -> Any:
 
 
 async def read_on(pair: Pair, form: str) -> None:
-    """Reads until nothing is left, errors or not; acknowledges all, the errors included."""
+    """Read until nothing is left, continue after errors; acknowledge all, also the errors."""
     if form == "same batch again":
         await pair.step("iterate")
     if form in ("same batch again", "same iterator"):
@@ -96,7 +96,7 @@ async def read_on(pair: Pair, form: str) -> None:
 
 
 async def acknowledge(pair: Pair, *, errors: bool = True) -> None:
-    """All that was handed over."""
+    """Acknowledge all that was delivered."""
     raised = [error[1] for error in pair.errors]
     for place, (_, what) in enumerate(pair.given):
         if errors or what not in raised:
@@ -104,7 +104,7 @@ async def acknowledge(pair: Pair, *, errors: bool = True) -> None:
 
 
 async def first_commits(pair: Pair, expected: Counts) -> int | None:
-    """What is committed after the first error, while nobody asks for more; returns the last."""
+    """Check the commits after the first error, without further reads; return the last one."""
     offsets = pair.store.offsets
     if pair.mode == "manual":
         await pair.step("commit")
@@ -134,7 +134,8 @@ def test_each_way_to_read_meets_each_error_and_goes_on_in_each_way(
     source: str, form: str, error: str, mode: str
 ) -> None:
     """The table of docs/guides/consuming.md: a batch with a record that did not deserialize was
-    committed whole, and its rest was never seen."""
+    committed as a whole, and its remaining records were never delivered.
+    """
     damage = DAMAGES.get(error)
     log = Log(frozenset() if damage else frozenset({POISON}), damage)
     at, beyond = (damage.offset, damage.beyond) if damage else (POISON, POISON + 1)
@@ -190,7 +191,7 @@ def test_each_way_to_read_meets_each_error_and_goes_on_in_each_way(
 
 
 async def others_go_on(pair: Pair) -> None:
-    """A partition that rests holds up no other."""
+    """Check that a partition that waits for seek() does not hold up others."""
     pair.kafka.append("t", 1, b"100", b"101")
     if pair.form == "stream":
         return  # it is in the other stream
@@ -203,7 +204,7 @@ async def others_go_on(pair: Pair) -> None:
 
 
 def poisoned(data: bytes) -> int:
-    """Deserializes all numbers but 3."""
+    """Deserialize all numbers but 3."""
     if data == b"3":
         raise ValueError("poison")
     return int(data)
@@ -212,7 +213,7 @@ def poisoned(data: bytes) -> int:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("form", ["record", "batch"])
 def test_a_rebalance_waits_for_a_record_whose_error_is_in_work(form: str, protocol: str) -> None:
-    """Who takes the partition over goes on behind it, with the rest of the batch."""
+    """The next owner continues after that record, with the rest of the batch."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -249,7 +250,7 @@ def test_a_rebalance_waits_for_a_record_whose_error_is_in_work(form: str, protoc
 
 
 def test_a_batch_that_a_thread_reads_counts_as_far_as_the_thread_got() -> None:
-    """Where the iteration runs does not matter to positions: nothing is told to the loop."""
+    """Positions are read from the iteration, whichever thread it runs in."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -279,7 +280,7 @@ def test_a_batch_that_a_thread_reads_counts_as_far_as_the_thread_got() -> None:
 
 
 def test_a_worker_that_is_late_keeps_what_it_has_not_read_from_being_committed() -> None:
-    """The next batch was handed over meanwhile; the worker goes on with its own."""
+    """The next batch was delivered meanwhile; the worker continues with its own."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -311,7 +312,7 @@ def test_a_worker_that_is_late_keeps_what_it_has_not_read_from_being_committed()
 def test_a_deserializer_that_raises_what_ends_loops_and_tasks_ends_none(
     form: str, kind: type[BaseException]
 ) -> None:
-    """`next()` on something empty, in a deserializer, passed for the end of the batch."""
+    """A StopIteration raised by a deserializer was taken for the end of the batch."""
 
     def broken(data: bytes) -> Any:
         if data == b"3":
@@ -340,7 +341,7 @@ def test_a_deserializer_that_raises_what_ends_loops_and_tasks_ends_none(
 
 
 class SetInStoneError(Exception):
-    """It refuses attributes, as exceptions of extension modules may."""
+    """An exception that refuses attributes, as those of extension modules may."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} is read-only")
