@@ -139,7 +139,7 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
 def _is_connect(session: SparkSession) -> bool:
     """Whether the session is a Connect session.
 
-    `interruptTag` of a classic session sees only tags of the calling thread; its context sees all.
+    A classic session interrupts only tags of the calling thread; its context, those of all threads.
     """
     return type(session).__module__.startswith("pyspark.sql.connect.")
 

@@ -60,7 +60,7 @@ async def collect(frame: DataFrame) -> list[Row]:
 
 
 async def to_arrow(frame: DataFrame) -> pa.Table:
-    """Return all rows of a frame as an Arrow table; several times as fast as `collect`.
+    """Return all rows as `DataFrame.toArrow` does; several times as fast as `collect`.
 
     Raises:
         PySparkException: whatever Spark raises.

@@ -63,7 +63,7 @@ def check_names(options: Mapping[str, str]) -> None:
     """Check that the source or the sink knows every option.
 
     Raises:
-        ConfigError: neither of them knows an option.
+        ConfigError: an option is unknown to both.
     """
     for name in options:
         lower = name.lower()

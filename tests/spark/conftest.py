@@ -1,4 +1,4 @@
-"""Shared by the Spark tests: one session and one broker for all, and a loud line without Java."""
+"""Fixtures of the Spark tests: one session and one broker for all, and a warning without Java."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 def why_absent() -> str | None:
-    """Why Spark cannot run here; None if it can."""
+    """Return why Spark cannot run here; None if it can."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.spark)
             if item.get_closest_marker("timeout") is None:
-                # A stream starts six processes: seconds, and minutes where a machine is loaded.
+                # A stream starts six processes, which takes seconds, or minutes on a loaded
+                # machine.
                 item.add_marker(pytest.mark.timeout(600))
             # The first job of a session waits 10 s for a JVM and five kinds of workers.
             item.add_marker(pytest.mark.filterwarnings("default"))
@@ -73,9 +74,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores whose tasks are tried four times; small and quick to start.
+    """A small session on two cores whose tasks are attempted four times.
 
-    Spark's own Kafka connector is there as format "kafka" where `make connector` fetched it.
+    Spark's own Kafka connector is available as format "kafka" if `make connector` has fetched it.
     """
     reason = why_absent()
     if reason is not None:
@@ -83,11 +84,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     home = tmp_path_factory.mktemp("spark")
-    # Workers find aiokq, the tests' modules and pyspark_aiokq here: read when the JVM starts.
+    # Workers find aiokq, the tests' modules and pyspark_aiokq here; read when the JVM starts.
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # Else workers run whatever python3 is on the path.
+    # Otherwise workers run any python3 on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = ",".join(str(jar) for jar in sorted(CONNECTOR.glob("*.jar")))
     builder = (
@@ -99,7 +100,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        # A worker connects late where the machine does other things.
+        # A worker connects late on a busy machine.
         .config("spark.python.authenticate.socketTimeout", "60s")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
@@ -122,7 +123,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Our broker as a process of its own, for all tests of the run; makes topics on first use.
+    """The embedded broker as a process of its own, for all tests; it creates topics on first use.
 
     It keeps records of any age, and compacts soon.
     """
@@ -133,7 +134,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses."""
+    """A topic name that no other test uses."""
     return f"s{next(_numbers)}"
 
 
@@ -144,7 +145,7 @@ def topics(broker: BrokerProcess) -> Topics:
 
 @pytest.fixture(scope="session")
 def apache() -> Iterator[ApacheKafka]:
-    """One node of Apache Kafka, for all tests of the run that want one; makes no topics itself."""
+    """One node of Apache Kafka for all tests that need one; it does not create topics itself."""
     reason = why_no_kafka()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
@@ -157,7 +158,7 @@ BROKERS = ["ours", pytest.param("apache", marks=[pytest.mark.kafka, pytest.mark.
 
 @pytest.fixture(params=BROKERS)
 def either(request: pytest.FixtureRequest) -> Topics:
-    """The topics of our broker, and of Apache Kafka."""
+    """Topics of the aiokq broker, and of Apache Kafka."""
     if request.param == "apache":
         apache: ApacheKafka = request.getfixturevalue("apache")
         return Topics(apache.bootstrap_servers)

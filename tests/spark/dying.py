@@ -39,17 +39,17 @@ DRIVER = "AIOKQ_TEST_DRIVER"
 
 
 def kill_driver() -> None:
-    """The driver, its JVM and the processes of its streams: all of them at once, as they stand."""
+    """Kill the driver, its JVM and the processes of its streams, all at once."""
     driver = int(os.environ.get(DRIVER, os.getpid()))
     children = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
     groups = {os.getpgid(int(pid)) for pid in (driver, *children)}
     for group in sorted(groups, key=lambda group: group == os.getpgrp()):
-        os.killpg(group, signal.SIGKILL)  # its own at last
+        os.killpg(group, signal.SIGKILL)  # its own group last
     time.sleep(60)
 
 
 class DyingDataSource(AiokqDataSource):
-    """Reads topics until it is time."""
+    """Data source that reads topics until it is told to die."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,7 +62,7 @@ class DyingDataSource(AiokqDataSource):
 
 
 class DyingStreamReader(LimitedStreamReader):
-    """Reads until it is time."""
+    """Stream reader that reads until it is told to die."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class DyingStreamReader(LimitedStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TaskRanges)
         for batch in super().read(partition):
-            # Not before a part of the rows is given: they must not count.
+            # Only after some rows were returned, which must not count.
             yield batch
             self._at("read", max(part.start for part in partition.ranges))
 

@@ -19,7 +19,7 @@ if "pyspark.daemon" in sys.orig_argv and "pyspark.worker" in sys.orig_argv:
 
 
 def hide_aiokq(home: Path) -> Path:
-    """A directory that, on the PYTHONPATH, hides aiokq from executors."""
+    """Return a directory that hides aiokq from executors when it is on their PYTHONPATH."""
     hidden = home / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(WITHOUT_AIOKQ)

@@ -1,4 +1,4 @@
-"""Logs with offsets that are no records: taken away by compaction, aborted, transaction markers."""
+"""Logs with offsets that have no records: compacted, aborted, or transaction markers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.topics import Topics
 
 
 def compact(topics: Topics, topic: str) -> None:
-    """Make a topic of one partition from whose log compaction has taken most; it takes no more."""
+    """Compact a topic of one partition until most records are gone; then switch it off."""
     topics.create(
         topic,
         cleanup_policy="compact",
@@ -26,7 +26,7 @@ def compact(topics: Topics, topic: str) -> None:
     )
     written = 0
     deadline = time.monotonic() + PATIENCE
-    # Segments end when something is appended to them: until most of it is gone.
+    # Appends roll segments, so records are appended until most of the log is gone.
     while written < 60 or len(places(topics, topic)) > 40:
         assert time.monotonic() < deadline, "it is not compacted"
 
@@ -48,7 +48,7 @@ async def _configure(cluster: aiokq.Cluster, topic: str, name: str, value: str) 
 
 
 class Transactions:
-    """Transactions of confluent-kafka in partition 0 of a topic."""
+    """Transactions by confluent-kafka in partition 0 of a topic."""
 
     def __init__(self, topics: Topics, topic: str) -> None:
         self.topic = topic

@@ -1,7 +1,7 @@
-"""A driver of its own, which a test has killed: `Stream` with a checkpoint, until it dies.
+"""Driver process that a test kills: runs a `Stream` with a checkpoint until it dies.
 
 Takes one argument, JSON: bootstrap_servers, topic, home, format, options, and optionally
-before_sink or after_sink: the number of the batch at which it kills itself, JVM and all.
+before_sink or after_sink: the number of the batch at which it kills itself and its JVM.
 """
 
 from __future__ import annotations

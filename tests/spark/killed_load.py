@@ -1,7 +1,7 @@
-"""A driver of its own that loads, and which a test has killed: JVM and all, at a point it chose.
+"""Driver process that loads, and that a test kills together with its JVM at a chosen point.
 
 Takes one argument, JSON: ``options`` of the load; ``at``, one of `POINTS`; ``from``: the first
-batch at which it happens. The point "offset log" is before Spark writes down what a batch reads.
+batch at which it dies. The point "offset log" is before Spark logs what a batch reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POINTS: dict[str, tuple[type, str, bool]] = {
     "publish": (Manifests, "publish", True),
     "commit log": (Batches, "store", False),
 }
-"""Class and method, and whether it dies before or after it."""
+"""Class and method, and whether the process dies before or after the call."""
 
 SMALL = {
     "spark.driver.memory": "512m",
@@ -68,7 +68,7 @@ def _dying(call: Callable[..., object], first: int, *, before: bool) -> Callable
 
 
 def _read_by_dying(order: dict[str, Any]) -> None:
-    """Through format("dying"), which is told when."""
+    """Read through format("dying"), which is told when to die."""
     read_options = LoadOptions.read_options
     die = {"at": "latestOffset", "how": "killgroup", "from": order["offset"], "once": order["once"]}
 

@@ -1,4 +1,4 @@
-"""The driver that test_stream_write.py kills: it copies a topic, slowly, until it is."""
+"""Driver process that test_stream_write.py kills while it slowly copies a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of `aiokq spark load` ask for, and what a reader of its directory sees."""
+"""Options for the tests of `aiokq spark load`, and readers of its directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Position = tuple[int, int]
 
 
 def options(topics: Topics, topic: str, to: Path, /, **changes: Any) -> LoadOptions:
-    """Of a load of all that is there now."""
+    """Return options of a load of all records that exist now."""
     given: dict[str, Any] = {
         "to": to,
         "topics": (topic,),
@@ -25,11 +25,11 @@ def options(topics: Topics, topic: str, to: Path, /, **changes: Any) -> LoadOpti
 
 
 def seen(root: Path) -> list[Position]:
-    """What a reader of the directory sees, who knows nothing of manifests."""
+    """Return what a reader of the directory sees that does not know manifests."""
     table = ds.dataset(root, format="parquet", partitioning="hive").to_table()
     return sorted((row["partition"], row["offset"]) for row in table.to_pylist())
 
 
 def sent(partitions: int, records: int) -> list[Position]:
-    """Of topics that were filled."""
+    """Return the positions of all records of filled topics."""
     return [(p, n) for p in range(partitions) for n in range(records)]

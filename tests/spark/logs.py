@@ -1,4 +1,4 @@
-"""What is in a topic, read without Spark: by this library's own client, or by another make's."""
+"""Contents of a topic, read without Spark: by this library's client, or by another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Logged(NamedTuple):
 
 
 def log(topics: Topics, topic: str) -> list[Logged]:
-    """All records, partition by partition, each in order of its offsets."""
+    """Return all records, partition by partition, each in order of its offsets."""
 
     async def work(cluster: aiokq.Cluster) -> list[Logged]:
         metadata = await cluster.refresh(topic)
@@ -48,12 +48,12 @@ def log(topics: Topics, topic: str) -> list[Logged]:
 
 
 def values(topics: Topics, topic: str) -> list[str]:
-    """Only the values, as text."""
+    """Return the values only, as text."""
     return [(record.value or b"").decode() for record in log(topics, topic)]
 
 
 def places(topics: Topics, topic: str, isolation_level: str = "read_uncommitted") -> list[Row]:
-    """Partition, offset and value of all records, read by confluent-kafka."""
+    """Return partition, offset and value of all records, read by confluent-kafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": topics.bootstrap_servers,

@@ -1,7 +1,7 @@
-"""A streaming query whose sink is idempotent by the number of the batch: what proves exactly once.
+"""A streaming query whose sink is idempotent by batch number, to prove exactly-once reads.
 
-Each batch is a file of its rows, put in its place by rename; a batch that is run again replaces it,
-and what each run of it wrote is kept beside. So rows in the files are what any such sink has.
+Each batch is a file of its rows, moved into place by a rename; a batch that is run again replaces
+it, and the rows of each run are kept beside it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="limits came with PySpa
 Row = tuple[int, int, str]
 """Partition, offset, value."""
 PATIENCE = 300.0
-"""Seconds; what is waited for takes two where the machine does nothing else."""
+"""Seconds; the awaited events take two on an idle machine."""
 
 
 class Stream:
-    """A query whose batches are kept as text files, by the number of the batch.
+    """A query whose batches are kept as text files, by batch number.
 
     Attributes:
         before_sink: called with the number of a batch before its rows are written.
-        after_sink: called when they are.
+        after_sink: called after its rows are written.
     """
 
     def __init__(self, spark: SparkSession, topics: Topics, topic: str, home: Path) -> None:
@@ -46,7 +46,7 @@ class Stream:
         self.after_sink: Callable[[int], None] = lambda number: None
 
     def writer(self, format_: str = "aiokq", **options: str) -> DataStreamWriter:
-        """The query, not started; options that name other partitions replace the topic."""
+        """Return the query, not started; options that name other partitions replace the topic."""
         if not {"assign", "subscribe", "subscribePattern"} & options.keys():
             options["subscribe"] = self.topic
         frame = (
@@ -71,13 +71,13 @@ class Stream:
         self.after_sink(number)
 
     def available_now(self, format_: str = "aiokq", **options: str) -> StreamingQuery:
-        """Read what is there; the query that did."""
+        """Read all available records; return the finished query."""
         query = self.writer(format_, **options).trigger(availableNow=True).start()
         assert query.awaitTermination(PATIENCE)
         return query
 
     def fails(self, format_: str = "aiokq", **options: str) -> str:
-        """Read what is there, in vain; what the driver is told."""
+        """Run a query that is expected to fail; return the driver's error message."""
         try:
             self.available_now(format_, **options)
         except PySparkException as error:
@@ -85,32 +85,32 @@ class Stream:
         raise AssertionError("it did not fail")
 
     def rows(self) -> list[Row]:
-        """What the sink has."""
+        """Return the rows of the sink."""
         return sorted(row for batch in self.batches().values() for row in batch)
 
     def batches(self) -> Mapping[int, list[Row]]:
-        """The rows of each batch that was run."""
+        """Return the rows of each batch that was run."""
         return {
             int(path.stem.split("-")[1]): _rows(path)
             for path in sorted(self.home.glob("batch-*.json"))
         }
 
     def runs(self, batch: int) -> list[list[Row]]:
-        """What each run of a batch wrote."""
+        """Return the rows of each run of a batch."""
         return [_rows(path) for path in sorted(self.home.glob(f"run-{batch}-*.json"))]
 
     def offsets(self, batch: int) -> dict[str, Any]:
-        """What the checkpoint has as the end of a batch."""
+        """Return the end of a batch in the checkpoint."""
         lines = (self.home / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()
         offset: dict[str, Any] = json.loads(lines[2])
         return offset
 
     def planned(self) -> int:
-        """The number of the newest batch in the offset log; -1 for none."""
+        """Return the number of the newest batch in the offset log; -1 for none."""
         return self._newest("offsets")
 
     def done(self) -> int:
-        """The number of the newest batch in the commit log; -1 for none."""
+        """Return the number of the newest batch in the commit log; -1 for none."""
         return self._newest("commits")
 
     def _newest(self, log: str) -> int:
@@ -123,7 +123,7 @@ def _rows(path: Path) -> list[Row]:
 
 
 def wait_for(done: Callable[[], bool], timeout: float = PATIENCE) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline, "not in time"
@@ -131,7 +131,7 @@ def wait_for(done: Callable[[], bool], timeout: float = PATIENCE) -> None:
 
 
 def ended(query: StreamingQuery, timeout: float = PATIENCE) -> str:
-    """Wait until a query has failed; what the driver is told."""
+    """Wait until a query has failed; return the driver's error message."""
     try:
         ended_well = query.awaitTermination(timeout)
     except StreamingQueryException as error:

@@ -1,6 +1,6 @@
-"""What a job gets wrong, or finds wrong: an error in the driver that says what, and no harm done.
+"""Errors in a job or in its environment: the driver reports them, and no data are lost.
 
-Each stream is resumed from its checkpoint afterwards, and has read the log exactly once.
+Each stream is resumed from its checkpoint afterwards, and then has read the log exactly once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def refusals(topic: str) -> list[tuple[dict[str, str], str]]:
-    """Options of a stream that began, and what its driver reads."""
+    """Return options of a stream that has begun, and the driver's error messages."""
     return [
         ({"startingOfsets": "latest"}, "did you mean startingOffsets"),
         ({"kafka.colour": "red"}, "there is no option 'kafka.colour'"),
@@ -53,7 +53,7 @@ def refusals(topic: str) -> list[tuple[dict[str, str], str]]:
 def test_a_stream_that_is_refused_is_resumed_with_better_options(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path, some: int | None
 ) -> None:
-    """Nothing of what was refused is in the checkpoint."""
+    """Refused options leave nothing in the checkpoint."""
     topics.create(topic)
     topics.fill(topic, 3)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -74,7 +74,7 @@ def test_a_stream_that_is_refused_is_resumed_with_better_options(
 def test_a_stream_from_beyond_the_end_is_refused_before_it_begins(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """In the checkpoint, the offset would fail the first batch whatever is said later."""
+    """In the checkpoint the offset would fail the first batch, whatever the options say later."""
     either.create(topic)
     either.fill(topic, 3)
     beyond = {"startingOffsets": json.dumps({topic: {"0": 9}})}
@@ -97,7 +97,7 @@ def test_a_stream_from_beyond_the_end_is_refused_before_it_begins(
 def test_a_topic_that_is_not_there_is_named_and_read_when_it_is(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Not made by asking for it, nor taken for an empty one."""
+    """The request neither creates the topic nor takes it for an empty one."""
     stream = Stream(spark, either, topic, tmp_path / "query")
 
     told = stream.fails(startingOffsets="earliest")
@@ -114,7 +114,7 @@ def test_a_topic_that_is_not_there_is_named_and_read_when_it_is(
 def test_a_topic_that_is_deleted_ends_the_stream_by_its_name(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """It might be a slip of somebody else's: waiting for ever would hide it."""
+    """The topic may have been deleted by mistake; waiting forever would hide it."""
     either.create(topic)
     either.fill(topic, 3)
     stream = Stream(spark, either, topic, tmp_path / "query")
@@ -135,7 +135,7 @@ LOGIN = ("anna", "only-anna-knows")
 
 
 class Guarded(NamedTuple):
-    """A node of Apache Kafka that asks who somebody is, and lets nobody do what is not allowed."""
+    """A node of Apache Kafka with authentication, and with an authorizer that denies by default."""
 
     kafka: ApacheKafka
     topics: Topics
@@ -199,7 +199,7 @@ def guarded() -> Iterator[Guarded]:
 def test_who_may_not_is_told_what_and_reads_when_it_is_allowed(
     spark: SparkSession, guarded: Guarded, topic: str, tmp_path: Path
 ) -> None:
-    """A wrong password, no DESCRIBE, no READ: the driver fails, and nothing is lost by it."""
+    """A wrong password, no DESCRIBE, no READ: the driver fails, and nothing is lost."""
     guarded.topics.create(topic)
     guarded.topics.fill(topic, 3)
     stream = Stream(spark, guarded.topics, topic, tmp_path / "query")
@@ -226,7 +226,7 @@ def test_who_may_not_is_told_what_and_reads_when_it_is_allowed(
 @pytest.mark.kafka
 @pytest.mark.full
 def test_who_may_not_write_is_told_so(spark: SparkSession, guarded: Guarded, topic: str) -> None:
-    """With the topic; without IDEMPOTENT_WRITE, which WRITE on any topic gives, of the cluster."""
+    """The error names the topic; WRITE on any topic implies IDEMPOTENT_WRITE on the cluster."""
     guarded.topics.create(topic)
     guarded.allow(topic, "DESCRIBE")
     frame = spark.range(3).selectExpr("cast(id as string) as value")
@@ -269,7 +269,7 @@ except Exception as error:
 def test_an_executor_without_the_package_is_told_of_in_the_driver(
     topics: Topics, topic: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Installed for the driver alone: planned, and read by nobody."""
+    """The package is installed for the driver only: planning works, reading does not."""
     topics.create(topic)
     topics.fill(topic, 3)
     order = {"kafka.bootstrap.servers": topics.bootstrap_servers, "subscribe": topic}

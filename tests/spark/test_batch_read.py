@@ -1,4 +1,4 @@
-"""Batch reads end to end: format("aiokq") in a session, on our broker."""
+"""Batch reads end to end: format("aiokq") in a session, with the aiokq broker."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def places(frame_reader: DataFrameReader) -> list[tuple[int, int]]:
 def test_all_rows_of_all_partitions_come_once(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """A packed range left out, or read by two tasks, would show in the counts.
+    """A packed range that is skipped, or read by two tasks, would show in the counts.
 
-    Nothing was registered: Spark found the format by the module's name.
+    Nothing is registered: Spark finds the format by the module's name.
     """
     topics.create(topic, 5)
     topics.fill(topic, 200, 5)
@@ -58,7 +58,7 @@ def test_all_rows_of_all_partitions_come_once(
 def test_rows_and_schema_are_the_jvm_connectors(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """All columns, headers included: a job moves by changing the format's name."""
+    """All columns, including headers: a job migrates by changing the name of the format."""
     if not any(CONNECTOR.glob("*.jar")):
         pytest.skip("Spark's own connector is not there: make connector")
     topics.create(topic, 2)
@@ -89,7 +89,7 @@ def test_rows_and_schema_are_the_jvm_connectors(
 
 
 def test_offsets_limit_what_is_read(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """Of each partition from one offset to another, with the ends by their numbers."""
+    """From one offset to another in each partition, including -2 and -1 for the ends."""
     topics.create(topic, 2)
     topics.fill(topic, 10, 2)
 
@@ -107,7 +107,7 @@ def test_offsets_limit_what_is_read(spark: SparkSession, topics: Topics, topic: 
 
 
 def test_times_limit_what_is_read(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """From the first record at or after one time to that at or after another."""
+    """From the first record at or after one time to the first at or after another."""
     topics.create(topic)
 
     async def send(cluster: aiokq.Cluster) -> None:
@@ -129,7 +129,7 @@ def test_times_limit_what_is_read(spark: SparkSession, topics: Topics, topic: st
 def test_partitions_are_assigned_and_topics_found_by_pattern(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """A pattern is found anywhere in a name, by Spark's own connector, too."""
+    """A pattern matches any part of a name, as in Spark's own connector."""
     topics.create(topic + "-a", 2)
     topics.create(topic + "-ab")
     topics.create(topic + "-abc")
@@ -156,7 +156,7 @@ def test_partitions_are_assigned_and_topics_found_by_pattern(
 def test_a_users_schema_and_columns_choose_columns(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """Spark does not prune columns of Python sources: this is how it is done."""
+    """Spark does not prune columns of Python sources; the option does it."""
     topics.create(topic)
     topics.fill(topic, 3)
 
@@ -169,7 +169,7 @@ def test_a_users_schema_and_columns_choose_columns(
 
 
 def test_an_empty_topic_has_no_rows(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """And no task reads the None that Spark would make up."""
+    """No task reads the None that Spark would create."""
     topics.create(topic, 3)
 
     assert reader(spark, topics, topic).load().count() == 0
@@ -178,7 +178,7 @@ def test_an_empty_topic_has_no_rows(spark: SparkSession, topics: Topics, topic: 
 def test_min_partitions_and_max_records_make_tasks(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """One task for a small topic, unless the user asked for more."""
+    """A small topic is one task, unless the user asks for more."""
     topics.create(topic, 4)
     topics.fill(topic, 50, 4)
 
@@ -193,7 +193,7 @@ def test_min_partitions_and_max_records_make_tasks(
 def test_a_reader_that_stops_early_leaves_the_worker_as_it_was(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """LIMIT closes the generator in the middle; the client is used again by the next task."""
+    """LIMIT closes the generator early; the next task uses the same client."""
     topics.create(topic, 2)
     topics.fill(topic, 20_000, 2)
 
@@ -203,7 +203,7 @@ def test_a_reader_that_stops_early_leaves_the_worker_as_it_was(
 
 
 def test_every_codec_is_read(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """Compressed batches are inflated by the worker."""
+    """Workers decompress the batches."""
     topics.create(topic)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         topics.send(topic, [b"x" * 1000] * 50, compression_type=codec)
@@ -216,7 +216,7 @@ def test_every_codec_is_read(spark: SparkSession, topics: Topics, topic: str) ->
 def test_filters_choose_what_is_read_where_that_is_allowed(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """Spark refuses every reader that takes filters unless its setting is on, so it is opt-in."""
+    """Spark refuses readers that take filters unless a setting is on, so pushdown is opt-in."""
     topics.create(topic, 3)
     topics.fill(topic, 10, 3)
     wanted = "partition = 1 and offset >= 4 and offset < 6"
@@ -243,7 +243,7 @@ def test_filters_choose_what_is_read_where_that_is_allowed(
 def test_registering_carries_what_the_session_knows(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """Planner processes have no session: the class they are given says how many tasks."""
+    """Planner processes have no session: the number of tasks comes with the class."""
     from aiokq.spark import AiokqDataSource, register
 
     topics.create(topic, 3)
@@ -282,14 +282,14 @@ def test_bad_options_are_told_in_the_driver(
 
 
 def test_a_missing_topic_is_named(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """And is not made by asking for it."""
+    """The request does not create it."""
     with pytest.raises(PySparkException) as error:
         reader(spark, topics, topic, **{"kafka.default.api.timeout.ms": "1000"}).load().count()
     assert topic in str(error.value)
 
 
 def test_a_broker_that_is_away_is_named(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """With its address, after the time that was set for it."""
+    """With its address, after the configured timeout."""
     began = time.monotonic()
     with pytest.raises(PySparkException) as error:
         (
@@ -307,7 +307,7 @@ def test_a_broker_that_is_away_is_named(spark: SparkSession, topics: Topics, top
 def test_offsets_outside_the_log_are_a_loss_or_a_warning(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """failOnDataLoss both ways: behind its beginning, and beyond its end."""
+    """failOnDataLoss both ways: before the log start, and after the log end."""
     topics.create(topic)
     topics.fill(topic, 10)
     topics.delete_records(topic, {0: 4})

@@ -1,4 +1,4 @@
-"""Batch writes end to end: what is in the log, and what a job is told when it cannot be."""
+"""Batch writes end to end: the records in the log, and the errors of failed jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 def write(
     frame: DataFrame, servers: str, format_: str = "aiokq", mode: str = "append", **options: str
 ) -> None:
-    """Write a frame; two underscores in an option are a dot."""
+    """Write a frame; two underscores in an option stand for a dot."""
     named = {name.replace("__", "."): value for name, value in options.items()}
     (
         frame.write.format(format_)
@@ -41,9 +41,9 @@ def write(
 def test_rows_are_written_as_the_jvm_connector_writes_them(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """Keys, values, headers, and the partition that each key picks: consumers see no difference.
+    """Keys, values, headers, and the partition of each key equal those of Spark's own connector.
 
-    Records without a key go anywhere, with either.
+    Records without a key may go to any partition in both.
     """
     if not any(CONNECTOR.glob("*.jar")):
         pytest.skip("Spark's own connector is not there: make connector")
@@ -74,7 +74,7 @@ def test_rows_are_written_as_the_jvm_connector_writes_them(
 def test_rows_choose_their_topic_partition_and_time(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """One frame for several topics; order in a partition is that of the rows."""
+    """One frame for several topics; rows of a partition keep their order."""
     names = [f"{topic}-{n}" for n in range(2)]
     for name in names:
         topics.create(name, 3)
@@ -103,7 +103,7 @@ def test_rows_choose_their_topic_partition_and_time(
 def test_a_topic_that_is_read_and_written_is_a_copy(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """The columns of a read are those of a write: keys, values, headers, partitions and times."""
+    """A frame that was read can be written: keys, values, headers, partitions and timestamps."""
     copy = f"{topic}-copy"
     for name in (topic, copy):
         topics.create(name, 2)
@@ -123,7 +123,7 @@ def test_a_topic_that_is_read_and_written_is_a_copy(
 def test_the_time_is_that_of_writing_where_a_row_has_none(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """Zero, or -1, would be deleted by retention at once."""
+    """A timestamp of 0 or -1 would let retention delete the record at once."""
     topics.create(topic)
     before = datetime.now(UTC).timestamp() * 1000 - 1000
     frame = spark.range(1).selectExpr("'v' as value", "cast(null as timestamp) as timestamp")
@@ -136,7 +136,7 @@ def test_the_time_is_that_of_writing_where_a_row_has_none(
 def test_a_null_value_deletes_a_key_of_a_compacted_topic(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """As b"" it would be a value; and compression is the user's to choose."""
+    """b"" would be a value; the compression is the user's choice."""
     topics.create(topic, cleanup_policy="compact")
     first = spark.range(3).selectExpr("cast(id as string) as key", "'x' as value")
     second = spark.range(1).selectExpr("'1' as key", "cast(null as binary) as value")
@@ -151,7 +151,7 @@ def test_a_null_value_deletes_a_key_of_a_compacted_topic(
 def test_tasks_that_fail_are_tried_again_and_nothing_is_missing(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """At least once: what a failed attempt wrote stays, what it did not write comes later."""
+    """At least once: rows of a failed attempt stay, the others are written by the next attempt."""
     topics.create(topic, 2)
 
     def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -185,7 +185,7 @@ def test_tasks_that_fail_are_tried_again_and_nothing_is_missing(
 def test_a_failed_task_leaves_nothing_to_the_next_one(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """Workers are used again: an error of one job must not be another's."""
+    """Workers are reused: an error of one job must not fail another."""
     topics.create(topic)
     frame = spark.range(10).selectExpr("'v' as value")
     with pytest.raises(PySparkException, match="partition -1"):
@@ -206,7 +206,7 @@ def test_a_failed_task_leaves_nothing_to_the_next_one(
 def test_other_save_modes_are_refused(
     spark: SparkSession, topics: Topics, topic: str, mode: str, text: str
 ) -> None:
-    """A log is not overwritten. "Ignore" is refused by Spark, in its own words."""
+    """A log cannot be overwritten. Spark itself refuses "Ignore"."""
     frame = spark.range(1).selectExpr("'v' as value")
 
     with pytest.raises(PySparkException) as caught:
@@ -237,7 +237,7 @@ def test_other_save_modes_are_refused(
 def test_a_job_is_refused_before_it_runs(
     spark: SparkSession, topics: Topics, columns: str, options: dict[str, str], text: str
 ) -> None:
-    """In the driver, with the option or the column named."""
+    """In the driver; the error names the option or the column."""
     frame = spark.range(1).selectExpr("'v' as value").selectExpr(columns)
 
     with pytest.raises(PySparkException) as caught:
@@ -247,7 +247,7 @@ def test_a_job_is_refused_before_it_runs(
 
 
 def test_a_row_without_a_topic_fails_its_task(spark: SparkSession, topics: Topics) -> None:
-    """In the words of Spark's own connector."""
+    """With the message of Spark's own connector."""
     frame = spark.range(1).selectExpr("'v' as value", "cast(null as string) as topic")
 
     with pytest.raises(PySparkException, match="contains a null topic"):
@@ -258,7 +258,7 @@ def test_a_row_without_a_topic_fails_its_task(spark: SparkSession, topics: Topic
 def test_a_missing_topic_and_a_missing_partition_are_named(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """After max.block.ms, as with Java's producer."""
+    """After max.block.ms, as in Java's producer."""
     frame = spark.range(10).selectExpr("'v' as value")
     patience = {"kafka__max__block__ms": "500", "kafka__allow__auto__create__topics": "false"}
 
@@ -278,7 +278,7 @@ def test_a_missing_topic_and_a_missing_partition_are_named(
 
 @pytest.mark.full
 def test_a_broker_that_is_away_is_named(spark: SparkSession, topic: str, tmp_path: Path) -> None:
-    """At the start there is no metadata; later rows are not acknowledged in time."""
+    """Without metadata at the start, and without acknowledgements later."""
     frame = spark.range(10).selectExpr("'v' as value")
     patience = {
         "kafka__bootstrap__timeout__ms": "500",

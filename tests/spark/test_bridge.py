@@ -1,4 +1,4 @@
-"""The driver bridges on a classic session: what is awaited, cancelled, handled and fed."""
+"""The bridge on a classic session: calls, cancellation, handlers and frames."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bridge_threads() -> int:
 
 
 async def test_the_loop_runs_on_while_spark_works(spark: SparkSession):
-    """A web server stands still for as long as a query takes."""
+    """A web server must not stand still while a query runs."""
     ticks = 0
 
     async def tick() -> None:
@@ -68,7 +68,7 @@ async def test_the_loop_runs_on_while_spark_works(spark: SparkSession):
 
 
 def test_it_works_under_one_loop_after_another(spark: SparkSession):
-    """Something was kept that belongs to a loop which is closed."""
+    """Nothing that is kept may belong to a closed loop."""
     for _ in range(3):
         assert [row.id for row in asyncio.run(bridge.collect(spark.range(2)))] == [0, 1]
         assert asyncio.run(bridge.to_arrow(spark.range(2))).to_pydict() == {"id": [0, 1]}
@@ -80,7 +80,7 @@ def test_it_works_under_one_loop_after_another(spark: SparkSession):
 async def test_cancelling_the_wait_cancels_the_job(
     spark: SparkSession, way: Callable[[DataFrame], Any]
 ):
-    """A client that hung up keeps the cluster busy for an hour."""
+    """A disconnected client must not keep the cluster busy for an hour."""
     waiting = asyncio.create_task(way(slow_rows(spark, 300)))
     await until(lambda: bool(active_jobs(spark)))
     began = time.monotonic()
@@ -89,12 +89,12 @@ async def test_cancelling_the_wait_cancels_the_job(
         await waiting
     assert time.monotonic() - began < 100
     await until(lambda: not active_jobs(spark))
-    # The next call of the same thread is not hit by what is left of it.
+    # The next call of the same thread is not affected.
     assert len(await way(spark.range(3))) == 3
 
 
 async def test_a_timeout_cancels_the_job_and_nobody_elses(spark: SparkSession):
-    """All jobs of the session end because one caller had no patience."""
+    """Other jobs of the session must continue."""
     other = asyncio.create_task(bridge.collect(slow_rows(spark, 2)))
     await until(lambda: bool(active_jobs(spark)))
     with pytest.raises(TimeoutError):
@@ -104,7 +104,7 @@ async def test_a_timeout_cancels_the_job_and_nobody_elses(spark: SparkSession):
 
 
 async def test_calls_that_wait_for_a_thread_are_cancelled_before_they_run(spark: SparkSession):
-    """A call nobody waits for any more runs when its turn comes; and threads grow without end."""
+    """A cancelled call must not run later, and the number of threads is bounded."""
     gate = threading.Event()
     busy = [asyncio.create_task(bridge.call(spark, gate.wait)) for _ in range(THREADS)]
     called: list[int] = []
@@ -121,13 +121,13 @@ async def test_calls_that_wait_for_a_thread_are_cancelled_before_they_run(spark:
 
 
 async def test_what_spark_raises_is_raised(spark: SparkSession):
-    """An error becomes a hang, or somebody else's."""
+    """An error must neither become a hang nor reach another caller."""
     with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
         await bridge.collect(spark.sql("select 1 / id from range(1)"))
 
 
 async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread(spark: SparkSession):
-    """Threads are used again: the next call's jobs ran in the pool of the last one's."""
+    """Threads are reused: the next call's jobs ran in the scheduler pool of the previous call."""
     context = spark.sparkContext
     names = ("spark.scheduler.pool", "spark.job.tags", "spark.job.description")
 
@@ -146,7 +146,7 @@ async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread(spark: SparkS
 
 
 async def test_chunks_are_the_rows_in_order(spark: SparkSession):
-    """Rows get lost between chunks."""
+    """No rows are lost between chunks."""
     frame = spark.range(0, 25, numPartitions=3)
     chunks = [[row.id for row in chunk] async for chunk in bridge.chunks(frame, 10)]
     assert [len(chunk) for chunk in chunks] == [10, 10, 5]
@@ -156,7 +156,7 @@ async def test_chunks_are_the_rows_in_order(spark: SparkSession):
 
 
 async def test_chunks_may_be_left_early_and_cancelled(spark: SparkSession):
-    """The job of an iterator that nobody asks any more goes on."""
+    """The job of an abandoned iterator must end."""
     frame = spark.range(0, 10_000, numPartitions=2)
     chunks = bridge.chunks(frame, 10)
     assert len(await anext(chunks)) == 10
@@ -185,7 +185,7 @@ def start(frame: DataFrame, handler: Callable[[DataFrame, int], None]) -> Stream
 
 
 async def test_batches_are_handled_on_the_running_loop(spark: SparkSession):
-    """The handler runs on a loop of its own, and the application's clients are useless in it."""
+    """The handler can use the application's clients, which are bound to the running loop."""
     here = asyncio.get_running_loop()
     seen: list[tuple[int, int, bool]] = []
     enough = asyncio.Event()
@@ -208,7 +208,7 @@ async def test_batches_are_handled_on_the_running_loop(spark: SparkSession):
 
 
 def test_batches_are_handled_on_one_loop_that_lives_on(spark: SparkSession):
-    """A loop and its clients are made for each batch."""
+    """Loop and clients are not created for each batch."""
     loops: list[asyncio.AbstractEventLoop] = []
     enough = threading.Event()
 
@@ -227,7 +227,7 @@ def test_batches_are_handled_on_one_loop_that_lives_on(spark: SparkSession):
 
 
 async def test_a_handler_that_fails_ends_the_query(spark: SparkSession):
-    """A batch that was not handled counts as done."""
+    """A batch that was not handled must not count as done."""
 
     async def handle(frame: DataFrame, batch: int) -> None:
         raise ValueError(f"not batch {batch}")
@@ -238,7 +238,7 @@ async def test_a_handler_that_fails_ends_the_query(spark: SparkSession):
 
 
 def test_a_loop_that_ended_before_the_query_fails_it(spark: SparkSession):
-    """The stream hangs in a loop that nobody runs."""
+    """The stream must not hang in a stopped loop."""
 
     async def handle(frame: DataFrame, batch: int) -> None:
         pass
@@ -256,7 +256,7 @@ def test_a_loop_that_ended_before_the_query_fails_it(spark: SparkSession):
 def test_a_handler_gets_a_client_that_lives_on(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str
 ):
-    """Each batch connects anew, or the client belongs to another loop."""
+    """Batches share one connection, and the client belongs to the handler's loop."""
     topics.create(topic)
     clusters: list[int] = []
     enough = threading.Event()
@@ -289,7 +289,7 @@ def test_a_handler_gets_a_client_that_lives_on(
 async def test_records_become_frames(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str
 ):
-    """Rows differ from what format("aiokq") reads of the same topic, or some are missing."""
+    """The rows are those that format("aiokq") reads from the same topic."""
     await asyncio.to_thread(topics.create, topic, 2)
     await asyncio.to_thread(topics.fill, topic, 50, 2)
     parts: list[bridge.RecordsFrame] = []
@@ -323,7 +323,7 @@ async def test_records_become_frames(
 async def test_a_frame_of_batches_has_the_columns_asked_for(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str
 ):
-    """All columns are decoded where one is wanted."""
+    """Only the requested columns are decoded."""
     await asyncio.to_thread(topics.create, topic)
     await asyncio.to_thread(topics.send, topic, [b"a", b"b"])
     async with aiokq.Consumer(
@@ -340,7 +340,7 @@ async def test_a_frame_of_batches_has_the_columns_asked_for(
 
 @pytest.mark.full
 def test_no_thread_is_left(spark: SparkSession, tmp_path: Path):
-    """Each asyncio.run leaves threads behind, until the process has no more."""
+    """Repeated calls of asyncio.run must not accumulate threads."""
     asyncio.run(bridge.collect(spark.range(1)))
     before = threading.active_count()
     for number in range(5):
@@ -353,7 +353,7 @@ def test_no_thread_is_left(spark: SparkSession, tmp_path: Path):
 
 
 async def test_handlers_say_which_batch_was_cancelled(spark: SparkSession):
-    """A cancelled handler looks like a finished batch."""
+    """A cancelled handler must not look like a finished batch."""
 
     async def handle(frame: DataFrame, batch: int) -> None:
         raise asyncio.CancelledError

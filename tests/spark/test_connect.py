@@ -1,4 +1,4 @@
-"""The driver bridges on Spark Connect, in a process of its own: one has one kind of session."""
+"""The bridge on Spark Connect, in a process of its own, which can have one kind of session only."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ if __name__ == "__main__":
 def test_the_bridges_work_on_spark_connect(
     broker: BrokerProcess, topics: Topics, topic: str, tmp_path: Path
 ):
-    """The handler runs in a process of the server, where neither loop nor client of ours is."""
+    """The handler runs in a process of the server, which has neither the loop nor the client."""
     absent = why_absent() or next(
         (f"{name} is not installed" for name in NEEDED if not _is_there(name)), None
     )

@@ -1,4 +1,4 @@
-"""The Spark part of `make run`, on this session and a few flights; the load has its own tests."""
+"""The Spark part of `make run`, on this session with a few flights; loads have their own tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLIGHTS = 600
 
 
 def flight(row: int) -> bytes:
-    """Two a day, on three routes; every seventh was cancelled."""
+    """Return one of two flights a day on three routes; every seventh is cancelled."""
     departure = datetime(2013, 1, 1, 5, tzinfo=UTC) + timedelta(hours=12 * row)
     document = {
         "row": row,
@@ -41,7 +41,7 @@ def flight(row: int) -> bytes:
 def test_batch_stream_and_topics_have_the_same_flights(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """What an earlier run left is in all topics, too; the watermark lets most days go."""
+    """The topics also have records of an earlier run; the watermark drops most days."""
     topics.create(topic, 2)
     topics.send(topic, [b"of an earlier run"], 0)
 

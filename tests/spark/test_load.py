@@ -27,14 +27,14 @@ from tests.spark.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# On a machine that does other things a batch may take half a minute.
+# On a busy machine a batch may take half a minute.
 pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_topic_is_loaded_once_and_the_next_run_goes_on(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """In several batches, by topic and date; and the recount agrees."""
+    """In several batches, by topic and date; the verification agrees."""
     topics.create(topic, 3)
     topics.fill(topic, 20, 3)
     wanted = options(
@@ -49,7 +49,7 @@ def test_a_topic_is_loaded_once_and_the_next_run_goes_on(
     assert first.batches == 2
     assert first.topics[topic].rows == 60
     assert seen(tmp_path / "out") == sorted([*sent(3, 20), (1, 20)])
-    # Spark, too, leaves out what begins with an underscore.
+    # Spark also skips names that begin with an underscore.
     assert spark.read.parquet(str(tmp_path / "out")).count() == 61
     found = verify_load(tmp_path / "out", kafka=wanted.kafka)
     assert (found.sound, found.rows, found.offsets, found.gaps) == (True, 61, 61, 0)
@@ -58,7 +58,7 @@ def test_a_topic_is_loaded_once_and_the_next_run_goes_on(
 def test_values_that_do_not_fit_go_to_dead_letters_and_the_load_goes_on(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """A poisoned record must neither stop the load nor be lost."""
+    """A bad record must neither stop the load nor be lost."""
     topics.create(topic)
     topics.send(topic, [b'{"id": 1}', b"poison", b'{"id": "no number"}', b'{"id": 2}'])
     wanted = options(
@@ -89,7 +89,7 @@ def test_values_that_do_not_fit_go_to_dead_letters_and_the_load_goes_on(
 def test_a_topic_is_loaded_to_a_table(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path, format_: str
 ) -> None:
-    """By libraries of Python, without a jar."""
+    """By Python libraries, without Java."""
     topics.create(topic, 2)
     topics.fill(topic, 30, 2)
     wanted = options(
@@ -113,7 +113,7 @@ def test_a_topic_is_loaded_to_a_table(
 def test_a_continuous_load_ends_after_its_batch_when_it_is_told_to(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """And goes on in the next run; topics that match a pattern later are loaded, too."""
+    """The next run continues; topics that match the pattern later are loaded, too."""
     topics.create(f"{topic}-a")
     topics.fill(f"{topic}-a", 10)
     wanted = options(
@@ -152,7 +152,7 @@ def test_a_continuous_load_ends_after_its_batch_when_it_is_told_to(
 def test_what_is_wrong_is_told_before_spark_is_asked(
     topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """One line with the option, within seconds; nothing is left in the target."""
+    """One line that names the option, within seconds; nothing is left in the target."""
     topics.create(topic)
     with pytest.raises(UnknownTopicOrPartition):
         load(options(topics, f"no-{topic}", tmp_path / "a"))
@@ -175,14 +175,14 @@ def test_what_is_wrong_is_told_before_spark_is_asked(
 def test_a_target_that_cannot_be_written_ends_the_load_and_the_next_run_goes_on(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """One line that says so; nothing half written is seen."""
+    """One line with the reason; readers see no partial files."""
     topics.create(topic)
     topics.fill(topic, 10)
     target = tmp_path / "out"
     wanted = options(topics, topic, target)
     load(wanted, spark=spark)
     topics.fill(topic, 10)
-    # Root may write anywhere: what cannot be made is a directory where a file is.
+    # Root may write everywhere; a directory cannot be created in place of a file.
     temporary = target / "_aiokq_temporary"
     temporary.rmdir()
     temporary.write_text("")
@@ -215,9 +215,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_full_ends_the_load_and_the_next_run_goes_on(
     spark: SparkSession, topics: Topics, topic: str, small_disk: Path, room: int
 ) -> None:
-    """No room for the rows, or not even for what Spark writes down: it is said, and nothing harmed.
+    """There is no space for the rows, or not even for Spark's logs: the error says so.
 
-    What the batch had written goes: on a full disk somebody else waits for the room.
+    The files of the failed batch are deleted, because the space may be needed elsewhere.
     """
     topics.create(topic)
     topics.fill(topic, 10)
@@ -236,7 +236,7 @@ def test_a_disk_that_is_full_ends_the_load_and_the_next_run_goes_on(
         load(wanted, spark=spark)
 
     assert seen(target) == sent(1, 10)
-    # Spark has written down what the batch reads, in a few pages.
+    # Spark has logged what the batch reads, in a few pages.
     assert shutil.disk_usage(small_disk).free >= before - 64 * 1024
     ballast.unlink()
     load(wanted, spark=spark)
@@ -248,7 +248,7 @@ def test_a_disk_that_is_full_ends_the_load_and_the_next_run_goes_on(
 
 
 def killed(tmp_path: Path, order: dict[str, Any]) -> int:
-    """Loads in a process of its own; its exit code."""
+    """Run a load in a process of its own; return its exit code."""
     with (tmp_path / "stderr").open("wb") as stderr:
         process = _started(order, stderr)
     try:
@@ -284,7 +284,7 @@ POINTS = [
 def test_a_driver_that_is_killed_and_run_again_loads_each_record_once(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path, point: str
 ) -> None:
-    """kill -9 of the driver and its JVM in the second batch, then a plain run."""
+    """SIGKILL of the driver and its JVM in the second batch, then a normal run."""
     topics.create(topic, 2)
     topics.fill(topic, 75, 2)
     target = tmp_path / "out"
@@ -308,7 +308,7 @@ def test_a_driver_that_is_killed_and_run_again_loads_each_record_once(
     before = seen(target)
     assert len(set(before)) == len(before)
     assert len(before) < 150, "it was killed too late to show anything"
-    # A worker of the killed driver may still be dying.
+    # A worker of the killed driver may still be running.
     time.sleep(1)
     wanted = options(topics, topic, target, records_per_batch=50)
     load(wanted, spark=spark)

@@ -1,4 +1,4 @@
-"""`aiokq spark load` as a command of its own: signals, and executors that lack what it needs."""
+"""`aiokq spark load` as a process: signals, and executors with missing packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spark.loads import seen
 from tests.spark.streams import PATIENCE, wait_for
 from tests.spark.topics import Topics
 
-# On a machine that does other things Spark may take a minute to start.
+# On a busy machine Spark may take a minute to start.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 def loading(
     topics: Topics, topic: str, target: Path, *options: str, path: str = ""
 ) -> Iterator[subprocess.Popen[str]]:
-    """The command, in a group of processes of its own."""
+    """Start the command in a process group of its own."""
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"SPARK IS NOT TESTED: {reason}")
@@ -56,9 +56,9 @@ def loading(
 def test_a_signal_ends_the_command_after_its_batch(
     topics: Topics, topic: str, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """A terminal sends Ctrl-C to every process: workers that died of it would break the batch off.
+    """A terminal sends Ctrl-C to all processes; workers that died of it would abort the batch.
 
-    SIGTERM comes from a supervisor, to the command alone.
+    A supervisor sends SIGTERM to the command only.
     """
     topics.create(topic)
     topics.fill(topic, 100)
@@ -85,7 +85,7 @@ def test_a_signal_ends_the_command_after_its_batch(
 def test_a_signal_to_all_processes_while_spark_starts_is_a_line(
     topics: Topics, topic: str, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """A JVM that "does not start", with exit code 1, or half a minute until it had started."""
+    """It must be neither an error of the JVM's start, nor wait until the JVM has started."""
     topics.create(topic)
     topics.fill(topic, 3)
     target = tmp_path / "out"
@@ -117,7 +117,7 @@ def _command(pid: str) -> str:
 def test_an_executor_without_the_package_is_one_line(
     topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Which says what to install where; with it, the same command goes on."""
+    """The error says what to install where; then the same command continues."""
     topics.create(topic)
     topics.fill(topic, 3)
     target = tmp_path / "out"

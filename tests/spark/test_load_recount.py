@@ -1,4 +1,4 @@
-"""What `--verify` says of offsets without a row: the log is asked whether there was a record."""
+"""Verification of offsets without rows: the log is asked whether they had records."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.spark.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# On a machine that does other things a batch may take half a minute.
+# On a busy machine a batch may take half a minute.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
 
 def test_offsets_without_a_row_are_looked_up_in_the_log(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """A row that is in neither file nor manifest is no gap of compaction: the log has it."""
+    """A row missing in both file and manifest is no gap of compaction: the log has the record."""
     topics.create(topic)
     topics.fill(topic, 20)
     wanted = options(topics, topic, tmp_path / "out", starting=json.dumps({topic: {"0": 8}}))
@@ -43,7 +43,7 @@ def test_offsets_without_a_row_are_looked_up_in_the_log(
 
 
 def lose_the_first_row(root: Path, rows: int) -> None:
-    """From the only file of a load and from its manifest, as if there had never been one."""
+    """Remove the first row from the only file of a load and from its manifest."""
     (file,) = (root / "batch_id=0").glob("*.parquet")
     size = file.stat().st_size
     parquet.write_table(parquet.ParquetFile(file).read().slice(1), file)
@@ -55,7 +55,7 @@ def lose_the_first_row(root: Path, rows: int) -> None:
 def test_what_compaction_took_away_is_no_loss(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """The gaps are counted; a row that is lost among them is told all the same."""
+    """The gaps are counted; a lost row among them is still reported."""
     compact(either, topic)
     log = places(either, topic)
     wanted = options(either, topic, tmp_path / "out")
