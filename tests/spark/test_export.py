@@ -1,4 +1,4 @@
-"""`aiokq spark export` end to end: what is in the log, and what is said when it cannot be."""
+"""`aiokq spark export` end to end: the records in the log, and the errors of failed exports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @dataclass
 class Said:
-    """What a run of the command line gave."""
+    """Output of a run of the command line."""
 
     code: int
     out: str
@@ -43,7 +43,7 @@ class Said:
 
 
 class CommandLine:
-    """`aiokq spark export`, in this process."""
+    """`aiokq spark export`, run in this process."""
 
     def __init__(self, servers: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.servers = servers
@@ -63,7 +63,7 @@ def cli(topics: Topics, capsys: pytest.CaptureFixture[str]) -> CommandLine:
 
 @pytest.fixture
 def numbers(tmp_path: Path) -> Path:
-    """25,000 rows in two files: three pieces."""
+    """25,000 rows in two files, which make three pieces."""
     for name, first, rows in (("a", 0, 15_000), ("b", 15_000, 10_000)):
         ids = pa.array(range(first, first + rows), pa.int64())
         parquet.write_table(pa.table({"id": ids}), tmp_path / f"{name}.parquet")
@@ -71,7 +71,7 @@ def numbers(tmp_path: Path) -> Path:
 
 
 def exported(topics: Topics, source: Path, topic: str, **options: object) -> Exported:
-    """The library's function."""
+    """Export with the library's function."""
 
     async def work(cluster: aiokq.Cluster) -> Exported:
         return await export(cluster, source, topic, **options)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def exported(topics: Topics, source: Path, topic: str, **options: object) -> Exp
 def test_rows_become_records_in_their_order_and_are_counted(
     cli: CommandLine, topics: Topics, topic: str, numbers: Path
 ) -> None:
-    """Rows of all files, JSON each, acknowledged, and found in the log again."""
+    """Rows of all files become JSON, are acknowledged, and are read back from the log."""
     done = cli(numbers, "--to", topic, "--create", "--key-column", "id", "--verify", "--json")
     assert done.code == 0, done.err
     found = done.json
@@ -97,7 +97,7 @@ def test_rows_become_records_in_their_order_and_are_counted(
 
 
 def test_the_summary_is_for_people(cli: CommandLine, topic: str, numbers: Path) -> None:
-    """One line of what was done, one of what was verified."""
+    """One line says what was exported, one what was verified."""
     done = cli(numbers / "b.parquet", "--to", topic, "--create", "--verify", "-z", "zstd")
     assert done.code == 0, done.err
     first, second = done.out.splitlines()
@@ -108,7 +108,7 @@ def test_the_summary_is_for_people(cli: CommandLine, topic: str, numbers: Path) 
 def test_keys_headers_times_and_partitions_come_from_columns(
     cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Each row says where it goes; a null value deletes its key, a null partition is by key."""
+    """Each row has its partition; a null value deletes its key, a null partition goes by key."""
     topics.create(topic, 3)
     table = pa.table(
         {
@@ -136,7 +136,7 @@ def test_keys_headers_times_and_partitions_come_from_columns(
 def test_rows_of_records_are_restored_as_they_were(
     topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """A backup of a topic: no option but where to; what had no time (-1) gets that of now."""
+    """A backup needs no options; records without a timestamp (-1) get the current time."""
     table = pa.table(
         {
             "key": pa.array([b"k", None]),
@@ -164,7 +164,7 @@ def test_rows_of_records_are_restored_as_they_were(
 def test_a_run_that_is_done_writes_nothing_again(
     cli: CommandLine, topics: Topics, topic: str, numbers: Path, tmp_path: Path
 ) -> None:
-    """The same command from cron: with --resume it goes on where it was, else begins again."""
+    """The same command, run by cron: with --resume it continues, otherwise it starts again."""
     progress = tmp_path / "progress"
     for sent in (25_000, 0):
         done = cli(numbers, "--to", topic, "--create", "--resume", progress, "--verify", "--json")
@@ -178,9 +178,9 @@ def test_a_run_that_is_done_writes_nothing_again(
 def test_a_run_that_was_killed_is_gone_on_with(
     cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """SIGKILL in the middle: no row is lost, and what was on its way is not sent again.
+    """SIGKILL in the middle: no row is lost, and records in flight are not sent again.
 
-    But for what the broker was still at work on when it was looked for: eight pieces at most.
+    Records that the broker appends after the next run has looked are, up to eight pieces.
     """
     rows = 300_000
     parquet.write_table(pa.table({"id": range(rows)}), tmp_path / "a.parquet")
@@ -216,9 +216,9 @@ def test_a_run_that_was_killed_is_gone_on_with(
 def test_rows_that_arrived_and_were_not_noted_are_not_sent_again(
     topics: Topics, topic: str, tmp_path: Path, others: int
 ) -> None:
-    """Eight pieces were there twice after a kill. What others write, be it the same, is not taken.
+    """Eight pieces were sent twice after a kill. Equal records of other producers do not count.
 
-    Many rows are alike; they have no key, so their partitions are the producer's choice.
+    Many rows are equal and have no key, so the producer chooses their partitions.
     """
     rows = 140_000
     content = [f"{n % 1000}" for n in range(rows)]
@@ -229,7 +229,7 @@ def test_rows_that_arrived_and_were_not_noted_are_not_sent_again(
     async def work(cluster: aiokq.Cluster) -> None:
         def told(how_far: ExportProgress) -> None:
             if how_far.done >= 20_000 and not killed.exists():
-                shutil.copy(progress, killed)  # all that is left, had it been killed now
+                shutil.copy(progress, killed)  # all that a kill at this moment would leave
             if how_far.done >= 50_000:
                 task.cancel()
 
@@ -263,7 +263,7 @@ def test_rows_that_arrived_and_were_not_noted_are_not_sent_again(
 def test_an_interrupted_run_says_how_far_it_is_and_goes_on(
     topics: Topics, topic: str, numbers: Path, tmp_path: Path
 ) -> None:
-    """Cancelled as by Ctrl-C: what was accepted is delivered and noted, so nothing comes twice."""
+    """Cancelled as by Ctrl-C: accepted records are delivered and noted, so none is sent twice."""
     progress = tmp_path / "progress"
 
     async def work(cluster: aiokq.Cluster) -> None:
@@ -287,7 +287,7 @@ def test_an_interrupted_run_says_how_far_it_is_and_goes_on(
 def test_a_missing_topic_is_created_only_if_asked_for(
     cli: CommandLine, topics: Topics, topic: str, numbers: Path
 ) -> None:
-    """A slip of the pen in the topic: the broker of these tests would make one by itself."""
+    """A misspelt topic must not be created, although the broker of these tests would do it."""
     refused = cli(numbers, "--to", topic)
     assert refused.code == 1
     assert f"there is no topic {topic}: create it first, or let the export do it" in refused.err
@@ -318,7 +318,7 @@ def test_a_missing_topic_is_created_only_if_asked_for(
 def test_a_missing_column_is_told_before_anything_is_sent(
     cli: CommandLine, topics: Topics, topic: str, numbers: Path
 ) -> None:
-    """The name of the column, the file, and what there is."""
+    """The error names the column, the file, and the existing columns."""
     topics.create(topic)
     done = cli(numbers, "--to", topic, "--key-column", "ID")
     assert done.code == 1
@@ -348,7 +348,7 @@ def test_options_that_contradict_are_wrong_usage(
 def test_a_row_that_is_too_large_is_named(
     cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """One of a million: the file, the row, its size, and which limit to raise."""
+    """The error names the file, the row, its size, and the limit to raise."""
     topics.create(topic, max_message_bytes="2000")
     texts = [b"x"] * 10 + [b"x" * 5_000] + [b"x"] * 10
     parquet.write_table(pa.table({"v": texts}), tmp_path / "a.parquet")
@@ -367,7 +367,7 @@ def test_a_row_that_is_too_large_is_named(
 def test_a_partition_that_is_not_there_is_named(
     cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Rows of a topic that had more partitions."""
+    """Rows may come from a topic that had more partitions."""
     topics.create(topic, 2)
     for partition in (5, -1):
         table = pa.table({"p": pa.array([0, 1, partition])})
@@ -380,7 +380,7 @@ def test_a_partition_that_is_not_there_is_named(
 def test_rows_that_retention_took_are_missed(
     cli: CommandLine, topics: Topics, topic: str, numbers: Path, tmp_path: Path
 ) -> None:
-    """--verify must not say that what is gone is there, nor what was written over."""
+    """--verify must notice deleted and replaced records."""
     progress = tmp_path / "progress"
     assert cli(numbers, "--to", topic, "--create", "--resume", progress).code == 0
     topics.delete_records(topic, {0: 100})
@@ -391,7 +391,7 @@ def test_rows_that_retention_took_are_missed(
 
 
 def test_acknowledgements_are_not_optional(topics: Topics, topic: str, numbers: Path) -> None:
-    """acks=0 in the file of settings: nobody would know what is in the log."""
+    """With acks=0 in the settings file nobody would know what is in the log."""
     with pytest.raises(ConfigError, match="acks=0"):
         exported(topics, numbers, topic, producer={"acks": 0})
 
@@ -399,7 +399,7 @@ def test_acknowledgements_are_not_optional(topics: Topics, topic: str, numbers: 
 def test_a_broker_that_is_away_is_told(
     capsys: pytest.CaptureFixture[str], topic: str, numbers: Path, tmp_path: Path
 ) -> None:
-    """At the beginning: no traceback, and where it was looked for."""
+    """At the start: one line with the addresses, no traceback."""
     config = tmp_path / "client.properties"
     config.write_text("bootstrap.timeout.ms=500\n")
     cli = CommandLine("127.0.0.1:1", capsys)
@@ -412,7 +412,7 @@ def test_a_broker_that_is_away_is_told(
 def test_a_broker_that_goes_away_leaves_an_export_that_can_be_gone_on_with(
     tmp_path: Path,
 ) -> None:
-    """In the middle: the row is named, and a later run ends with each row in the log."""
+    """In the middle: the error names the row, and after a later run each row is in the log."""
     parquet.write_table(pa.table({"id": range(100_000)}), tmp_path / "a.parquet")
     progress = tmp_path / "progress"
     with broker_process(tmp_path / "data") as broker:
@@ -447,7 +447,7 @@ def test_a_broker_that_goes_away_leaves_an_export_that_can_be_gone_on_with(
 def test_other_columns_need_another_file_of_progress(
     topics: Topics, topic: str, numbers: Path, tmp_path: Path
 ) -> None:
-    """The key was forgotten, and the command is given again with it."""
+    """The key column was forgotten, and the command is repeated with it."""
     topics.create(topic)
     progress = tmp_path / "progress"
     exported(topics, numbers, topic, resume=progress)

@@ -1,4 +1,4 @@
-"""Brokers that go away while a stream reads: for seconds, for too long, for another's lead."""
+"""Brokers that fail while a stream reads: briefly, for too long, or with a change of leader."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def switch(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Switch]:
 def test_a_broker_that_restarts_is_waited_for(
     spark: SparkSession, switch: Switch, topic: str, tmp_path: Path
 ) -> None:
-    """Away for 5 s with batches still to be planned and read, and again with nothing to do.
+    """Down for 5 s with batches still to be planned and read, and again while the stream is idle.
 
-    Trap 4: an error of the source would end the query, with no retry.
+    Trap 4: an error of the source would end the query, without a retry.
     """
     topics = switch.topics
     topics.create(topic, 2)
@@ -100,7 +100,7 @@ def test_a_broker_that_restarts_is_waited_for(
 def test_a_broker_that_stays_away_ends_the_query_which_can_be_resumed(
     spark: SparkSession, switch: Switch, topic: str, tmp_path: Path
 ) -> None:
-    """Waiting for ever would look like an idle stream. The error names who did not answer."""
+    """Waiting forever would look like an idle stream. The error names the broker."""
     topics = switch.topics
     topics.create(topic, 2)
     topics.fill(topic, 10, 2)

@@ -28,10 +28,10 @@ pytestmark = pytest.mark.timeout(900)
 
 
 class Driver:
-    """A driver as a process of its own; it kills itself where it was told to.
+    """A driver in a process of its own, which kills itself at a given batch.
 
     Args:
-        given: before_sink or after_sink, the batch at which it does.
+        given: before_sink or after_sink, the number of that batch.
     """
 
     def __init__(self, stream: Stream, format_: str, options: dict[str, str], **given: int) -> None:
@@ -56,7 +56,7 @@ class Driver:
             )
 
     def dies(self) -> None:
-        """Wait until it was killed."""
+        """Wait until the driver was killed."""
         try:
             code = self.process.wait(600)
         finally:
@@ -79,7 +79,7 @@ def dying(stream: Stream, at: str, start: int) -> dict[str, Any]:
 def test_a_driver_killed_in_its_first_batch_began_where_it_began(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """With "latest": asked again, Spark's source would begin behind what was not read yet."""
+    """With "latest" Spark would ask again, and skip records that were not read."""
     either.create(topic, 2)
     either.fill(topic, 5, 2)
     stream = Stream(spark, either, topic, tmp_path / "query")
@@ -139,7 +139,7 @@ def test_a_driver_killed_at_each_point_of_a_batch_goes_on_exactly_once(
 def test_a_batch_of_a_killed_jvm_connector_is_run_again_by_ours(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path, point: str
 ) -> None:
-    """It was planned by the one, and is read by the other: the same rows."""
+    """One connector plans the batch and the other reads it: the rows are the same."""
     if not any(CONNECTOR.glob("*.jar")):
         pytest.skip("Spark's own connector is not there: make connector")
     either.create(topic, 3)

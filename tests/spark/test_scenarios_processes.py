@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def stream(spark: SparkSession, either: Topics, topic: str, tmp_path: Path) -> Stream:
-    """Three partitions of twenty records, not read yet; format "dying" is known."""
+    """Three partitions of twenty unread records; format "dying" is registered."""
     spark.dataSource.register(DyingDataSource)
     either.create(topic, 3)
     either.fill(topic, 20, 3)
@@ -32,7 +32,7 @@ def stream(spark: SparkSession, either: Topics, topic: str, tmp_path: Path) -> S
 
 
 def dying(stream: Stream, at: str, how: str, start: int) -> dict[str, Any]:
-    """Options: in batches of a third, and one of them dies."""
+    """Return options for batches of a third of the records, one of which dies."""
     order = {"at": at, "how": how, "from": start, "once": str(stream.home / "died")}
     return {
         "startingOffsets": "earliest",
@@ -44,7 +44,7 @@ def dying(stream: Stream, at: str, how: str, start: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", [pytest.param("raise", marks=pytest.mark.full), "kill"])
 def test_a_task_that_dies_with_half_its_rows_given_is_run_again(stream: Stream, how: str) -> None:
-    """Four attempts, as on a cluster: its error, or the kill of its worker, is seen by nobody."""
+    """Spark makes four attempts, as on a cluster: an error or a killed worker goes unnoticed."""
     stream.available_now("dying", **dying(stream, "read", how, 5))
 
     assert (stream.home / "died").exists()
@@ -54,7 +54,7 @@ def test_a_task_that_dies_with_half_its_rows_given_is_run_again(stream: Stream, 
 
 @pytest.mark.parametrize("at", ["latestOffset", pytest.param("partitions", marks=pytest.mark.full)])
 def test_a_stream_whose_planner_is_killed_says_so_and_is_resumed(stream: Stream, at: str) -> None:
-    """Spark ends such a query. Before the offset log, and between it and the sink."""
+    """Spark ends such a query, both before the offset log and between it and the sink."""
     told = stream.fails("dying", **dying(stream, at, "kill", 20))
 
     assert (stream.home / "died").exists()

@@ -1,4 +1,4 @@
-"""What happens to topics while a stream reads them; and logs with gaps where its ranges end."""
+"""Changes of topics while a stream reads them, and logs with gaps at the ends of ranges."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_partitions_added_while_a_stream_reads_are_read_from_their_beginning(
 def test_a_topic_made_again_while_a_stream_reads_ends_it(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """With more records than before, so that offsets tell nothing. It can be told to go on."""
+    """It has more records than before, so offsets do not show it. failOnDataLoss both ways."""
     either.create(topic, 2)
     either.fill(topic, 3, 2)
     stream = Stream(spark, either, topic, tmp_path / "query")
@@ -77,7 +77,7 @@ def test_a_topic_made_again_while_a_stream_reads_ends_it(
 def test_a_stream_that_begins_at_what_aged_out_says_so(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Retention was faster than whoever wrote the offsets down."""
+    """Retention has deleted records between planning and reading."""
     either.create(topic)
     either.fill(topic, 10)
     either.delete_records(topic, {0: 4})
@@ -96,7 +96,7 @@ def test_a_stream_that_begins_at_what_aged_out_says_so(
 def test_retention_that_overtakes_a_stream_is_told_once(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """While it reads, too; what is left is read once."""
+    """Also while the stream reads; the remaining records are read once."""
     either.create(topic)
     either.fill(topic, 40)
     stream = Stream(spark, either, topic, tmp_path / "query")
@@ -119,7 +119,7 @@ def test_retention_that_overtakes_a_stream_is_told_once(
 def test_an_empty_topic_is_read_when_it_is_no_longer(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """It makes no batches but the first, which Spark runs in any case."""
+    """It causes no batch but the first, which Spark always runs."""
     either.create(topic, 3)
     stream = Stream(spark, either, topic, tmp_path / "query")
     query = stream.writer(startingOffsets="earliest").start()
@@ -142,7 +142,7 @@ def test_an_empty_topic_is_read_when_it_is_no_longer(
 def test_ranges_end_in_what_compaction_removed(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """A reader that waits for the last record of a range would wait for ever there."""
+    """A reader that waited for the last record of a range would wait forever."""
     compact(either, topic)
     log = places(either, topic)
     end = log[-1][1] + 1

@@ -1,7 +1,7 @@
 """Streaming reads end to end, and the traps of Spark's interface, one test each.
 
 Traps 3 and 4, polls without pause and errors that end a query, are in test_scenarios_broker.py, and
-in tests/unit/spark/test_progress.py.
+in tests/unit/spark/test_latest_offsets.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_what_is_there_is_read_once_and_the_next_run_goes_on(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """The plainest use; a checkpoint that cannot be read back would begin again."""
+    """The basic use; a checkpoint that cannot be read back would start again."""
     topics.create(topic, 3)
     topics.fill(topic, 10, 3)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -48,7 +48,7 @@ def test_what_is_there_is_read_once_and_the_next_run_goes_on(
 def test_a_crash_in_the_first_batch_does_not_move_the_beginning(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Trap 1: Spark asks for the initial offset again after it, and "latest" has moved on."""
+    """Trap 1: Spark asks for the initial offset again after it, when "latest" is another offset."""
     topics.create(topic)
     topics.fill(topic, 5)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -129,7 +129,7 @@ def test_a_group_shows_the_progress_one_batch_behind(
 def test_a_query_that_was_stopped_goes_on_where_it_was(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Trap 6: Spark does not call stop(), it ends the process: nothing may depend on it."""
+    """Trap 6: Spark does not call stop() but ends the process: nothing may depend on stop()."""
     topics.create(topic)
     topics.fill(topic, 3)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -166,9 +166,9 @@ def test_streams_read_without_pushdown_where_it_is_on(
 def test_few_records_wait_for_more(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Trap 8: Spark's limits do not combine, and its least number of rows has no delay.
+    """Trap 8: Spark's limits do not combine, and its minimum number of rows has no delay.
 
-    That the delay ends the wait is in tests/unit/spark/test_progress.py.
+    tests/unit/spark/test_micro_batches.py tests that the delay ends the wait.
     """
     topics.create(topic)
     topics.fill(topic, 2)
@@ -198,7 +198,7 @@ def test_few_records_wait_for_more(
 def test_available_now_keeps_to_limits_and_ends(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Trap 9: without its mixin Spark would make a single batch of all."""
+    """Trap 9: without its mixin Spark would make a single batch of all records."""
     topics.create(topic, 2)
     topics.fill(topic, 20, 2)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -259,7 +259,7 @@ def test_a_users_schema_chooses_the_columns_of_a_stream(
 def test_a_checkpoint_of_the_jvm_connector_goes_on_with_ours(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """A job moves by changing the format's name, without reading anything twice."""
+    """A job migrates by changing the name of the format, without reading anything twice."""
     if not any(CONNECTOR.glob("*.jar")):
         pytest.skip("Spark's own connector is not there: make connector")
     if spark.version.startswith("4.1."):
@@ -281,7 +281,7 @@ def test_a_checkpoint_of_the_jvm_connector_goes_on_with_ours(
 def test_a_partition_that_is_added_is_read_from_its_beginning(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Also what came before it was noticed."""
+    """Records written before the query noticed the partition are read as well."""
     topics.create(topic)
     topics.fill(topic, 3)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -301,7 +301,7 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(
 def test_a_topic_made_again_is_noticed_by_its_id(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Its offsets have passed the old ones: only the id tells. failOnDataLoss both ways."""
+    """Its offsets have passed the old ones, so only the id shows it. failOnDataLoss both ways."""
     topics.create(topic)
     topics.fill(topic, 3)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -324,7 +324,7 @@ def test_a_topic_made_again_is_noticed_by_its_id(
 def test_records_that_aged_out_are_a_loss_or_a_warning(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Retention has overtaken the query."""
+    """Retention has deleted records that the query had not read."""
     topics.create(topic)
     topics.fill(topic, 3)
     stream = Stream(spark, topics, topic, tmp_path / "query")

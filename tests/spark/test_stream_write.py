@@ -1,4 +1,4 @@
-"""Streaming writes end to end: from a checkpoint on, also after the driver was killed."""
+"""Streaming writes end to end: from a checkpoint, and after a kill of the driver."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def copying(
     limit: int | None = None,
     **options: str,
 ) -> DataStreamWriter:
-    """A query that copies a topic, at most so many records a batch; not yet started."""
+    """Return a query, not started, that copies a topic in batches of limited size."""
     limits = {} if limit is None else {"maxOffsetsPerTrigger": str(limit)}
     frame = (
         spark.readStream.format("aiokq")
@@ -63,7 +63,7 @@ def finish(writer: DataStreamWriter) -> None:
 def test_a_stream_writes_what_it_reads_and_goes_on_from_its_checkpoint(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Stopped in peace, each row is there once."""
+    """After an orderly stop each row is there once."""
     target = f"{topic}-copy"
     topics.create(topic, 2)
     topics.create(target, 3)
@@ -85,7 +85,7 @@ def test_a_stream_writes_what_it_reads_and_goes_on_from_its_checkpoint(
 def test_a_killed_driver_goes_on_from_its_checkpoint_at_least_once(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """The batch that was being written is written again: none of its rows may be missing."""
+    """The interrupted batch is written again: none of its rows may be missing."""
     target = f"{topic}-copy"
     topics.create(topic, 2)
     topics.create(target, 3)
@@ -120,7 +120,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint_at_least_once(
 def test_a_stream_is_refused_as_a_batch_is(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """When it starts or with its first batch: the query fails, and says which option."""
+    """At its start or with its first batch the query fails, and names the option."""
     topics.create(topic)
     topics.send(topic, [b"v"])
 
@@ -132,7 +132,7 @@ def test_a_stream_is_refused_as_a_batch_is(
 def test_an_aggregate_is_written_in_complete_mode(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Each batch writes the whole table again, keyed: what a compacted topic is for."""
+    """Each batch writes the whole table again, by key, as for a compacted topic."""
     table = f"{topic}-table"
     topics.create(topic, 2)
     topics.create(table, cleanup_policy="compact")

@@ -1,4 +1,4 @@
-"""Topics for the Spark tests: made and filled from blocking code, by this library's own client."""
+"""Topics for the Spark tests, created and filled from blocking code by this library's client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Topics:
-    """What tests do to a cluster's topics."""
+    """Operations of tests on the topics of a cluster."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -47,7 +47,7 @@ class Topics:
         self.run(work)
 
     async def _until(self, done: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        """Apache Kafka's brokers learn of what its controller did a moment later."""
+        """Wait until Apache Kafka's brokers know of a change, a moment after its controller."""
         async with asyncio.timeout(30):
             while True:
                 if await done():
