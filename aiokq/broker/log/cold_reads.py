@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
+from aiokq.broker.log.file_names import LOG
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.offload import THREADS
 from aiokq.core.supervisor import shielded
@@ -123,7 +124,8 @@ class ColdReads:
         outcomes = await self.run(_outcomes, loads)
         for load, outcome in zip(loads, outcomes, strict=True):
             if isinstance(outcome, CorruptRecord):
-                logger.error("damaged segment file=%s error=%s", load.segment, outcome.message)
+                path = load.segment.path(LOG)
+                logger.error("damaged segment file=%s error=%s", path, outcome.message)
             load.segment.loaded(load.what, outcome)
 
 

@@ -129,6 +129,16 @@ async def test_what_cannot_be_made_again_is_a_storage_error():
         broker.files.heal()
 
 
+async def test_a_damaged_segment_is_logged_with_its_path(caplog: pytest.LogCaptureFixture):
+    """An operator has to find the file."""
+    files = await damaged(file_names.INDEX)
+    path = f"{DIRECTORY}/{0:020d}{file_names.LOG}"
+    files.corrupt(path, 8, 0x7F)  # the size of the first batch
+    async with Broker(files) as broker:
+        assert (await broker.fetch_one("t", 0, 450)).error_code != 0
+    assert f"damaged segment file={path} " in caplog.text
+
+
 async def test_indexes_of_the_wrong_size_are_made_again_at_the_start(
     caplog: pytest.LogCaptureFixture,
 ):
