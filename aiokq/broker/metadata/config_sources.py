@@ -1,6 +1,6 @@
-"""Settings as clients are shown them: value, type, and where it comes from (KIP-226, KIP-524).
+"""The answers to DescribeConfigs: value, type and source of each setting (KIP-226, KIP-524).
 
-Owns no setting; the tables are `settings`, `topic_configs` and `group_configs`.
+The tables of settings are in `broker.settings`, `topic_configs` and `group_configs`.
 
 Source: Kafka ``ConfigHelper.scala``.
 """
@@ -34,14 +34,14 @@ __all__ = [
     "topic_config_entries",
 ]
 
-# Types of resources
+# types of resources
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
-# Where a value comes from
+# sources of a value
 DYNAMIC_TOPIC_CONFIG: Final = 1
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
@@ -49,7 +49,7 @@ DYNAMIC_BROKER_LOGGER_CONFIG: Final = 6
 DYNAMIC_GROUP_CONFIG: Final = 8
 
 Synonym: TypeAlias = tuple[str, str | None, int]
-"""Name, value and source of a setting that gives another its value."""
+"""Name, value and source of a setting that another setting takes its value from."""
 
 UNKNOWN_TYPE: Final = 0
 _TYPES: Final = {
@@ -67,9 +67,9 @@ class ConfigEntry(NamedTuple):
     """One setting of a resource.
 
     Attributes:
-        source: Kafka's number of where the value comes from.
-        synonyms: name, value and source of everything that would give it, the value's own first.
-        type: Kafka's number of its type.
+        source: Kafka's code of the source of the value.
+        synonyms: the settings that the value may come from; the first one has given the value.
+        type: Kafka's code of the type of the value.
     """
 
     name: str
@@ -91,7 +91,7 @@ class ConfiguredServers(Protocol):
 
 
 class ConfiguredNode(Protocol):
-    """What the settings of a node are read from."""
+    """A node as this module reads its settings."""
 
     @property
     def settings(self) -> BrokerSettings: ...
@@ -106,7 +106,7 @@ class ConfiguredNode(Protocol):
 def topic_config_entries(
     configs: Mapping[str, str], settings: BrokerSettings
 ) -> Iterator[ConfigEntry]:
-    """All settings of a topic that was given these."""
+    """Yield all settings of a topic that has the settings in `configs`."""
     config = log_config(configs, settings)
     for name, row in TOPIC_CONFIGS.items():
         synonyms: list[Synonym] = []
@@ -117,10 +117,11 @@ def topic_config_entries(
 
 
 def _server_synonyms(names: Sequence[str], settings: BrokerSettings) -> list[Synonym]:
-    """What the broker's settings say, the first of which has the topic's setting's unit.
+    """Return the broker's settings that a topic's setting defaults to, in order of priority.
 
-    Others (`log.retention.hours`) are shown only behind that one, as in Kafka: whoever reads the
-    values takes them for equal in meaning.
+    The first of `names` has the unit of the topic's setting. The others (`log.retention.hours`)
+    are returned only after the first one, as in Kafka, because clients read all values in the unit
+    of the topic's setting.
     """
     found: list[Synonym] = []
     for name in names:
@@ -136,7 +137,7 @@ def _server_synonyms(names: Sequence[str], settings: BrokerSettings) -> list[Syn
 
 
 def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[ConfigEntry]:
-    """All settings of a group, which need not exist."""
+    """Yield all settings of a group, which need not exist."""
     given = configs.given(group_id)
     for name in GROUP_CONFIGS:
         value = str(configs.value(group_id, name))
@@ -145,7 +146,7 @@ def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[Confi
 
 
 def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
-    """All settings of a node that have an effect; they are read when it starts: none may change."""
+    """Yield all settings of a node that have an effect; none may change while the node runs."""
     settings = node.settings
     facts = {fact.name: (fact, value) for fact, value in _facts(node)}
     for fact, value in facts.values():
@@ -158,7 +159,7 @@ def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
 
 
 def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
-    """What clients look up among the settings, though it is given otherwise than by `--set`."""
+    """Yield settings that have other sources than `--set`, with their values."""
 
     def fact(name: str, kind: str, doc: str) -> Setting:
         return Setting(name, "", kind, None, doc)
@@ -183,7 +184,7 @@ def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
 
 
 def logger_entries() -> Iterator[ConfigEntry]:
-    """The levels of this process' loggers."""
+    """Yield the levels of this process's loggers."""
     for name, level in logger_levels().items():
         yield ConfigEntry(name, level, DYNAMIC_BROKER_LOGGER_CONFIG, False, [], UNKNOWN_TYPE, None)
 
@@ -201,10 +202,10 @@ def _entry(
 
 
 def check_broker_name(name: str, node_id: int) -> None:
-    """Whether a resource name is this node's.
+    """Check that the name of a broker resource is the id of this node.
 
     Raises:
-        InvalidRequest: another node's, or no number.
+        InvalidRequest: the name is the id of another node, or not a number.
     """
     try:
         number = int(name)
@@ -217,6 +218,6 @@ def check_broker_name(name: str, node_id: int) -> None:
 def _text(value: SettingValue) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):  # as Java writes them
+    if isinstance(value, float):  # in Java's notation
         return repr(value).replace("e+", "E").replace("e", "E")
     return None if value is None else str(value)
