@@ -1,4 +1,4 @@
-"""A classic member, event by event: what it asks, gives up and takes, in trouble too."""
+"""The requests, revocations and assignments of a classic member, event by event."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 class Play:
-    """A member, and what the test says to it."""
+    """A member, and the events that the test gives it."""
 
     def __init__(
         self, strategy: Sequence[str | Assignor] = ("range",), instance_id: str | None = None
@@ -89,7 +89,7 @@ class Play:
         return self.poll()
 
     def wait(self) -> list[Action]:
-        """Until the member wants to be polled again."""
+        """Advance the time to the member's next poll."""
         when = self.member.wake_at()
         assert when is not None
         self.now = max(self.now, when)
@@ -98,7 +98,7 @@ class Play:
     def expect(self, actions: list[Action], *kinds: type[Action]) -> None:
         assert [type(action) for action in actions] == list(kinds), actions
 
-    # longer ways
+    # sequences of events
 
     def joined(self, *, leader: str = "other", generation: int = 1) -> list[Action]:
         members = [
@@ -131,7 +131,7 @@ class Play:
 
 
 def test_a_member_joins_syncs_and_beats() -> None:
-    """The ordinary way: one JoinGroup with every assignor, one SyncGroup, then heartbeats."""
+    """The normal course: one JoinGroup with all assignors, one SyncGroup, then heartbeats."""
     play = Play(["range", "sticky"])
     play.member.subscribe(frozenset({"t"}), play.now)
     play.expect(play.poll(), Ask)
@@ -158,7 +158,7 @@ def test_a_member_joins_syncs_and_beats() -> None:
 
 
 def test_the_leader_assigns_for_all() -> None:
-    """It needs every topic of the group, its own or not, and sends what the assignor says."""
+    """The leader needs all topics of the group, and sends the assignor's result."""
     play = Play(["roundrobin"])
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -184,7 +184,7 @@ def test_the_leader_assigns_for_all() -> None:
 
 
 def test_a_leader_rejoins_when_its_topics_grow() -> None:
-    """Nobody else notices: without it, new partitions would never be read."""
+    """Only the leader notices new partitions: without a rejoin they would never be read."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -193,7 +193,7 @@ def test_a_leader_rejoins_when_its_topics_grow() -> None:
     play.poll()
     play.synced(T0)
     play.handled()
-    play.member.topology(Topology({"t": 1}), play.now)  # as it was: nothing happens
+    play.member.topology(Topology({"t": 1}), play.now)  # unchanged: no action
     play.expect(play.poll())
     play.member.topology(Topology({"t": 2}), play.now)
     play.expect(play.poll(), GiveUp)
@@ -202,7 +202,7 @@ def test_a_leader_rejoins_when_its_topics_grow() -> None:
 
 
 def test_eager_members_give_everything_up_before_they_join_again() -> None:
-    """Their partitions may be others' after the join; user code commits first, beating on."""
+    """After the join others may own the partitions; user code commits first, between heartbeats."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -218,7 +218,7 @@ def test_eager_members_give_everything_up_before_they_join_again() -> None:
 
 
 def test_cooperative_members_keep_theirs_and_join_twice() -> None:
-    """Only what is taken away stops, and a second join hands it on (KIP-429)."""
+    """Only revoked partitions stop, and a second join assigns them to others (KIP-429)."""
     play = Play(["cooperative-sticky"])
     play.stable(T0, T1)
     play.wait()
@@ -237,7 +237,7 @@ def test_cooperative_members_keep_theirs_and_join_twice() -> None:
 
 
 def test_an_unknown_member_loses_its_partitions_and_joins_as_a_new_one() -> None:
-    """Evicted meanwhile: somebody else reads them, so commits must not be tried."""
+    """The member was evicted: others read its partitions, so it must not try to commit."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -254,7 +254,7 @@ def test_an_unknown_member_loses_its_partitions_and_joins_as_a_new_one() -> None
 
 
 def test_a_stale_generation_keeps_its_member_id() -> None:
-    """The group went on without it, but the coordinator still knows it."""
+    """The group has a later generation, but the coordinator still knows the member."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -267,7 +267,7 @@ def test_a_stale_generation_keeps_its_member_id() -> None:
 
 
 def test_expelled_while_user_code_gives_partitions_up() -> None:
-    """The handler is let end; what it gave up is not lost on top."""
+    """The handler may end; the partitions it was called with are not reported lost as well."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -280,7 +280,7 @@ def test_expelled_while_user_code_gives_partitions_up() -> None:
 
 
 def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
-    """Membership outlives the move: no partition is given up for it."""
+    """The membership survives the move: no partition is given up."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -298,7 +298,7 @@ def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
 
 
 def test_a_lost_answer_to_a_sync_means_joining_again() -> None:
-    """Nobody knows whether the assignment was given out; the join finds out."""
+    """It is unknown whether the assignment was distributed; the join finds out."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -312,7 +312,7 @@ def test_a_lost_answer_to_a_sync_means_joining_again() -> None:
 
 @pytest.mark.parametrize("code", [82, 24, 26, 30, 81, 23])
 def test_what_repeating_does_not_mend_ends_membership(code: int) -> None:
-    """The user is told once, and nothing is asked any more."""
+    """The user gets the error once, and no further request is sent."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -327,7 +327,7 @@ def test_what_repeating_does_not_mend_ends_membership(code: int) -> None:
 
 
 def test_leaving_gives_up_then_says_goodbye() -> None:
-    """The others take over at once, not when the session ends."""
+    """The other members take over at once, and not only when the session expires."""
     play = Play()
     play.stable(T0)
     play.member.leave(play.now)
@@ -344,7 +344,7 @@ def test_leaving_gives_up_then_says_goodbye() -> None:
 
 
 def test_leaving_does_not_wait_for_a_join_in_flight() -> None:
-    """A join is answered when the whole group has joined: closing must not wait for that."""
+    """A join is answered when the whole group has joined: close() must not wait for that."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -359,7 +359,7 @@ def test_leaving_does_not_wait_for_a_join_in_flight() -> None:
 
 
 def test_a_goodbye_that_is_lost_is_not_repeated() -> None:
-    """The session timeout does it: closing has its bound."""
+    """The session expires without it, and close() has a time limit."""
     play = Play()
     play.stable()
     play.member.leave(play.now)
@@ -369,7 +369,7 @@ def test_a_goodbye_that_is_lost_is_not_repeated() -> None:
 
 
 def test_a_static_member_stays_away_without_a_word() -> None:
-    """So that its restart rebalances nobody (KIP-345)."""
+    """Its restart must not cause a rebalance (KIP-345)."""
     play = Play(instance_id="i1")
     play.stable(T0)
     play.member.leave(play.now)
@@ -379,7 +379,7 @@ def test_a_static_member_stays_away_without_a_word() -> None:
 
 
 def test_a_leader_that_is_told_to_skip_keeps_the_assignment_but_watches_the_topics() -> None:
-    """A restarted static leader; another assignment would rebalance all (KIP-814)."""
+    """A static leader after a restart: a new assignment would rebalance the group (KIP-814)."""
     play = Play(instance_id="i1")
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -408,7 +408,7 @@ def test_a_leader_that_is_told_to_skip_keeps_the_assignment_but_watches_the_topi
 
 
 def test_a_changed_subscription_joins_again_when_the_present_way_ends() -> None:
-    """Subscribing while a join is in flight must neither be lost nor disturb it."""
+    """A subscription that changes during a join must neither be lost nor disturb the join."""
     play = Play(["cooperative-sticky"])
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -424,7 +424,7 @@ def test_a_changed_subscription_joins_again_when_the_present_way_ends() -> None:
 
 
 def test_topics_that_are_unsubscribed_are_given_up_before_the_join() -> None:
-    """Cooperative too: the member itself wants them no more."""
+    """With a cooperative assignor too: the member itself does not want them any more."""
     play = Play(["cooperative-sticky"])
     play.stable(T0)
     play.member.subscribe(frozenset({"u"}), play.now)
@@ -432,7 +432,7 @@ def test_topics_that_are_unsubscribed_are_given_up_before_the_join() -> None:
 
 
 def test_an_assignor_that_raises_ends_membership_with_its_error() -> None:
-    """Its author must see it; going on would leave the group without assignment for ever."""
+    """Its author must see the error; otherwise the group would never get an assignment."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -444,7 +444,7 @@ def test_an_assignor_that_raises_ends_membership_with_its_error() -> None:
 
 
 class PanicError(BaseException):
-    """As the panics of Rust extensions are."""
+    """A BaseException, like the panics of Rust extensions."""
 
 
 @pytest.mark.parametrize("raised", [PanicError(), asyncio.CancelledError(), StopIteration()])
@@ -452,7 +452,7 @@ class PanicError(BaseException):
 def test_whatever_an_assignor_raises_ends_membership_with_its_error(
     method: str, raised: BaseException
 ) -> None:
-    """A CancelledError ended the driver without a word, and readers waited for ever."""
+    """A CancelledError ended the driver silently, and readers waited forever."""
 
     def broken(*args: Any) -> Any:
         raise raised
@@ -473,7 +473,7 @@ def test_whatever_an_assignor_raises_ends_membership_with_its_error(
 
 
 def test_bytes_that_are_no_subscription_or_assignment_end_membership() -> None:
-    """Another member's, or another leader's: typed, never a crash of the driver."""
+    """Bytes of another member or leader raise a typed error, and do not crash the driver."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -482,7 +482,7 @@ def test_bytes_that_are_no_subscription_or_assignment_end_membership() -> None:
 
 
 def test_leaving_as_lost_says_why() -> None:
-    """max.poll.interval.ms ran out: what is owned is lost, not given up in order."""
+    """max.poll.interval.ms expired: owned partitions are lost, and not revoked in order."""
     play = Play()
     play.stable(T0)
     play.member.leave(play.now, lost=RequestTimeout("no record was asked for"))
@@ -498,7 +498,7 @@ def test_leaving_as_lost_says_why() -> None:
 
 
 def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_return() -> None:
-    """They are another's in the generation it comes back to: both would read them."""
+    """Another member owns them in the generation it joins: both would read them."""
     play = Play(["cooperative-sticky"])
     play.stable(T0, T1)
     play.wait()
@@ -517,7 +517,7 @@ def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_r
 
 
 def test_a_heartbeat_that_was_in_flight_when_the_join_began_does_not_ask_for_another() -> None:
-    """Its answer speaks of the rebalance that the join is for: a second would stop all again."""
+    """Its answer concerns the rebalance of this join: another join would stop the group again."""
     play = Play(["cooperative-sticky"])
     play.stable(T0)
     play.wait()
@@ -531,7 +531,7 @@ def test_a_heartbeat_that_was_in_flight_when_the_join_began_does_not_ask_for_ano
 
 
 def leading(play: Play, *partitions: TopicPartition) -> None:
-    """It has these, and has to assign in the next generation."""
+    """Let the member own these partitions, and lead the next generation."""
     play.stable(*partitions)
     play.wait()
     play.answer(HeartbeatResponse(error_code=27))
@@ -540,7 +540,7 @@ def leading(play: Play, *partitions: TopicPartition) -> None:
 
 
 def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment_first() -> None:
-    """They wait for it, and the coordinator takes no commit before: what is given up needs one."""
+    """The others wait for it; until then the coordinator refuses commits, which a leave needs."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.leave(play.now)
@@ -554,7 +554,7 @@ def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment
 
 
 def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive() -> None:
-    """The group is in another rebalance by then, and needs nothing from who goes."""
+    """The group is in another rebalance by then, and needs nothing from a leaving member."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.topology(Topology({"t": 2}), play.now)
@@ -568,7 +568,7 @@ def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive
 
 
 def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
-    """max.poll.interval.ms ran out: whoever does not read is no use as a leader."""
+    """max.poll.interval.ms expired: a member that does not read must not lead."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.leave(play.now, lost=RequestTimeout("too slow"))
@@ -576,7 +576,7 @@ def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
 
 
 def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
-    """It would assign for ever, beating, with the whole group waiting for it."""
+    """Otherwise it would send heartbeats forever, and the group would wait for its assignment."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -591,7 +591,7 @@ def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
 def test_a_leader_that_failed_says_goodbye_when_it_closes(
     owned: tuple[TopicPartition, ...],
 ) -> None:
-    """The others waited for its assignment until its session ended, 45 s after it had gone."""
+    """The others waited for its assignment until its session expired, 45 s after it had left."""
     play = Play(["cooperative-sticky"])
     leading(play, *owned)
     play.member.unknown(AuthenticationFailed("no"), play.now)
@@ -605,7 +605,7 @@ def test_a_leader_that_failed_says_goodbye_when_it_closes(
 
 @pytest.mark.parametrize("code", [0, 25])
 def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int) -> None:
-    """It forgot why, or joined again behind the back of a user who was told that it had ended."""
+    """The member forgot the error, or joined again although the user got it."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -618,7 +618,7 @@ def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int
 
 
 def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
-    """Nobody is to be told of what nobody wants any more."""
+    """A leaving leader reports no error of an assignment that it no longer makes."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.leave(play.now)
@@ -627,7 +627,7 @@ def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
 
 
 def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
-    """What was asked in an earlier generation is not this one's matter."""
+    """The topics were requested in an earlier generation, which the member led."""
     play = Play()
     play.stable(T0)
     play.member.unknown(AuthenticationFailed("no"), play.now)
