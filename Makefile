@@ -1,4 +1,4 @@
-# aiokq: every target sets up what it needs in .venv and .cache of this checkout.
+# aiokq: each target installs its requirements in .venv and .cache of this checkout.
 # On a fresh Debian with Python 3.11, gcc and make: `make run`, `make test`.
 
 SHELL := /bin/bash
@@ -13,9 +13,9 @@ CACHE := .cache
 KAFKA_LIBS := $(CACHE)/kafka/libs
 KAFKA_OLD_CLIENTS := 3.9.1
 
-# Where `make run` connects; empty: an embedded broker as a process of its own.
+# Address that `make run` connects to; empty: an embedded broker as a process of its own.
 BOOTSTRAP ?=
-# Rows of the flights file that `make run` publishes; empty: all 336,776.
+# Number of rows of the flights file that `make run` publishes; empty: all 336,776.
 LIMIT ?=
 
 .PHONY: help
@@ -35,10 +35,10 @@ $(CACHE)/stamps/venv: pyproject.toml tools/prerequisites.sh
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group dev --group peers
 	@mkdir -p $(@D) && touch $@
 
-# The compiled core is rebuilt whenever its source changes: an edit never runs stale code.
+# The compiled core is rebuilt when its sources change, so that no stale code runs.
 $(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(shell find aiokq/fastpath -name '*.py' -o -name '*.pxd' -o -name '*.h')
 	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow,spark]'
-	@# Byte code now: where PYTHONDONTWRITEBYTECODE is set, a broker would start half as fast.
+	@# Byte code is written here, because with PYTHONDONTWRITEBYTECODE a broker starts half as fast.
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m compileall -q aiokq
 	@$(PY) -c 'from aiokq import fastpath; print("aiokq: compiled core" if fastpath.COMPILED else "aiokq: PURE PYTHON core (no compiler?): correct, but several times slower")'
 	@mkdir -p $(@D) && touch $@
@@ -47,18 +47,18 @@ $(CACHE)/stamps/bench: $(CACHE)/stamps/build
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group bench
 	@mkdir -p $(@D) && touch $@
 
-# An installation beside the source tree, as a user has it: the wheel in an environment of its own.
+# An installation as users have it: the wheel in an environment of its own.
 $(CACHE)/stamps/wheel: $(CACHE)/stamps/build $(shell find aiokq -name '*.py' -o -name '*.pyi' -o -name '*.pxd' -o -name '*.h')
 	@$(PY) tools/install_wheel.py $(CACHE)/wheel
 	@mkdir -p $(@D) && touch $@
 
 $(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh kcat kcat
-	@# Makes the certificates of the TLS tests.
+	@# The TLS tests make their certificates with it.
 	@bash tools/install_debian.sh openssl openssl
 	@mkdir -p $(@D) && touch $@
 
-# Spark runs on a Java, 17 or newer: the one that is there, or Debian's.
+# Spark needs Java 17 or newer: the installed one, or Debian's.
 .PHONY: java
 java:
 	@bash tools/find_java.sh
@@ -66,8 +66,8 @@ java:
 .PHONY: setup
 setup: $(CACHE)/stamps/build ## Make .venv with aiokq (compiled) and the development tools
 
-# Apache Kafka and its Java tools, the peers of the interop tests. Never fails: the tests
-# that need them then skip with a loud line.
+# Apache Kafka and its Java tools, the peers of the interop tests. A failed download is no error:
+# the tests that need them are skipped with a warning.
 .PHONY: kafka
 kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tests' peer)
 	@KAFKA_OLD_CLIENTS=$(KAFKA_OLD_CLIENTS) bash tools/fetch_kafka.sh $(KAFKA_LIBS)
@@ -79,7 +79,7 @@ connector: java ## Fetch Spark's own Kafka connector (the Spark tests' peer) fro
 # --- work ----------------------------------------------------------------------------------
 
 .PHONY: run
-run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedded broker, then Spark (BOOTSTRAP=host:port: on a Kafka; LIMIT=rows)
+run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedded broker, then Spark (BOOTSTRAP=host:port: on another Kafka; LIMIT=rows)
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test
@@ -90,7 +90,7 @@ test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run a sm
 interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
 	@$(PY) tools/run_tests.py interop
 
-# Of `make torture FAULTS=misuse`: random faults, limits and misuse under load, and nothing else.
+# For `make torture FAULTS=misuse`, which runs only random faults, limits and misuse under load.
 FAULTS ?=
 HOURS ?= 2
 SEED ?=
@@ -129,5 +129,5 @@ docs: $(CACHE)/stamps/build ## Regenerate docs/reference from the code, and run 
 	@$(PY) -m pytest -q tests/examples/test_guides.py tests/unit/test_documentation.py
 
 .PHONY: clean
-clean: ## Remove what the targets made
+clean: ## Remove the files that the targets created
 	rm -rf $(VENV) $(CACHE) build dist *.egg-info $(shell find aiokq/fastpath -name '*.so')

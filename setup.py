@@ -1,7 +1,7 @@
-"""Builds the compiled core, aiokq.fastpath; a machine without a compiler installs without it.
+"""Build of the compiled core, aiokq.fastpath, which is left out on a machine without a compiler.
 
-Everything else about the package stands in pyproject.toml. AIOKQ_REQUIRE_COMPILED=1 makes a
-failed build an error, AIOKQ_PURE=1 skips it.
+All other metadata is in pyproject.toml. AIOKQ_REQUIRE_COMPILED=1 makes a failed build an error,
+AIOKQ_PURE=1 skips the build.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def extensions() -> list[Extension]:
 
 
 class BuildExt(build_ext):
-    """Drops all extensions if one does not build: they are compiled together or not at all.
+    """Builds all extensions, or drops all of them if one fails to build.
 
-    Extension(optional=True) would drop that one, and fails an editable install.
+    Extension(optional=True) would drop only the failed one, and fails an editable install.
     """
 
     def run(self) -> None:
@@ -89,7 +89,7 @@ class BuildExt(build_ext):
             if REQUIRED:
                 raise
             warn(error)
-            # A wheel has all that is in this directory; an editable installation, what run() lists.
+            # A wheel has all files in this directory, an editable install those that run() lists.
             for extension in self.extensions:
                 built = Path(self.build_lib, self.get_ext_filename(extension.name))
                 built.unlink(missing_ok=True)

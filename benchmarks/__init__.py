@@ -1,1 +1,1 @@
-"""aiokq and its peers measured side by side: `make bench`, or `python -m benchmarks --help`."""
+"""Benchmarks of aiokq beside its peers: `make bench`, or `python -m benchmarks --help`."""

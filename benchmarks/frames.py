@@ -1,4 +1,4 @@
-"""Owns frames as bytes, for clients that write them with a plain socket."""
+"""Frames as bytes, for clients that write them with a plain socket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiokq.wire.fields import Fragment
 
 
 def joined(fragments: Iterable[Fragment]) -> bytes:
-    """An encoded message in one piece; it refers to no file."""
+    """Return an encoded message as one bytes object; it must not refer to files."""
     parts: list[bytes | bytearray | memoryview] = []
     for fragment in fragments:
         assert not isinstance(fragment, FileRange)

@@ -1,11 +1,10 @@
-"""How fast a log is compacted: `python -m benchmarks.log_compaction`, JSON lines.
+"""Rate of log compaction: `python -m benchmarks.log_compaction`, JSON lines.
 
-Owns one measurement: a log of keyed records, each key written several times, cleaned once by
-aiokq's cleaner in a process with an idle loop, or with --apache by Apache Kafka's, class against
-class, in a JVM. A first copy of the log is cleaned before, in the same process: what cleans in a
-broker has run for long. Its bytes are in the page cache, so that the cleaners are measured, not the
-disk. `megabytes_per_second` counts the bytes of the log, which both read twice. `fill DIR` and
-`clean DIR` do one half.
+A log of keyed records, each key written several times, is cleaned once by aiokq's cleaner in a
+process with an idle loop, or with --apache by Apache Kafka's cleaner class in a JVM. A first copy
+of the log is cleaned before, in the same process, to warm up the cleaner. The log's bytes are in
+the page cache, so that the cleaners are measured, not the disk. `megabytes_per_second` counts the
+bytes of the log, which both read twice. `fill DIR` and `clean DIR` do one half.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ NOW_MS: Final = 1_700_000_000_000
 PARTITION: Final = TopicPartition("measured", 0)
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 TIMES_WRITTEN: Final = 4
-"""How often each key was, on average."""
+"""How often each key was written, on average."""
 CONFIG: Final = LogConfig()._replace(
     cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES, min_cleanable_dirty_ratio=0.0
 )
@@ -54,16 +53,16 @@ def opened(path: Path) -> LogDirectory:
         OsFiles(), str(path), crc32c=crc32c, random=random.Random(1), now=time.monotonic
     )
     log = directory.open_partition(PARTITION, None, CONFIG, now_ms=NOW_MS)
-    log.high_watermark = log.log_end_offset  # as the only replica would: all may be compacted
+    log.high_watermark = log.log_end_offset  # as a sole replica does: all may be compacted
     return directory
 
 
 def fill(path: Path, megabytes: int, record_bytes: int, batch_bytes: int, codec: int) -> int:
-    """Write the log; how many records it has."""
+    """Write the log, and return its number of records."""
     rng = random.Random(1)
     directory = opened(path)
     log = directory.logs[PARTITION]
-    # half of each value is random: real ones compress to half
+    # Half of each value is random, because real values compress to half.
     noise = rng.randbytes(1 << 20)
     per_batch = max(batch_bytes // record_bytes, 1)
     total = megabytes * 1_000_000 // record_bytes
@@ -91,7 +90,7 @@ def fill(path: Path, megabytes: int, record_bytes: int, batch_bytes: int, codec:
 
 
 async def clean(path: Path) -> dict[str, object]:
-    """One run of aiokq's cleaner, and how long it held up the loop."""
+    """Run aiokq's cleaner once, and measure how long it blocked the loop."""
     environment = system_environment()
     directory = opened(path)
     cleaner = LogCleaner(
@@ -134,7 +133,7 @@ async def clean(path: Path) -> dict[str, object]:
 
 
 def clean_by_apache(directories: list[Path]) -> dict[str, object]:
-    """Runs of Apache Kafka's cleaner, one after the other; the last one counts."""
+    """Run Apache Kafka's cleaner on one directory after the other; the last run counts."""
     partitions = [path / f"{PARTITION.topic}-{PARTITION.partition}" for path in directories]
     size = sum(file.stat().st_size for file in partitions[-1].glob("*.log"))
     done = subprocess.run(
@@ -163,7 +162,7 @@ def clean_by_apache(directories: list[Path]) -> dict[str, object]:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """The same log again: a cleaner leaves the bytes of its segments alone, and has its own."""
+    """Copy the log; a cleaner does not change the bytes of its segments."""
 
     def copy(file: str, to: str) -> None:
         if file.endswith(".log"):
@@ -176,7 +175,7 @@ def copied(source: Path, target: Path) -> Path:
 
 
 def measure(source: Path, place: Path, *, apache: bool) -> dict[str, object]:
-    """Two copies of a log cleaned: the first to warm up."""
+    """Clean two copies of a log, the first to warm up."""
     directories = [copied(source, place / name) for name in ("warm-up", "measured")]
     if apache:
         return clean_by_apache(directories)

@@ -1,8 +1,8 @@
-"""How fast a log is made sound after a kill: `python -m benchmarks.log_recovery`, JSON lines.
+"""Time of a log's recovery after a kill: `python -m benchmarks.log_recovery`, JSON lines.
 
-Owns one measurement: a log of 1 KB records in batches of one size, left as a kill leaves it (no
-indexes, no recovery point), opened again in a process of its own. Its bytes are in the page cache,
-so that the broker is measured, not the disk. `fill DIR` and `recover DIR` do one half.
+A log of 1 KB records in batches of one size, without indexes and recovery point as after a kill,
+is opened in a process of its own. Its bytes are in the page cache, so that the broker is measured,
+not the disk. `fill DIR` and `recover DIR` do one half.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTITION: Final = TopicPartition("measured", 0)
 
 
 def open_measured(directory: str, *, clean: bool) -> PartitionLog:
-    """The log in a directory."""
+    """Return the log in a directory."""
     return open_log(
         OsFiles(),
         directory,
@@ -68,7 +68,7 @@ def fill(log: PartitionLog, megabytes: int, batch_bytes: int) -> None:
 
 
 async def recover(directory: str) -> tuple[PartitionLog, float]:
-    """Recover off the loop, as a node does, while the loop is busy; how long it stood still."""
+    """Recover off the loop, as a node does; return the log and how long the loop was blocked."""
     longest = 0.0
     recovery = asyncio.get_running_loop().run_in_executor(
         None, lambda: open_measured(directory, clean=False)
@@ -81,14 +81,14 @@ async def recover(directory: str) -> tuple[PartitionLog, float]:
 
 
 def forget_indexes(directory: Path) -> None:
-    """Leave of a log what a kill leaves at worst: its batches."""
+    """Delete all files of a log but its batches, as after the worst kill."""
     for suffix in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
         for path in directory.glob(suffix):
             path.unlink()
 
 
 def by_aiokq(directory: Path, records: int) -> dict[str, float]:
-    """One recovery, and another beside a loop that asks every millisecond."""
+    """Measure one recovery, and another while the loop runs a timer every millisecond."""
     forget_indexes(directory)
     before, began = time.process_time(), time.perf_counter()
     log = open_measured(str(directory), clean=False)
@@ -112,7 +112,7 @@ def by_aiokq(directory: Path, records: int) -> dict[str, float]:
 
 
 def by_apache(directory: Path) -> dict[str, float]:
-    """One recovery by Apache Kafka's own log class, in a JVM whose start is not counted."""
+    """Measure a recovery by Apache Kafka's log class, in a JVM whose start is not counted."""
     forget_indexes(directory)
     size = sum(path.stat().st_size for path in directory.glob("*.log"))
     command = java_command(

@@ -1,9 +1,8 @@
-"""How fast a broker of many partitions accepts: `python -m benchmarks.log_startup`, JSON lines.
+"""Time until a broker of many partitions accepts: `python -m benchmarks.log_startup`, JSON lines.
 
-Owns one measurement: a data directory with partitions that each hold some records, and a broker
-started on it: once closed clean, once killed when more had been written behind its checkpoints.
-Ready means that each partition's leader answers. It is `aiokq broker`, or with --apache Apache
-Kafka's.
+A broker is started on a data directory whose partitions have some records: once after a clean
+stop, once after it was killed with more records behind its checkpoints. It is ready when each
+partition's leader answers. The broker is `aiokq broker`, or with --apache Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from tests.peers.apache_kafka import ApacheKafka
 TOPIC: Final = "measured"
 VALUE: Final = b"v" * 1000
 RECORDS: Final = 10
-"""In each partition: so many when its broker is stopped, and as many more when it is killed."""
+"""Records in each partition: that many before a clean stop, and as many more before a kill."""
 
 
 class Startable(Protocol):
-    """A broker on a directory that outlives it."""
+    """A broker on a directory that exists longer than the broker."""
 
     memory: int
-    """Bytes it takes when it starts, about."""
+    """Approximate memory of the start, in bytes."""
 
     bootstrap: str
     pid: int
 
     def start(self) -> None:
-        """Returns when it accepts."""
+        """Start the broker, and return when it accepts."""
         ...
 
     def stop(self, number: int) -> None:
-        """Returns when it is gone."""
+        """Send a signal, and return when the process has ended."""
         ...
 
 
@@ -101,10 +100,10 @@ class ApacheBroker:
 
 
 class Startup:
-    """One broker's starts, one by one, so that others can take turns with it.
+    """The starts of one broker, one by one, so that brokers can take turns.
 
     Args:
-        directory: empty; kept as it is between starts.
+        directory: empty at first; kept between starts.
     """
 
     def __init__(self, kind: type[AiokqBroker | ApacheBroker], directory: str) -> None:
@@ -112,7 +111,7 @@ class Startup:
         self._partitions = 0
 
     def fill(self, partitions: int) -> None:
-        """Start it for the first time, give it partitions, stop it clean."""
+        """Start the broker for the first time, fill partitions, and stop it cleanly."""
         self.broker.start()
         try:
             client = RawClient(self.broker.bootstrap)
@@ -123,9 +122,9 @@ class Startup:
             self.broker.stop(signal.SIGTERM)
 
     def measure(self, *, then_kill: bool) -> dict[str, float]:
-        """One start. It is stopped again: clean, or killed when more was written.
+        """Measure one start; then stop the broker cleanly, or write more records and kill it.
 
-        Its first start, of an empty directory, is measured if nothing was filled in.
+        Without `fill` before, the start of an empty directory is measured.
         """
         touch(self.broker.memory)
         began = time.perf_counter()
@@ -145,7 +144,7 @@ class Startup:
 
 
 def _append(client: RawClient, partitions: int) -> None:
-    """One request with a batch for each partition."""
+    """Send one request with a batch for each partition."""
     record = RawRecord(0, int(time.time() * 1000), None, VALUE)
     records = [record._replace(offset=offset) for offset in range(RECORDS)]
     batch = encode_batch(records, crc32c=crc32c)
@@ -158,7 +157,7 @@ def _append(client: RawClient, partitions: int) -> None:
 
 
 def _wait_until_ready(client: RawClient, partitions: int) -> None:
-    """Until each partition's leader says where it ends: that it has one, all may know before."""
+    """Wait until each partition's leader returns its end; metadata may know it earlier."""
     while any(each.error_code for each in end_offsets(client, TOPIC, partitions)):
         time.sleep(0.01)
 

@@ -1,9 +1,9 @@
-"""Raw load on a broker from one blocking socket that does next to nothing itself.
+"""Raw load on a broker from one blocking socket, which itself needs little CPU time.
 
-Produce: one pre-encoded batch of 128 KB (1 KB records) replayed in Produce v7, acks=1, eight
-requests in flight over four partitions, or as many as asked for. Hot: Fetch v11 from offset 0 to
-the end, walking batch headers only. Cold: the same once the logs are synced and out of the page
-cache. So the broker is what is measured; how busy the load itself was is told beside.
+Produce: one pre-encoded batch of 128 KB (1 KB records), repeated in Produce v7, acks=1, with eight
+requests in flight over four partitions, or as many as given. Hot: Fetch v11 from offset 0 to the
+end, reading batch headers only. Cold: the same after the logs were synced and dropped from the page
+cache. The CPU use of the load itself is shown beside, to show that the broker is measured.
 `python -m benchmarks.raw_load --help`; prints JSON.
 """
 
@@ -66,7 +66,7 @@ def varint(value: int) -> bytes:
 
 
 def encode_batch(record_bytes: int, timestamp_ms: int) -> tuple[bytes, int]:
-    """A batch of about 128 KB of records without keys, and the count of its records."""
+    """Return a batch of about 128 KB of records without keys, and the number of records."""
     records = bytearray()
     count = 0
     value = b"v" * record_bytes
@@ -120,7 +120,7 @@ def create_topic(client: RawClient, topic: str, partitions: int) -> None:
     new = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
     response = client.request(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 4)
     assert response.topics[0].error_code in (0, 36), response
-    # Created is not yet led: a broker learns of its partitions a moment later.
+    # A created partition has no leader yet: a broker learns of it a moment later.
     deadline = time.monotonic() + 120
     while any(each.error_code for each in end_offsets(client, topic, partitions)):
         assert time.monotonic() < deadline, "the new topic has no leaders"
@@ -128,7 +128,7 @@ def create_topic(client: RawClient, topic: str, partitions: int) -> None:
 
 
 def delete_topic(client: RawClient, topic: str) -> None:
-    """So that its files go before the disk is full."""
+    """Delete a topic, so that its files are removed before the disk is full."""
     response = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 3)
     assert response.responses[0].error_code == 0, response
 
@@ -136,7 +136,7 @@ def delete_topic(client: RawClient, topic: str) -> None:
 def end_offsets(
     client: RawClient, topic: str, partitions: int
 ) -> list[ListOffsetsPartitionResponse]:
-    """What the broker says of the end of each partition."""
+    """Return the broker's answer about the end of each partition."""
     asked = [
         ListOffsetsPartition(partition_index=partition, timestamp=-1)
         for partition in range(partitions)
@@ -154,9 +154,10 @@ def produce(
     partitions: int,
     watch: Watch,
 ) -> None:
-    """Sends `total_bytes` of batches, `IN_FLIGHT` requests ahead.
+    """Send `total_bytes` of batches, with `IN_FLIGHT` requests in flight.
 
-    In slices, between which the clock stands: the page cache takes memory that was touched for it.
+    The bytes are sent in slices. Between them the clock is stopped while memory for the page cache
+    is touched.
     """
     batch, count = encode_batch(record_bytes, int(time.time() * 1000))
     requests = []
@@ -185,7 +186,7 @@ def produce(
 
 
 def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
-    """Reads each partition from its start to its end, walking batch headers."""
+    """Read each partition from its start to its end, reading batch headers only."""
     found = end_offsets(client, topic, partitions)
     ends = {each.partition_index: each.offset for each in found}
     positions = dict.fromkeys(ends, 0)
@@ -225,13 +226,13 @@ def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
 
 
 def drop_from_cache(directory: Path, topic: str) -> None:
-    """Have what is read next come from the disk, into memory that was touched for it."""
+    """Drop a topic's files from the page cache, so that reads come from the disk."""
     size = 0
-    # glob, not Path.rglob: that one minds that directories of deleted topics vanish meanwhile.
+    # glob, not Path.rglob, which fails if directories of deleted topics disappear meanwhile.
     for path in glob.iglob(f"{directory}/**/{topic}-*[0-9]/*.log", recursive=True):
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fdatasync(descriptor)  # only what is written already can be dropped
+            os.fdatasync(descriptor)  # only written data can be dropped
             size += os.fstat(descriptor).st_size
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:

@@ -1,7 +1,7 @@
 """Tables for the terminal and for Markdown, and bar charts as SVG.
 
-results.json keeps the sections of every suite with the day they were measured: a run of one suite
-replaces its own and leaves the others'.
+results.json has the sections of every suite with the day of measurement: a run of one suite
+replaces its own sections only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.table import Table
 
 @dataclass(slots=True)
 class Section:
-    """One table: a title, what was equal on all sides, columns, rows, and the bars of its plot."""
+    """A table: title, common conditions, columns, rows, and the bars of its plot."""
 
     name: str
     title: str
@@ -33,7 +33,7 @@ class Section:
 
 
 def machine() -> str:
-    """The machine as a reader needs to know it: cores, processor, interpreter."""
+    """Return a description of the machine: cores, processor, interpreter."""
     model = ""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -70,7 +70,7 @@ def markdown(sections: Sequence[Section]) -> str:
 
 
 def plot(section: Section, path: Path) -> None:
-    """A horizontal bar chart; aiokq's bars stand out."""
+    """Draw a horizontal bar chart, with aiokq's bars highlighted."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -93,7 +93,7 @@ def plot(section: Section, path: Path) -> None:
 
 
 def read(directory: Path) -> list[Section]:
-    """The sections of earlier runs."""
+    """Return the sections of earlier runs."""
     try:
         document = json.loads((directory / "results.json").read_text())
     except FileNotFoundError:
@@ -105,8 +105,8 @@ def write(measured: Sequence[Section], directory: Path, order: Sequence[str]) ->
     """Write README.md, results.json and the plots into `directory`.
 
     Args:
-        measured: the sections of the suites that ran; those of others stay as they are there.
-        order: of the suites.
+        measured: sections of the suites that ran; the sections of other suites are kept.
+        order: order of the suites.
     """
     directory.mkdir(parents=True, exist_ok=True)
     suites = {section.suite for section in measured}

@@ -1,7 +1,7 @@
-"""Interleaved rounds: every contender runs in a process of its own, one after another, again.
+"""Interleaved rounds: in each round every contender runs once, in a process of its own.
 
-Rates on a shared machine move by a third from minute to minute. So contenders take turns, the
-median over the rounds counts, and only ratios inside one run are to be quoted.
+Rates on a shared machine vary by a third from minute to minute. Contenders therefore take turns,
+the median over the rounds counts, and only ratios inside one run should be quoted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-# Clients are bound to one core and servers to another, so that neither takes the other's time.
+# Clients are bound to one core and servers to another, so that they do not compete for CPU time.
 CLIENT_CORE = 0
 SERVER_CORE = 1
 
@@ -31,7 +31,7 @@ class Contender:
 
 @dataclass(slots=True)
 class Result:
-    """What the rounds of one contender gave. Rates in records per second of wall time."""
+    """The results of one contender's rounds. Rates in records per second of wall time."""
 
     label: str
     rates: list[float] = field(default_factory=list)
@@ -48,19 +48,19 @@ class Result:
 
     @property
     def spread(self) -> float:
-        """Half the distance between the fastest and the slowest round, over the median."""
+        """Half the difference of the fastest and the slowest round, divided by the median."""
         return (max(self.rates) - min(self.rates)) / 2 / self.rate if self.rates else float("nan")
 
 
 def bind_to_core(core: int) -> Callable[[], None] | None:
-    """A `preexec_fn` that binds a process to one core, where the system can."""
+    """Return a `preexec_fn` that binds a process to one core; None if the system cannot."""
     if not hasattr(os, "sched_setaffinity") or core >= (os.cpu_count() or 1):
         return None
     return lambda: os.sched_setaffinity(0, {core})
 
 
 def run_once(contender: Contender, bootstrap: str, *, timeout: float) -> dict[str, float]:
-    """Runs a contender once. It prints one JSON object: records, seconds, cpu_seconds."""
+    """Run a contender once. It prints one JSON object: records, seconds, cpu_seconds."""
     module = f"benchmarks.contenders.{contender.module}"
     command = [sys.executable, "-m", module, "--bootstrap", bootstrap, *contender.arguments]
     result = subprocess.run(
@@ -85,7 +85,7 @@ def run_rounds(
     timeout: float = 180.0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
-    """Every contender once per round, in an order that turns by one each round."""
+    """Run every contender once per round; the order rotates by one each round."""
     results = {contender.label: Result(contender.label) for contender in contenders}
     for round_number in range(rounds):
         turn = round_number % len(contenders)

@@ -1,4 +1,4 @@
-"""The servers that clients are measured against, each a process of its own bound to one core."""
+"""The servers of the benchmarks, each a process of its own bound to one core."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.peers.mock_cluster import mock_cluster
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: its address, the process to ask for CPU time and memory, start-up time.
+    """A running server: address, process (for CPU time and memory), and start-up time.
 
     Attributes:
-        directory: where its logs are, at any depth; empty if it keeps none.
+        directory: directory of its logs, at any depth; empty if it has none.
     """
 
     bootstrap: str
@@ -37,37 +37,37 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time used by the process so far, user and system, all threads."""
+        """Return the CPU time used by the process so far, user and system, all threads."""
         return cpu_seconds(self.pid)
 
     @property
     def resident_bytes(self) -> int:
-        """Memory that the process has."""
+        """Return the resident memory of the process."""
         return resident_bytes(self.pid)
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process has."""
+    """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _bind(pid: int) -> None:
-    """Give a process, which had both to start, the servers' core."""
+    """Bind a process that could use both cores during its start to the servers' core."""
     subprocess.run(["taskset", "-a", "-c", "-p", str(SERVER_CORE), str(pid)], capture_output=True)
 
 
 def compile_installed() -> None:
-    """Have the package as an installed one is.
+    """Compile the package to byte code, as an installation does.
 
-    PYTHONDONTWRITEBYTECODE, as containers set it, would have a checkout compiled with each start.
+    With PYTHONDONTWRITEBYTECODE, which containers set, a checkout would be compiled at each start.
     """
     compileall.compile_dir(Path(aiokq.__file__).parent, quiet=1)
 
 
 @contextmanager
 def mock() -> Iterator[Server]:
-    """librdkafka's mock cluster: keeps little, does little; the client is the limit."""
+    """Run librdkafka's mock cluster, which does little, so that the client is the limit."""
     started = time.perf_counter()
     with mock_cluster() as bootstrap:
         yield Server(bootstrap, 0, time.perf_counter() - started)
@@ -75,7 +75,7 @@ def mock() -> Iterator[Server]:
 
 @contextmanager
 def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
-    """`aiokq broker` with Kafka's defaults and its log in a temporary directory."""
+    """Run `aiokq broker` with Kafka's defaults and its log in a temporary directory."""
     compile_installed()
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-") as directory:
         command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
@@ -98,7 +98,7 @@ def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
 
 @contextmanager
 def apache(*, bind: bool = True, **properties: str) -> Iterator[Server]:
-    """Apache Kafka 4.2, one node, four partitions a topic."""
+    """Run Apache Kafka 4.2 with one node and four partitions per topic."""
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-kafka-") as directory:
         cluster = ApacheKafka(
             Path(directory), 1, optimised=True, listeners=None, num_partitions="4", **properties

@@ -1,7 +1,7 @@
-"""Owns memory that a measurement is about to need: the system has it, and has touched it.
+"""Free memory that the system has touched before a measurement needs it.
 
-A virtual machine gives memory that lies free back to its host within seconds, and the first touch
-of it then costs ten times what writing to it does: whoever is measured first would pay for all.
+A virtual machine returns free memory to its host within seconds, and the first touch of it then
+costs ten times as much as writing to it: the first measurement would pay for all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ cache gets nothing once it has grown by a GB, and a broker that writes takes thr
 
 
 def touch(size: int) -> None:
-    """Have the system hold about `size` bytes of free memory that it need not ask a host for."""
+    """Make the system hold about `size` bytes of free memory that need not come from a host."""
     if hasattr(mmap, "MAP_POPULATE"):
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
         mmap.mmap(-1, size + _SPARE, flags=flags).close()

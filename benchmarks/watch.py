@@ -1,4 +1,4 @@
-"""Owns what one action cost: wall time, and the CPU time of the broker and of the load."""
+"""The cost of one action: wall time, and the CPU time of the broker and of the load."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _CPU_CLOCK: Final = 2
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time that a process used so far, user and system."""
+    """Return the CPU time that a process has used so far, user and system."""
     return time.clock_gettime(~pid << 3 | _CPU_CLOCK)  # as clock_getcpuclockid(3) makes the id
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had; `getrusage` tells its parent's, where that had more."""
+    """Return this process's peak memory; `getrusage` returns the parent's if that was larger."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
@@ -28,7 +28,8 @@ class Watch:
         pid: the broker's process, if its CPU time is wanted.
 
     Attributes:
-        bytes: of batches, to be counted by who uses it; so are `records`.
+        bytes: bytes of batches, counted by the user of the watch.
+        records: records, counted by the user of the watch.
     """
 
     def __init__(self, pid: int | None = None) -> None:
@@ -43,7 +44,7 @@ class Watch:
         self._note(1)
 
     def figures(self) -> dict[str, float]:
-        """What it measured, for JSON."""
+        """Return the measurements, for JSON."""
         return {
             "bytes": self.bytes,
             "records": self.records,

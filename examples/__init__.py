@@ -1,1 +1,1 @@
-"""Programs to read and to run; continuous integration runs each of them."""
+"""Example programs; continuous integration runs each of them."""

@@ -1,4 +1,4 @@
-"""A Kafka beside blocking code, for any client: `python examples/blocking_code.py`.
+"""A Kafka for blocking code and other clients: `python examples/blocking_code.py`.
 
 `with EmbeddedCluster()` runs the broker on a thread of its own, so that a test of blocking code,
 here with confluent-kafka, has a real Kafka without Docker or a JVM.

@@ -39,7 +39,7 @@ async def batch_by_batch(cluster: aiokq.Cluster) -> None:
 
 
 async def in_parallel(cluster: aiokq.Cluster) -> None:
-    """Four tasks; each partition belongs to exactly one of them, so keys stay in order."""
+    """Read with four tasks; each partition belongs to exactly one, so keys stay in order."""
     counts = [0] * 4
     done = asyncio.Event()
 
@@ -61,7 +61,7 @@ async def in_parallel(cluster: aiokq.Cluster) -> None:
 
 
 async def from_a_time(cluster: aiokq.Cluster) -> None:
-    """By hand: partitions chosen, and a start looked up by time."""
+    """Read assigned partitions from the offsets of a given time."""
     async with cluster.consumer() as consumer:
         partition = aiokq.TopicPartition("clicks", 0)
         consumer.assign([partition])

@@ -9,20 +9,20 @@ import aiokq
 
 
 async def one_by_one(producer: aiokq.Producer) -> None:
-    """Each record is acknowledged before the next one: simple, and as slow as a round trip."""
+    """Await each record before the next one: simple, and each record takes a round trip."""
     metadata = await producer.send("orders", b"a value", key=b"customer-7", headers=[("v", b"1")])
     print(f"one by one: offset {metadata.offset}")
 
 
 async def many_tasks(producer: aiokq.Producer) -> None:
-    """A web service: every request awaits its own record, and they travel in batches."""
+    """Send from many tasks, as a web service does; each awaits its own record."""
     sends = (producer.send("orders", b"from task %d" % task) for task in range(100))
     results = await asyncio.gather(*sends)
     print(f"many tasks: {len(results)} acknowledged")
 
 
 async def a_window_behind(producer: aiokq.Producer) -> None:
-    """An acknowledgement per record, awaited a thousand records later."""
+    """Await the acknowledgement of each record a thousand records later."""
     window: deque[aiokq.Delivery] = deque()
     acknowledged = 0
     for number in range(10_000):
@@ -37,7 +37,7 @@ async def a_window_behind(producer: aiokq.Producer) -> None:
 
 
 async def in_bulk(producer: aiokq.Producer) -> None:
-    """A list at once, with one awaitable for all."""
+    """Send a list with one awaitable for all its records."""
     records = [(b"customer-%d" % number, b"order") for number in range(5_000)]
     deliveries = await producer.send_many("orders", records)
     results = await deliveries
@@ -45,7 +45,7 @@ async def in_bulk(producer: aiokq.Producer) -> None:
 
 
 async def without_waiting(producer: aiokq.Producer) -> None:
-    """No `await` per record: for callers that are not coroutines. flush() tells of failures."""
+    """Send without `await`, for callers that are not coroutines; `flush()` raises failures."""
     try:
         producer.send_nowait("orders", b"fire and remember")
     except aiokq.BufferFull:

@@ -1,4 +1,4 @@
-"""A Kafka, a producer and a consumer in one program: `python examples/quickstart.py`."""
+"""A broker, a producer and a consumer in one program: `python examples/quickstart.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a cluster, as typed events: `python examples/watching.py`."""
+"""Events of a cluster as typed objects: `python examples/watching.py`."""
 
 from __future__ import annotations
 

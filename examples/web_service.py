@@ -1,7 +1,7 @@
 """A web service that answers when Kafka has the record: `python examples/web_service.py`.
 
-The HTTP is as small as it can be: what matters is one producer per process, and one awaited
-`send()` per request. The program also plays its own clients.
+The HTTP part is minimal. The example shows one producer per process, and one awaited `send()` per
+request. The program also runs its own clients.
 """
 
 from __future__ import annotations

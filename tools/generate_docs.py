@@ -1,6 +1,6 @@
-"""Writes the reference pages in docs/reference from the tables in the code.
+"""Generator of the reference pages in docs/reference, from the tables in the code.
 
-`make docs` writes them; `--check` (in `make lint`) fails when one is not what it would write.
+`make docs` writes them; `--check` (in `make lint`) fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ COMMANDS: tuple[tuple[str, str, tuple[type[Any], ...]], ...] = (
     ("consume", "", (ReadOptions, PrintOptions)),
     ("groups reset", "`aiokq groups rewind` has the same options.", (ResetOptions,)),
 )
-"""Commands whose options are the fields of models, and which classes of the API the models are."""
+"""Commands whose options are the fields of models, and the API classes of these models."""
 
 
 def commands() -> list[str]:

@@ -1,11 +1,11 @@
-"""Write the table of Kafka's error codes and the types of the classes that are made from it.
+"""Generator of the table of Kafka's error codes and of the types of their exception classes.
 
     python tools/generate_error_codes.py CLASSPATH    # aiokq/core/codes.py, broker_errors.pyi
     python tools/generate_error_codes.py              # broker_errors.pyi alone, from codes.py
 
-The table comes from the Errors enum inside Kafka's own jar: CLASSPATH holds `kafka-clients` (4.2.0)
-and `slf4j-api`, and `java` 17 is on the PATH. With `--check` nothing is written, and a file that is
-out of date makes the exit code 1.
+The table comes from the Errors enum inside Kafka's own jar: CLASSPATH has `kafka-clients` (4.2.0)
+and `slf4j-api`; `java` 17 must be on the PATH. With `--check` nothing is written, and the exit code
+is 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ CODES = ROOT / "aiokq/core/codes.py"
 STUB = ROOT / "aiokq/core/broker_errors.pyi"
 
 CLASS_NAMES = {7: "RequestTimeout", 58: "AuthenticationFailed"}
-"""Where Kafka's exception name without "Exception" would say too little."""
+"""Class names for codes whose exception name in Kafka, without "Exception", is not clear enough."""
 
 BY_HAND = 7
-"""A client raises code 7 for its own deadline too: the class is in aiokq/core/errors.py."""
+"""The code whose class is written by hand, in aiokq/core/errors.py: clients raise it for their own
+deadlines too.
+"""
 
 FATAL = {
     23: "the members' protocols cannot be reconciled by joining again",
@@ -42,10 +44,11 @@ FATAL = {
     112: "the broker does not know the assignor",
     128: "a regular expression does not become valid",
 }
-"""Fatal beside authentication and authorization.
+"""Codes that are fatal besides those of authentication and authorization.
 
 After one of these Java's TransactionManager, AbstractCoordinator or ConsumerHeartbeatRequestManager
-goes to its fatal state. Source: their ``fatalError``, ``transitionToFatalError`` calls, Kafka 4.2.
+enters its fatal state. Source: their calls of ``fatalError`` and ``transitionToFatalError``, Kafka
+4.2.
 """
 
 MAY_HAVE_BEEN_WRITTEN = {
@@ -107,7 +110,7 @@ from aiokq.core.error_base import BrokerError
 
 
 def read_enum(classpath: str) -> list[list[str]]:
-    """One row per code: code, name, exception, retriable, metadata, security, message."""
+    """Return one row per code: code, name, exception, retriable, metadata, security, message."""
     source = Path(__file__).with_name("ErrorCodes.java")
     done = subprocess.run(
         ["java", "-cp", classpath, str(source)], check=True, capture_output=True, text=True
@@ -178,7 +181,7 @@ def main() -> int:
 
 
 def bring_up_to_date(path: Path, text: str, arguments: argparse.Namespace) -> bool:
-    """Write `text`, or with --check return whether the file has it already."""
+    """Write `text`; with --check, return whether the file already has it."""
     text = formatted(text, path)
     if not arguments.check:
         path.write_text(text)

@@ -1,8 +1,8 @@
-"""Writes aiokq/broker/kafka_setting_names.py from KafkaConfig inside Kafka's own jars.
+"""Generator of aiokq/broker/kafka_setting_names.py, from KafkaConfig inside Kafka's own jars.
 
-Usage: ``python tools/generate_kafka_settings.py CLASSPATH [--check]`` where CLASSPATH holds
-``kafka_2.13`` (4.2.0) and what it depends on. Needs ``java`` 17 on the PATH. With ``--check``
-nothing is written and a difference is exit code 1.
+Usage: ``python tools/generate_kafka_settings.py CLASSPATH [--check]``, where CLASSPATH has
+``kafka_2.13`` (4.2.0) and its dependencies. Needs ``java`` 17 on the PATH. With ``--check`` nothing
+is written, and the exit code is 1 if the module is out of date.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ KAFKA_SETTING_TYPES: Final[Mapping[str, str]] = {
 '''
 
 TYPES = {"class": "string"}
-"""Types that only Java tells from text. A `password` is not shown."""
+"""Types that only Java distinguishes from text. Values of type `password` are not shown."""
 
 
 def render(classpath: str) -> str:
-    """The text of the module."""
+    """Return the text of the module."""
     source = Path(__file__).with_name("BrokerSettings.java")
     done = subprocess.run(
         ["java", "-cp", classpath, str(source)], check=True, capture_output=True, text=True

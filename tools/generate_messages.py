@@ -1,21 +1,21 @@
-"""Write the first draft of message files from Kafka's JSON definitions; the way to add an API.
+"""Generator of first drafts of message files from Kafka's JSON definitions; used to add an API.
 
     python tools/generate_messages.py DescribeLogDirs              # aiokq/wire/describe_log_dirs.py
     python tools/generate_messages.py --module group_records OffsetCommitKey OffsetCommitValue
-    python tools/generate_messages.py --exports [--check]          # the lists of what there is
+    python tools/generate_messages.py --exports [--check]          # the lists of existing messages
 
-An API is named without `Request` or `Response`; both go to one file. With `--module` the names are
-schemas that are no requests (contents of records, the consumer protocol). `--exports` writes
-`aiokq/wire/__init__.pyi` and the tables between the markers in `catalog.py` from the files that
-exist; with `--check` it writes nothing, and a file that is out of date makes the exit code 1.
+An API is named without `Request` or `Response`; both are written to one file. With `--module` the
+names are schemas that are not requests (contents of records, the consumer protocol). `--exports`
+writes `aiokq/wire/__init__.pyi` and the tables between the markers in `catalog.py` from the
+existing files; with `--check` it writes nothing, and the exit code is 1 if a file is out of date.
 
-The definitions are read from `.cache/kafka`, which `make kafka` fills. A file that exists is not
-overwritten without `--force`: drafts are committed and then kept by hand, and
+The definitions are read from `.cache/kafka`, which `make kafka` fills. An existing file is
+overwritten only with `--force`: drafts are committed and then maintained by hand, and
 `tests/unit/wire/test_definitions.py` compares every field with the JSON.
 
-A nested struct keeps Kafka's name unless another exported struct has it already, or it says nothing
-by itself: then the name of the API goes in front (`FetchLeaderIdAndEpoch`), or of the message where
-request and response both have one.
+A nested struct keeps Kafka's name, unless another exported struct has that name or the name is
+unclear without its message. Then the name of the API is prefixed (`FetchLeaderIdAndEpoch`), or the
+name of the message if request and response both have such a struct.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ GENERIC = {
     "Topic",
     "ValueData",
 }
-"""Struct names that say nothing outside their message: they get the name of the API in front."""
+"""Struct names that are unclear outside their message; the name of the API is prefixed."""
 
 CHOSEN = {("DescribeGroupsResponse", "DescribedGroup"): "DescribedGroup"}
-"""Classes whose name the rules would spoil."""
+"""Class names that override the rules."""
 
 KINDS = {
     "bool": ("boolean", "bool"),
@@ -91,7 +91,7 @@ KINDS = {
 
 
 class Draft:
-    """One file being written: the classes of an API or of a few related schemas."""
+    """A message file: the classes of an API or of a few related schemas."""
 
     def __init__(self, messages: list[Definition], names: dict[tuple[str, str], str]) -> None:
         self.messages = messages
@@ -134,7 +134,7 @@ class Draft:
         self._class(title, "Struct", body, message, fields)
 
     def _places(self, message: Definition, struct: str) -> list[str]:
-        """Say which fields of the message hold a struct."""
+        """Return the fields of the message that hold a struct."""
         places = []
         for owner, field in kafka_schema.fields_of(message):
             if field["type"].removeprefix("[]") == struct:
@@ -250,7 +250,7 @@ class Draft:
 
 
 def _default(field: Definition, is_struct: bool) -> str | None:
-    """Return the source of an explicit default that is not the one of the type."""
+    """Return the source of an explicit default that differs from the type's default."""
     if is_struct or "default" not in field:
         return None
     default, kind = field["default"], field["type"]
@@ -296,7 +296,7 @@ def _base(message: str) -> str:
 
 
 def _prefixed(base: str, name: str) -> str:
-    """Put the API's name in front, without repeating what both share."""
+    """Prefix the API's name, without repeating the part that both names share."""
     if name.startswith(base):
         return name
     for size in range(min(len(base), len(name)), 3, -1):
@@ -306,7 +306,7 @@ def _prefixed(base: str, name: str) -> str:
 
 
 def class_names(messages: list[Definition], taken: Counter[str]) -> dict[tuple[str, str], str]:
-    """Choose the class of each nested struct; `taken` counts the APIs that use a name."""
+    """Choose the class name of each nested struct; `taken` counts the APIs that use a name."""
     names: dict[tuple[str, str], str] = {}
     shapes: dict[str, object] = {}
     for message in messages:
@@ -387,7 +387,7 @@ def _replaced(text: str, marker: str, lines: list[str]) -> str:
 
 
 def _formatted(text: str, path: Path) -> str:
-    """Return `text` as `make lint` wants it: imports sorted, lines wrapped."""
+    """Return `text` formatted for `make lint`: imports sorted, lines wrapped."""
     for command in (["check", "--fix", "--quiet", "--select", "I"], ["format"]):
         text = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"],
@@ -406,7 +406,7 @@ def write_exports() -> None:
 
 
 def check_exports() -> int:
-    """Return 1 after naming the generated files that are out of date, else 0."""
+    """Name the generated files that are out of date; return 1 if there are any, else 0."""
     stale = [
         path for path, text in exports().items() if not path.exists() or path.read_text() != text
     ]

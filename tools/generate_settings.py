@@ -1,10 +1,10 @@
-"""Writes what constructors need of the settings without loading the models: keywords and table.
+"""Generator of modules with which constructors check settings without loading the pydantic models.
 
 ``python tools/generate_settings.py [--check]`` reads `aiokq/<package>/settings.py` and writes two
 modules beside it. In `overrides.py`, `ProducerOverrides` has one optional key per field of
 `ProducerSettings`, with its type and description, so that editors complete
-``Producer(linger_ms=...)``. In `values.py`, `ProducerValues` has the table that such keywords are
-checked by. With ``--check`` nothing is written; a difference is exit code 1.
+``Producer(linger_ms=...)``. In `values.py`, `ProducerValues` has the table by which such keywords
+are checked. With ``--check`` nothing is written, and the exit code is 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BASE = "Settings"
 
 
 class _Secrets(ast.NodeTransformer):
-    """Writes another type for SecretStr."""
+    """Replaces SecretStr by another type."""
 
     def __init__(self, instead: str) -> None:
         self.instead = instead
@@ -48,7 +48,7 @@ class _Secrets(ast.NodeTransformer):
 
 
 class Source:
-    """The one settings class of a package, as written."""
+    """The source of a package's settings class."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -64,12 +64,12 @@ class Source:
 
     @property
     def parent(self) -> str | None:
-        """The package whose settings these extend."""
+        """The package whose settings class is the base of this one."""
         bases = [ast.unparse(base) for base in self.tree.bases]
         return next((p for p in PACKAGES if f"{p.title()}Settings" in bases), None)
 
     def own_fields(self, secret: str) -> Iterator[tuple[str, ast.expr]]:
-        """Name and type of each field declared here, without Annotated and its metadata.
+        """Yield name and type of each field declared here, without Annotated and its metadata.
 
         Args:
             secret: the type to write instead of SecretStr.
@@ -86,7 +86,7 @@ class Source:
             yield node.target.id, _Secrets(secret).visit(copy.deepcopy(kind))
 
     def imports_for(self, names: set[str]) -> list[str]:
-        """The import lines that `names` need in the module written."""
+        """Return the import lines that the written module needs for `names`."""
         lines: list[str] = []
         for node in ast.walk(self.module):
             if isinstance(node, ast.Import):
@@ -120,7 +120,7 @@ def names_in(fields: Iterable[tuple[str, ast.expr]]) -> set[str]:
 
 
 def render_overrides(source: Source) -> str:
-    """The text of overrides.py."""
+    """Return the text of overrides.py."""
     fields = list(source.own_fields("str | SecretStr"))
     parent = source.parent
     inherited = set(Source(parent).fields) if parent else set()
@@ -144,7 +144,7 @@ def render_overrides(source: Source) -> str:
     ]
     for field, kind in fields:
         if field in inherited:
-            continue  # another default here: its type is the parent's
+            continue  # only the default differs: the type is the parent's
         lines.append(f"    {field}: {ast.unparse(kind)}")
         if description := source.fields[field].description:
             text = textwrap.wrap(" ".join(description.split()), 90)
@@ -155,7 +155,7 @@ def render_overrides(source: Source) -> str:
 
 
 def render_values(source: Source) -> str:
-    """The text of values.py."""
+    """Return the text of values.py."""
     fields = list(source.own_fields("str"))
     parent = source.parent
     inherited = set(Source(parent).fields) if parent else set()
@@ -224,17 +224,17 @@ def render_values(source: Source) -> str:
 
 @dataclass
 class RowText:
-    """One row of a table as source, and what it imports."""
+    """The source of one row of a table, and its imports."""
 
     text: str
     imports: set[tuple[str, str]]
 
 
 def row_of(field: FieldInfo, name: str) -> RowText:
-    """The row that says what the field of a model says.
+    """Return the row of a model's field.
 
     Raises:
-        TypeError: the table has no words for it.
+        TypeError: the table cannot express the field.
     """
     imports = {("aiokq.core.values", "Row")}
 
@@ -271,7 +271,7 @@ def row_of(field: FieldInfo, name: str) -> RowText:
 
 
 def kind_of(annotation: object, name: str) -> tuple[bool, str, dict[str, object]]:
-    """Whether a type includes None, its kind, and the arguments of the row besides.
+    """Return whether a type includes None, its kind, and further arguments of the row.
 
     Raises:
         TypeError: there is no such kind.
@@ -322,7 +322,7 @@ def formatted(text: str, path: Path) -> str:
 
 
 def stale(*, write: bool = False) -> list[Path]:
-    """The files that differ from what the settings say; they are written if `write`."""
+    """Return the files that are out of date; write them if `write`."""
     found = []
     for package in PACKAGES:
         if not (ROOT / "aiokq" / package / "settings.py").exists():

@@ -1,8 +1,8 @@
-"""install_wheel.py DIR: build the sdist, the wheel from it, and install that into a venv at DIR.
+"""install_wheel.py DIR: build sdist and wheel, and install the wheel into a venv at DIR.
 
-These are what users get: they must build, install, and contain the compiled core and the stubs for
-type checkers. Building the wheel from the sdist shows that the sdist is complete, and keeps files
-that an older build left in the source tree out of the wheel.
+Users get the sdist and the wheel: they must build, install, and contain the compiled core and the
+type stubs. Building the wheel from the sdist shows that the sdist is complete, and keeps files of
+an older build in the source tree out of the wheel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _run(*command: str, cwd: str | Path = ROOT, quiet: bool = False) -> bool:
-    """Whether it succeeded. A core that cannot be compiled is a failure here."""
+    """Run a command, and return whether it succeeded. It fails if the core cannot be compiled."""
     environment = {**os.environ, "AIOKQ_REQUIRE_COMPILED": "1"}
     environment.pop("AIOKQ_PURE", None)
     output = subprocess.DEVNULL if quiet else None

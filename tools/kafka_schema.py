@@ -1,9 +1,9 @@
-"""Kafka's own message definitions, read out of its jars; owns finding and merging them.
+"""Kafka's own message definitions, read from its jars and merged.
 
-`kafka-clients-4.2.0.jar` says what the newest versions are, `kafka-clients-3.9.1.jar` what those
-were that 4.0 dropped: `load()` merges the two, so that one definition covers all. The records of
+`kafka-clients-4.2.0.jar` has the newest versions, `kafka-clients-3.9.1.jar` those that 4.0 dropped.
+`load()` merges the two, so that one definition covers all versions. The records of
 `__consumer_offsets` and `__transaction_state` come from the coordinator jars, those of
-`__cluster_metadata` from the metadata jar, where present.
+`__cluster_metadata` from the metadata jar, if present.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Definition = dict[str, Any]
 
 
 def missing(cache: Path = CACHE) -> list[Path]:
-    """Return the jars of the client library that are not there; the others are optional."""
+    """Return the missing jars of the client library; the other jars are optional."""
     return [cache / name for name in (NEW, OLD) if not (cache / name).exists()]
 
 
@@ -110,9 +110,9 @@ def _read(jar: Path) -> dict[str, Definition]:
 
 
 def _notes(text: str) -> list[str]:
-    """Return what the comments in front of the first field say, one paragraph each."""
+    """Return the comments in front of the first field, one paragraph each."""
     paragraphs = [""]
-    # The comments stand before `"fields"` or behind it, at any rate before the first field.
+    # The comments are before or after `"fields"`, but always before the first field.
     for line in text.partition("{")[2].partition("{")[0].splitlines():
         comment = re.match(r"\s*//\s?(.*)", line)
         if comment is None:

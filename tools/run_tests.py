@@ -1,7 +1,7 @@
-"""Runs the tiers of tests one after another, each against its time budget.
+"""Runner of the test tiers, one after another, each with a time budget.
 
 `make test` is a smoke of every tier; `make interop` and `make torture` are the full matrices.
-A tier over its budget is reported, never failed: time is for a person to judge.
+A tier over its budget is reported but does not fail, because time depends on the machine.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FAST = ["tests/unit", "tests/property", "tests/sim"]
 PARALLEL = ["-n", "2", "--dist", "worksteal"]
-"""Two processes for tests that own all they touch: no sockets, no files but their own."""
+"""Two processes for tests that share nothing: no sockets, and only files of their own."""
 BY_FILE = ["-n", "2", "--dist", "loadfile"]
-"""Two processes for tests that wait more than they work; those of a file share its peers."""
+"""Two processes for tests that mostly wait; tests of one file share its peers."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""One program per client and direction; each prints what it measured as one JSON object."""
+"""One program per client and direction; each prints its measurements as one JSON object."""

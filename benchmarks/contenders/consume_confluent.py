@@ -15,7 +15,7 @@ def main() -> None:
     }
     options |= {"enable.auto.commit": False}
     if not load.defaults:
-        # With its defaults it stalls on refills: 231k instead of 930k records/s were seen.
+        # With its defaults it stalls on refills: 231k instead of 930k records/s were measured.
         options |= {
             "check.crcs": True,
             "queued.min.messages": 1_000_000,

@@ -1,4 +1,4 @@
-"""Commits of one member of one make, one after another, each waited for.
+"""Commits of one group member, each awaited before the next.
 
 Prints one JSON object: commits (as records), seconds, cpu_seconds.
 """

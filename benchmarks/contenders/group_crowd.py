@@ -1,4 +1,4 @@
-"""Fifty members of one make in one process: how long until 1,000 partitions are shared.
+"""Fifty members of one client in one process: the time until they share 1,000 partitions.
 
 Prints one JSON object: seconds from the first member's start until every member has its share.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Shares:
-    """Done when every member has its equal share at the same time."""
+    """Waits until every member has its equal share at the same time."""
 
     def __init__(self, members: int, partitions: int) -> None:
         self.share = partitions // members
@@ -30,7 +30,7 @@ class Shares:
 
 
 async def settled(members: list[Any], shares: Shares) -> None:
-    """No make has an event for it that spans members: they are looked at."""
+    """Poll the members until all have their share; no client has an event for this."""
     for _ in range(12_000):
         if all(len(member.assignment()) == shares.share for member in members):
             return

@@ -1,7 +1,7 @@
-"""One member of a group, of one make: prints what happens to it, a JSON line an event.
+"""One group member of one client, which prints its events as JSON lines.
 
-Events: `assigned` (after a rebalance, with how many partitions), and `record` for the first record
-of each assignment. Times are CLOCK_MONOTONIC, which all processes of a machine share.
+Events: `assigned` (after a rebalance, with the number of partitions), and `record` for the first
+record of each assignment. Times are CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def tell(event: str, **more: Any) -> None:
 
 
 class Watch:
-    """Tells the first record after each assignment."""
+    """Reports the first record after each assignment."""
 
     def __init__(self) -> None:
         self.fresh = False

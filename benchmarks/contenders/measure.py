@@ -1,4 +1,4 @@
-"""What all contenders share: their arguments, their records, and how they are timed."""
+"""Arguments, records and timing that all contenders share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = 10_000
 
 @dataclass(slots=True)
 class Load:
-    """What to produce or consume. Sizes in bytes."""
+    """The records to produce or consume. Sizes in bytes."""
 
     bootstrap: str
     topic: str
@@ -65,7 +65,7 @@ def cpu_seconds() -> float:
 
 @contextmanager
 def measured(records: int) -> Iterator[None]:
-    """Times the block, and prints records, wall seconds and CPU seconds."""
+    """Time the block, and print records, wall seconds and CPU seconds."""
     gc.collect()
     cpu = cpu_seconds()
     started = time.perf_counter()

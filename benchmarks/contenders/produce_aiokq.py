@@ -1,4 +1,4 @@
-"""aiokq producing, in each of the shapes of its API."""
+"""aiokq producing, with each of its ways to send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHUNK = 1_000
 
 
 async def enqueue(producer: aiokq.Producer, load: Load, count: int) -> None:
-    """An awaitable per record: room awaited, then each delivery awaited, a window behind."""
+    """Await buffer memory for each record, then each delivery, a window behind."""
     value, keys, topic = load.value, load.keys, load.topic
     waiting: deque[aiokq.Delivery] = deque()
     for index in range(count):
@@ -30,7 +30,7 @@ async def enqueue(producer: aiokq.Producer, load: Load, count: int) -> None:
 
 
 async def send_nowait(producer: aiokq.Producer, load: Load, count: int) -> None:
-    """No wait per record: the loop gets a turn every thousand, deliveries count in flush()."""
+    """Send without waiting; the loop gets a turn every thousand records."""
     value, keys, topic = load.value, load.keys, load.topic
     for index in range(count):
         while True:
@@ -58,7 +58,7 @@ async def send_many(producer: aiokq.Producer, load: Load, count: int) -> None:
 
 
 async def tasks(producer: aiokq.Producer, load: Load, count: int) -> None:
-    """A web service: a thousand tasks, each awaiting its own `send()`."""
+    """Send from a thousand tasks, as a web service does; each awaits its own `send()`."""
     value, keys, topic = load.value, load.keys, load.topic
 
     async def worker(number: int) -> None:

@@ -1,7 +1,7 @@
-"""One Spark session that reads and writes by both formats in turns; prints a JSON line a figure.
+"""One Spark session that reads and writes by both formats in turns; prints JSON lines.
 
-aiokq's source and sink, and Spark's own Kafka connector, on the same topics. CPU seconds are those
-of the driver, of the JVM and of all Python workers together.
+The formats are aiokq's source and sink, and Spark's own Kafka connector, on the same topics. CPU
+seconds are the sum of the driver, the JVM and all Python workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK = 10_000
 WARM_UP = 3
 PARTITIONS = (2, 16, 64)
 PARTS = (0.005, 0.05, 0.5)
-"""Of the records, read alone: how the rate depends on how many there are."""
+"""Fractions of the records that are also read, to show how the rate depends on the number."""
 
 
 def session(cores: int, connector: Path) -> SparkSession:
@@ -55,7 +55,7 @@ def session(cores: int, connector: Path) -> SparkSession:
 
 
 def cpu_seconds() -> float:
-    """CPU time of all processes of this session of the system, those that have ended included."""
+    """Return the CPU time of all processes of this session of the system, ended ones included."""
     sid, ticks = os.getsid(0), 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -76,9 +76,9 @@ class Bench:
         self.directory = tempfile.mkdtemp(prefix="aiokq-bench-spark-")
 
     def fill(self, topic: str, partitions: int, records: int) -> None:
-        """A topic of so many records with 16-byte keys and 100-byte values, evenly spread.
+        """Create a topic of so many records with 16-byte keys and 100-byte values, evenly spread.
 
-        One that is there already, of an earlier session, has them.
+        An existing topic of an earlier session is kept.
         """
 
         async def work() -> None:
@@ -110,17 +110,17 @@ class Bench:
         return reader.options(subscribe=topic, **options).load()
 
     def full(self, format_: str, topic: str, **options: str) -> float:
-        """Seconds to read all columns, and do nothing with them."""
+        """Return the seconds to read all columns and discard them."""
         return timed(to_noop, self.reader(format_, topic, **options))
 
     def pruned(self, format_: str, topic: str) -> float:
-        """Seconds to read the values."""
+        """Return the seconds to read the values."""
         if format_ == "aiokq":
             return timed(to_noop, self.reader(format_, topic, columns="value"))
         return timed(to_noop, self.reader(format_, topic).select("value"))
 
     def written(self, format_: str, topic: str, rows: int) -> float:
-        """Seconds to write rows that Spark makes on the way, as those of `fill`."""
+        """Return the seconds to write rows that Spark generates, like those of `fill`."""
         frame = self.spark.range(rows).selectExpr(
             "lpad(cast(id as string), 16, '0') as key", f"'{VALUE.decode()}' as value"
         )
@@ -129,7 +129,7 @@ class Bench:
         return timed(writer.save)
 
     def micro_batches(self, format_: str, topic: str, batches: int) -> list[dict[str, int]]:
-        """Milliseconds of each micro-batch of one record, by what they go to."""
+        """Return the milliseconds of each micro-batch of one record, by phase."""
         stream = self.spark.readStream.format(format_)
         stream = stream.option("kafka.bootstrap.servers", self.bootstrap)
         frame = stream.options(subscribe=topic, startingOffsets="latest").load()
@@ -144,7 +144,7 @@ class Bench:
 
         async def work() -> None:
             async with aiokq.Producer(self.bootstrap) as producer:
-                # The first batches start processes, and compile.
+                # The first batches start processes and compile code.
                 for number in range(batches + WARM_UP):
                     await producer.send(topic, b"x")
                     await asyncio.to_thread(until, partial(has_more, number))
@@ -191,7 +191,7 @@ def tell(what: str, format_: str, **figures: object) -> None:
 
 
 def in_turns(rounds: int, what: str, measure: Callable[[str, int], Mapping[str, object]]) -> None:
-    """Each format once a round, in turns; a round before them is not told."""
+    """Measure each format once a round, in turns; the results of a first round are dropped."""
     for number in range(-1, rounds):
         for format_ in FORMATS if number % 2 else FORMATS[::-1]:
             before = cpu_seconds()
@@ -217,19 +217,19 @@ def write(bench: Bench, rows: int, format_: str, number: int) -> Mapping[str, ob
 
 
 def full(bench: Bench, records: int, rounds: int) -> None:
-    """All columns of all records."""
+    """Measure reads of all columns of all records."""
     in_turns(rounds, "full", partial(read, bench, "four", records, {}))
 
 
 def rates(bench: Bench, records: int, rounds: int) -> None:
-    """Reads of all columns, of values, and writes."""
+    """Measure reads of all columns, of values, and writes."""
     full(bench, records, rounds)
     in_turns(rounds, "pruned", partial(prune, bench, records))
     in_turns(rounds, "write", partial(write, bench, records))
 
 
 def shapes(bench: Bench, records: int, rounds: int) -> None:
-    """The same number of records in more and more partitions; and more and more records."""
+    """Measure more and more partitions with equal records, and more and more records."""
     for partitions in PARTITIONS:
         topic, rows = f"partitions-{partitions}", records // 4 // partitions * partitions
         bench.fill(topic, partitions, rows)
@@ -241,7 +241,7 @@ def shapes(bench: Bench, records: int, rounds: int) -> None:
 
 
 def micro(bench: Bench, rounds: int, batches: int) -> None:
-    """Micro-batches of one record; their milliseconds and what they go to."""
+    """Measure micro-batches of one record: milliseconds in all and by phase."""
     bench.create("micro", 2)
     for number in range(rounds):
         for format_ in FORMATS if number % 2 else FORMATS[::-1]:

@@ -1,1 +1,1 @@
-"""What single parts cost, in CPU time: `python -m benchmarks.micro.core` and the like."""
+"""CPU time of single parts: `python -m benchmarks.micro.core` and others."""

@@ -1,4 +1,4 @@
-"""Compression and messages: `python -m benchmarks.micro.codecs`, in CPU time."""
+"""CPU time of compression and messages: `python -m benchmarks.micro.codecs`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCH_BYTES = 131_072
 
 
 def payload() -> tuple[bytes, int]:
-    """128 KiB of JSON records as services write them, and their number."""
+    """Return 128 KiB of JSON records, like those of services, and their number."""
     rows: list[bytes] = []
     size = 0
     while size < BATCH_BYTES:
@@ -42,7 +42,7 @@ def payload() -> tuple[bytes, int]:
 
 
 def best(work: Callable[[], object], repeats: int) -> float:
-    """CPU seconds of one call, the best of five rounds."""
+    """Return the CPU seconds of one call, the best of five rounds."""
     least = float("inf")
     for _ in range(5):
         started = time.process_time()
@@ -53,7 +53,7 @@ def best(work: Callable[[], object], repeats: int) -> float:
 
 
 def measure_codecs() -> list[tuple[str, float, float, float]]:
-    """Codec, ns a record to compress, to decompress, and the ratio."""
+    """Return codec, ns per record to compress, ns per record to decompress, and ratio."""
     data, count = payload()
     rows = []
     for name in CODEC_NAMES:
@@ -75,7 +75,7 @@ def measure_codecs() -> list[tuple[str, float, float, float]]:
 
 
 def measure_messages() -> list[tuple[str, float]]:
-    """Message and what is done with it, microseconds."""
+    """Return the name of each message and operation with its microseconds."""
     metadata = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=n, host=f"b{n}", port=9092) for n in range(3)],
         topics=[

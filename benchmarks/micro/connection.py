@@ -1,10 +1,10 @@
-"""Round trips and bulk transfer of the connection layer, over loopback, both ends in processes.
+"""Round trips and bulk transfer of the connection layer over loopback, between two processes.
 
     python -m benchmarks.micro.connection [asyncio|uvloop ...]
 
-Rows: small requests one after the other and pipelined; frames of 1 MB received by the client, from
-memory, from files by sendfile and by reading and writing; frames of 1 MB received by the server.
-CPU is of the named process, seconds per GB or microseconds per request.
+Rows: small requests, sequential and pipelined; frames of 1 MB received by the client, from memory,
+from files by sendfile, and from files by read and write; frames of 1 MB received by the server.
+CPU time is that of the named process, in seconds per GB or microseconds per request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BULK_FRAMES = 1_500
 
 
 class Answers:
-    """A broker that answers ApiVersions and Metadata, takes Produce, and fetches one megabyte."""
+    """A broker that answers ApiVersions and Metadata, accepts Produce, and fetches 1 MB."""
 
     def __init__(self, mode: str, path: str) -> None:
         self._mode = mode
@@ -71,7 +71,7 @@ class Answers:
 
 
 def serve(loop_factory: Callable[[], asyncio.AbstractEventLoop], mode: str, pipe: Pipe) -> None:
-    """The server's process: sends its port, then its CPU time whenever asked."""
+    """Run the server's process: send its port, then its CPU time on request."""
     if mode == "pread":
         ResponseWriter._descriptor = lambda self: None  # type: ignore[method-assign]
 
@@ -109,7 +109,7 @@ def serve(loop_factory: Callable[[], asyncio.AbstractEventLoop], mode: str, pipe
 
 
 async def measure(port: int, mode: str, pipe: Pipe, label: str) -> None:
-    """The client's process."""
+    """Run the client's process."""
 
     def server_cpu() -> float:
         pipe.send("cpu")

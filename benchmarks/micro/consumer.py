@@ -1,9 +1,9 @@
-"""What fetching costs in Python, apart from the records: nanoseconds of CPU per record.
+"""CPU time of fetching in Python, without the records: nanoseconds per record.
 
     python -m benchmarks.micro.consumer
 
-A consumer reads from a stub in place of its connection: responses are made once, so that rows show
-looking at partitions, building and encoding the request, taking the response in, and handing over.
+A consumer reads from a stub in place of its connection, with prepared responses. The rows show the
+selection of partitions, building and encoding the request, handling the response, and delivery.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERSION = 17
 
 
 def chunk(records: int, batches: int) -> tuple[bytes, int]:
-    """Batches of 100-byte values, and how many records they are."""
+    """Return batches of 100-byte values, and their number of records."""
     out = b""
     for n in range(batches):
         out += encode_batch(
@@ -47,7 +47,7 @@ def chunk(records: int, batches: int) -> tuple[bytes, int]:
 
 
 async def run(partitions: int, records: int, batches: int, *, read: bool) -> tuple[float, float]:
-    """(microseconds per fetch, nanoseconds per record), reading the records or dropping them."""
+    """Return (microseconds per fetch, nanoseconds per record); records are read or dropped."""
     settings = ConsumerValues.given(
         {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 10**9}
     )
@@ -115,7 +115,7 @@ async def run(partitions: int, records: int, batches: int, *, read: bool) -> tup
 
 
 async def hand_over(form: str, *, deserialized: bool) -> float:
-    """Nanoseconds per record, of taking 8,000 that are there out of the consumer in a loop."""
+    """Return the nanoseconds per record to read 8,000 buffered records in a loop."""
     extra = {"value_deserializer": len} if deserialized else {}
     settings = ConsumerValues.given({"auto_offset_reset": "earliest", **extra})
     engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))

@@ -1,7 +1,7 @@
-"""What a record costs in the core, compiled and pure: `python benchmarks/micro/core.py`.
+"""CPU time of a record in the core, compiled and pure: `python benchmarks/micro/core.py`.
 
-CPU nanoseconds per record (process time), the best of several interleaved rounds: 100-byte
-values, 10-byte keys, four partitions, 128 KiB batches. No network, no client: acknowledging is
+Nanoseconds per record (process time), the best of several interleaved rounds: 100-byte values,
+10-byte keys, four partitions, 128 KiB batches. There is no network and no client: acknowledging is
 `batch.complete()`. The empty loop is not subtracted; it is a row of its own.
 """
 
@@ -30,7 +30,7 @@ now = time.process_time
 
 
 class Owner:
-    """Keeps the batches, and plays the sender."""
+    """Keeps the batches, and acknowledges them in place of a sender."""
 
     def __init__(self) -> None:
         self.batches: list[Any] = []
@@ -39,7 +39,7 @@ class Owner:
         self.batches.append(batch)
 
     def batch_full(self, batch: Any) -> None:
-        """Nothing: acknowledge() takes them all."""
+        """Do nothing: `acknowledge` takes all batches."""
 
     def acknowledge(self) -> None:
         for batch in self.batches:
@@ -49,7 +49,7 @@ class Owner:
 
 
 class Source:
-    """One cursor, then the end."""
+    """A record source of one cursor."""
 
     def __init__(self, cursor: Any) -> None:
         self.cursors = [cursor]
@@ -73,7 +73,7 @@ def accumulator(core: SimpleNamespace, partitions: int = 4) -> tuple[Any, Owner]
 
 
 def as_columns(core: SimpleNamespace, records: list[tuple[bytes, bytes]]) -> Any:
-    """Records whose keys, and whose values, are of one length."""
+    """Return records as columns; all keys have one length, and so have all values."""
 
     def binary(column: list[bytes]) -> tuple[None, array[int], bytes]:
         size = len(column[0])
@@ -84,7 +84,7 @@ def as_columns(core: SimpleNamespace, records: list[tuple[bytes, bytes]]) -> Any
 
 
 def produce(core: SimpleNamespace, count: int) -> Iterator[tuple[str, float]]:
-    """Seconds per row of the table, for `count` records each."""
+    """Yield the rows of the table with their seconds, for `count` records each."""
     keys = [b"key%07d" % (n % 1000) for n in range(count)]
     chunks = [[(key, VALUE) for key in keys[n : n + 1000]] for n in range(0, count, 1000)]
     made, owner = accumulator(core)
@@ -215,7 +215,7 @@ def consume(core: SimpleNamespace, data: bytes, count: int) -> Iterator[tuple[st
 
 
 def log(core: SimpleNamespace, size: int, codec: int = 0) -> tuple[bytes, int]:
-    """About `size` bytes of batches, and how many records they hold."""
+    """Return about `size` bytes of batches, and their number of records."""
     made, owner = accumulator(core, 1)
     count = size // 120
     for n in range(count):

@@ -1,7 +1,7 @@
-"""What the metrics cost a record: `python -m benchmarks.micro.counters`.
+"""CPU time of the metrics per record: `python -m benchmarks.micro.counters`.
 
-All increments that one produced and one fetched batch bring about, as the producer, the
-connection and the consumer make them, with one partition a request: the dearest case.
+Measures all increments for one produced and one fetched batch in producer, connection and
+consumer, with one partition per request, which is the most expensive case.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fetched(counters: ClientCounters) -> None:
 
 
 def measure() -> dict[str, float]:
-    """CPU nanoseconds per batch, clock readings included."""
+    """Return CPU nanoseconds per batch, including clock readings."""
     counters = ClientCounters("bench")
     result = {}
     for name, work in (("produced", produced), ("fetched", fetched)):

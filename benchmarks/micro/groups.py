@@ -1,11 +1,11 @@
-"""What requests of groups cost a broker in its own code: `python -m benchmarks.micro.groups`.
+"""CPU time of group requests in the broker's own code: `python -m benchmarks.micro.groups`.
 
-No socket and no disk: frames go straight to the dispatcher, logs are ephemeral files. Rows: offset
-commits, heartbeats of both protocols, and whole joins of a new group (two JoinGroups and a
-SyncGroup). Microseconds of CPU a request; for joins, a group.
+There is no socket and no disk: frames go directly to the dispatcher, logs are ephemeral files.
+Rows: offset commits, heartbeats of both protocols, and whole joins of a new group (two JoinGroups
+and a SyncGroup). Microseconds per request; for joins, per group.
 
-`--against DIR` measures the package in another directory as well (a checkout with its compiled
-core), the two interleaved, and shows the difference.
+`--against DIR` also measures the package in another directory (a checkout with its compiled core),
+interleaved, and shows the difference.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ T = TypeVar("T")
 
 
 def frame(request: Any, version: int) -> bytes:
-    """A request without its size in front."""
+    """Return a request without its size prefix."""
     parts = wire.encode_request(request, version=version, correlation_id=1, client_id="bench")
     return b"".join(cast("list[bytes]", parts))[4:]
 
 
 class Bench:
-    """A broker without a listener, and one connection's requests to it."""
+    """A broker without a listener, and the requests of one connection to it."""
 
     def __init__(self, directory: str) -> None:
         self._node = BrokerNode(
@@ -78,16 +78,16 @@ class Bench:
         await self._node.close()
 
     async def send(self, request: bytes) -> Any:
-        """The fragments of the answer to a frame."""
+        """Return the fragments of the response to a frame."""
         return await self._node.dispatcher.handle(self._client, memoryview(bytearray(request)))
 
     async def ask(self, request: Any, version: int) -> Any:
-        """The response to a request."""
+        """Return the response to a request."""
         answer = b"".join(bytes(part) for part in await self.send(frame(request, version)))[4:]
         return wire.decode_response(type(request).RESPONSE, answer, version)[1]
 
     async def join(self, group: str) -> Any:
-        """Make a group with one member, which has its assignment; the answer to its join."""
+        """Create a group of one member with its assignment, and return the response to its join."""
         subscription = encode_prefixed(ConsumerProtocolSubscription(topics=["t"]), 1)
         request = wire.JoinGroupRequest(
             group_id=group,
@@ -116,7 +116,7 @@ class Bench:
         return joined
 
     async def frames(self) -> dict[str, bytes]:
-        """One request of each kind, of members that stay."""
+        """Return one request of each kind, of members that stay in their groups."""
         member = await self.join("classic")
         partition = wire.OffsetCommitRequestPartition(
             partition_index=0, committed_offset=5, committed_metadata=""
@@ -158,7 +158,7 @@ class Bench:
 
 
 async def cost(call: Callable[[T], Awaitable[Any]], arguments: Sequence[T]) -> float:
-    """Microseconds of CPU a call."""
+    """Return the CPU microseconds per call."""
     started = time.process_time()
     for argument in arguments:
         await call(argument)
@@ -166,7 +166,7 @@ async def cost(call: Callable[[T], Awaitable[Any]], arguments: Sequence[T]) -> f
 
 
 async def measure() -> dict[str, float]:
-    """Microseconds of CPU by row: the least of the rounds."""
+    """Return CPU microseconds by row, the least of the rounds."""
     costs: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as directory:
         async with Bench(directory) as bench:
@@ -184,7 +184,7 @@ async def measure() -> dict[str, float]:
 
 
 def in_process(directory: Path) -> dict[str, float]:
-    """What a process of its own measures of the package in a directory."""
+    """Measure the package in a directory, in a process of its own."""
     code = (
         "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
         " runpy.run_path(sys.argv.pop(1), run_name='__main__')"

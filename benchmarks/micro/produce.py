@@ -1,10 +1,9 @@
-"""What a Produce request costs a broker in its own code: `python -m benchmarks.micro.produce`.
+"""CPU time of a Produce request in the broker's own code: `python -m benchmarks.micro.produce`.
 
-No socket and no disk: a connection is fed whole frames by a transport that is none, and the log's
-file drops what is written behind its first batch. What is left is the interpreter's work, and the
-floor, which is told beside: the copy into the connection's memory, and the CRC. Rows: batches of
-128 KB and of one small record, plain and of an idempotent producer, one request a turn of the loop
-and several. Microseconds of CPU a request.
+There is no socket and no disk: a stub transport feeds a connection with whole frames, and the log's
+file drops all writes after its first batch. The floor is shown beside: the copy into the
+connection's memory, and the CRC. Rows: batches of 128 KB and of one small record, plain and of an
+idempotent producer, one request per turn of the loop and several. Microseconds per request.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ ROWS: Final = (
 
 
 class ForgetfulFile(EphemeralFile):
-    """Keeps the first batch, which the log looks at, and drops the others."""
+    """A file that keeps the first batch, which the log reads, and drops the others."""
 
     __slots__ = ("_forgets",)
 
@@ -89,7 +88,7 @@ class ForgetfulFile(EphemeralFile):
 
 
 class ForgetfulFiles(EphemeralFiles):
-    """As the system's, but for logs."""
+    """The system's files, except for logs."""
 
     __slots__ = ()
 
@@ -104,7 +103,7 @@ class ForgetfulFiles(EphemeralFiles):
 
 
 class Sink(asyncio.Transport):
-    """The other end of a connection: takes answers, and is fed from elsewhere."""
+    """The peer of a connection, which takes its responses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +111,7 @@ class Sink(asyncio.Transport):
         self._answers: list[Buffer] = []
 
     def take(self) -> bytes:
-        """What was answered since the last time."""
+        """Return the bytes written since the last call."""
         answers, self._answers, self.nbytes = self._answers, [], 0
         return b"".join(answers)
 
@@ -142,7 +141,7 @@ class Sink(asyncio.Transport):
 
 
 class Door:
-    """A network of one listener, whose connections are made by hand."""
+    """A network of one listener, whose connections the benchmark creates."""
 
     port = 1
 
@@ -160,7 +159,7 @@ class Door:
         return self
 
     def knock(self) -> asyncio.BufferedProtocol:
-        """The server's side of a new connection."""
+        """Return the server's side of a new connection."""
         protocol = self._acceptor.accept(Address("127.0.0.1", 1), make_room=None)
         assert isinstance(protocol, asyncio.BufferedProtocol)
         return protocol
@@ -173,7 +172,7 @@ class Door:
 
 
 class Requests:
-    """Requests of one row, each with its size in front."""
+    """Requests of one row, each with its size prefix."""
 
     def __init__(self, row: Row) -> None:
         now_ms = int(time.time() * 1000)
@@ -193,14 +192,14 @@ class Requests:
         self.size = len(self._frame)
 
     def make(self, number: int) -> list[bytes]:
-        """So many, those joined that arrive at once."""
+        """Return `number` requests; those that arrive at once are joined."""
         at_once, frames = self._row.at_once, self._frames(number)
         if not self._row.idempotent:
             return [b"".join(frames[:at_once])] * (number // at_once)
         return [b"".join(frames[at : at + at_once]) for at in range(0, number, at_once)]
 
     def _frames(self, number: int) -> list[bytes]:
-        """Those of an idempotent producer follow each other."""
+        """Return frames; those of an idempotent producer have consecutive sequences."""
         if not self._row.idempotent:
             return [self._frame] * number
         frames = []
@@ -245,7 +244,7 @@ class Bench:
         await self._node.close()
 
     def _feed(self, data: bytes) -> None:
-        """As a transport does that received it."""
+        """Pass received data to the connection, as a transport does."""
         protocol, view = self._protocol, memoryview(data)
         while view:
             into = memoryview(protocol.get_buffer(-1))
@@ -255,7 +254,7 @@ class Bench:
             view = view[count:]
 
     async def _send(self, requests: list[bytes], answer_bytes: int) -> None:
-        """Each with so many bytes of answers, for which the next waits."""
+        """Send each request, and wait for `answer_bytes` of response before the next."""
         sink, due = self._sink, 0
         for request in requests:
             self._feed(request)
@@ -264,7 +263,7 @@ class Bench:
                 await asyncio.sleep(0)
 
     async def measure(self, row: Row, rounds: int) -> tuple[float, float]:
-        """Microseconds of CPU a request: the least of the rounds, and their median."""
+        """Return the CPU microseconds per request: the least of the rounds, and their median."""
         requests, sink = Requests(row), self._sink
         number = min(ROUND_REQUESTS, ROUND_BYTES // requests.size)
         number -= number % row.at_once
@@ -282,7 +281,7 @@ class Bench:
 
 
 def _check(answers: bytes, number: int) -> int:
-    """Whether all were accepted; the size of an answer."""
+    """Check that all requests were accepted; return the size of a response."""
     view, size = memoryview(answers), 0
     for _ in range(number):
         size = 4 + int.from_bytes(view[:4], "big")
@@ -294,7 +293,7 @@ def _check(answers: bytes, number: int) -> int:
 
 
 def floor(row: Row) -> float:
-    """Microseconds for what no code of ours can avoid: copy and CRC."""
+    """Return the microseconds that no implementation can avoid: copy and CRC."""
     frame = Requests(row).make(row.at_once)[0]
     into = memoryview(bytearray(len(frame)))
     number = max(1, ROUND_BYTES // len(frame)) if row.records > 1 else ROUND_REQUESTS

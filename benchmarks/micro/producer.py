@@ -1,11 +1,11 @@
-"""What a record and a batch cost between `send` and the socket, and back; the broker does nothing.
+"""CPU time of records and batches between `send` and the socket, and back.
 
     python -m benchmarks.micro.producer [--loop asyncio|uvloop] [--profile] [ROW ...]
 
-The broker is a process of its own that acknowledges whatever comes, so the CPU time is the
-client's alone: nanoseconds per record, microseconds per batch. "batches" rows make each record a
-batch: of one partition, each in a request of its own, and of a hundred that share requests.
---profile prints where the time of the Python code goes, once per row.
+The broker is a process of its own that acknowledges everything, so the CPU time is the client's
+alone: nanoseconds per record, microseconds per batch. In "batches" rows each record is a batch:
+batches of one partition, each in a request of its own, and of a hundred partitions, which share
+requests. --profile prints a profile of the Python code, once per row.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from benchmarks.contenders.produce_aiokq import SHAPES
 
 PARTITIONS = {"four": 4, "one": 1, "hundred": 100}
 VERSIONS = {0: 9, 3: 12, 18: 4, 22: 4}
-"""Produce, Metadata, ApiVersions, InitProducerId, and the newest version of each."""
+"""The newest versions of Produce, Metadata, ApiVersions and InitProducerId."""
 
 
 class Acknowledger:
-    """A broker that has its topics, and takes everything."""
+    """A broker that has all topics and acknowledges everything."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -92,7 +92,7 @@ class Acknowledger:
 
 
 def serve(pipe: Pipe) -> None:
-    """The broker's process: sends its port, ends when told to."""
+    """Run the broker's process: send its port, and end when asked to."""
 
     async def main() -> None:
         environment = system_environment()
@@ -118,14 +118,14 @@ def serve(pipe: Pipe) -> None:
 
 
 async def one_by_one(producer: aiokq.Producer, load: Load, count: int) -> None:
-    """One record in a round trip."""
+    """Send one record per round trip."""
     value, keys = load.value, load.keys
     for index in range(count):
         await producer.send(load.topic, value, keys[index % len(keys)])
 
 
 async def batches(producer: aiokq.Producer, load: Load, count: int) -> None:
-    """A batch per record: a thousand are under way."""
+    """Send a batch per record, with a thousand in flight."""
     value, partitions = load.value, PARTITIONS[load.topic]
     for start in range(0, count, 1_000):
         deliveries = [
@@ -150,7 +150,7 @@ ROWS: dict[str, tuple[Shape, str, int, dict[str, Any]]] = {
 
 
 async def measure(port: int, row: str, *, profile: bool) -> None:
-    """One row, in this process."""
+    """Measure one row in this process."""
     shape, topic, count, options = ROWS[row]
     load = Load("", topic, count, 100, 131_072, 5, "all", True, True, "", "", None)
     async with aiokq.Producer(f"127.0.0.1:{port}", **options) as producer:

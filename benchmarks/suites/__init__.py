@@ -1,1 +1,1 @@
-"""What `make bench` measures: each suite returns sections of the report."""
+"""The suites of `make bench`; each returns sections of the report."""

@@ -15,17 +15,19 @@ from benchmarks.suites.raw import Rate, raw_load
 from tests.peers.apache_kafka import why_absent
 
 MEGABYTES: Final = 1536
-"""Produced and fetched in one go, if nothing else is asked for."""
+"""Default amount that is produced and fetched at a time."""
 
 ACTIONS: Final = ("produce", "hot", "delete")
 MEASURED: Final = ACTIONS[:2]
 DELETE_DELAY_MS: Final = "100"
-"""Logs of one measurement are out of the page cache before the next one's are in it: a cache that
-grows takes memory that the machine's host has to find first, which is then what is measured."""
+"""Logs of one measurement leave the page cache before the next ones are written. A growing cache
+needs memory that the host of a virtual machine has to find first, which would be measured instead.
+"""
 
 PASSES: Final = ("started", "in use")
-"""What a broker is asked that was just started, and then once more: Apache Kafka's code is compiled
-while it runs, and costs half as much when that is done."""
+"""Passes on a broker that was just started, and on the same broker in use: Apache Kafka's code is
+compiled while it runs, and then costs half as much.
+"""
 
 COLUMNS: Final = (
     "broker",
@@ -43,7 +45,7 @@ Broker = Callable[[], AbstractContextManager[servers.Server]]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the rounds gave of one broker."""
+    """The results of one broker."""
 
     rates: dict[tuple[str, str], list[Rate]] = field(default_factory=dict)
     """By pass and action."""
@@ -52,7 +54,7 @@ class Measured:
     loaded_bytes: list[float] = field(default_factory=list)
 
     def round(self, server: servers.Server, megabytes: int) -> None:
-        """One broker that was just started."""
+        """Measure one broker that was just started."""
         time.sleep(2)
         self.start_seconds.append(server.start_seconds)
         self.idle_bytes.append(server.resident_bytes)
@@ -64,7 +66,7 @@ class Measured:
         self.loaded_bytes.append(server.resident_bytes)
 
     def row(self, name: str, each: str) -> list[str]:
-        """The medians of a pass."""
+        """Return the medians of a pass."""
         produced, fetched = (Rate.median(self.rates[each, action]) for action in MEASURED)
         return [
             f"{name}, {each}",
@@ -81,7 +83,7 @@ class Measured:
 def under_raw_load(
     megabytes: int | None, rounds: int, progress: Callable[[str], None]
 ) -> list[Section]:
-    """Each round starts each broker anew, one after the other."""
+    """Run the suite; each round restarts the brokers, one after the other."""
     megabytes = megabytes or MEGABYTES
     section = Section(
         "broker",

@@ -39,10 +39,10 @@ def _rows(section: Section, results: Sequence[Result], confluent: str, aiokafka:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the values are. The larger they are, the fewer records make a round.
+    """The size of the values. The larger they are, the fewer records are in a round.
 
     Attributes:
-        buffer_bytes: most that a client which can be told may hold; each one's own if not given.
+        buffer_bytes: buffer limit for clients that have such a setting; default: the client's own.
     """
 
     value_bytes: int
@@ -58,7 +58,7 @@ class Size:
         return given
 
     def records(self, of_100_bytes: int) -> int:
-        """Ten times the bytes at most; whole thousands, as `send_many` sends them."""
+        """Return the number of records, in thousands, with at most ten times the bytes."""
         share = {100: 1, 1_000: 4, 10_000: 25}[self.value_bytes]
         return max(1, of_100_bytes // share // 1_000) * 1_000
 
@@ -68,7 +68,7 @@ LARGER = (
     Size(1_000, "-1kb", ", 1 KB records", 64 * MIB),
     Size(10_000, "-10kb", ", 10 KB records", 64 * MIB),
 )
-"""What most users have."""
+"""Sizes of most users' records."""
 
 
 def produce(
@@ -225,10 +225,10 @@ def against_embedded(records: int, rounds: int, progress: Progress) -> list[Sect
 
 
 def by_size(records: int, rounds: int, progress: Progress) -> list[Section]:
-    """The same contenders with larger records, on aiokq's broker.
+    """Measure the same contenders with larger records, on aiokq's broker.
 
-    What is produced is deleted while it goes on: gigabytes in the page cache would be written out
-    in the middle of somebody's round.
+    Produced records are deleted meanwhile: gigabytes in the page cache would otherwise be written
+    back during another contender's round.
     """
     where = "aiokq's broker"
     made: list[Section] = []

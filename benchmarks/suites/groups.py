@@ -1,6 +1,6 @@
-"""Consumer groups: how fast members take over, share and commit; what one costs the broker.
+"""Consumer groups: how fast members take over, share and commit, and the broker's cost per member.
 
-All makes are members on the embedded broker, side by side in one run.
+Members of all clients use the embedded broker, side by side in one run.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ SETTINGS = (
     "--set", "group.consumer.min.heartbeat.interval.ms=100",
     "--set", "group.consumer.heartbeat.interval.ms=1000",
 )  # fmt: skip
-"""The consumer protocol's timing is the broker's: as that of the classic members."""
+"""The broker sets the timing of the consumer protocol; here it is that of the classic members."""
 
 
 @dataclass
 class Member:
-    """A member process, and what it tells."""
+    """A member process and its events."""
 
     process: subprocess.Popen[str]
     events: Queue[dict[str, Any]]
 
     def wait(self, event: str, *, after: float = 0.0, timeout: float = 60.0) -> dict[str, Any]:
-        """The next event of a kind that happened after a time (monotonic seconds)."""
+        """Return the next event of a kind that happened after a time (monotonic seconds)."""
         end = time.monotonic() + timeout
         while True:
             try:
@@ -98,7 +98,7 @@ def member(make: str, protocol: str, bootstrap: str, group: str) -> Iterator[Mem
 
 @contextmanager
 def trickle(bootstrap: str) -> Iterator[None]:
-    """A record to each partition every 10 ms, so that who owns it has something to read."""
+    """Write a record to each partition every 10 ms, so that its owner has something to read."""
     import aiokq
 
     stop = threading.Event()
@@ -130,7 +130,7 @@ def take_over(make: str, protocol: str, bootstrap: str, group: str) -> tuple[flo
             time.sleep(3)
             second.kill()
             killed = time.monotonic()
-        # Sticky or not, it is told its assignment again, with what the other one had.
+        # Sticky or not, it is assigned again, with the partitions of the other member.
         first.wait("assigned", after=killed)
         return joined, first.wait("record", after=killed)["at"] - killed
 
@@ -148,7 +148,7 @@ def _run(module: str, make: str, bootstrap: str, *arguments: str) -> dict[str, f
 
 
 def groups(rounds: int, progress: Callable[[str], None]) -> list[Section]:
-    """All measurements on one broker."""
+    """Run all measurements on one broker."""
     with servers.embedded(*SETTINGS) as server:
         asyncio.run(_create_topics(server.bootstrap))
         return [
@@ -263,7 +263,7 @@ def _members(server: servers.Server, progress: Callable[[str], None]) -> Section
 
 
 async def _idle_members(server: servers.Server, protocol: str) -> tuple[float, float]:
-    """Bytes a member, and the part of one core that the broker takes for all."""
+    """Return the broker's bytes per member, and its share of one core for all members."""
     import aiokq
 
     settings: dict[str, Any] = {"group_protocol": protocol}

@@ -1,4 +1,4 @@
-"""How fast logs are compacted, beside Apache Kafka's cleaner: a part of the suite `log`."""
+"""Rate of log compaction beside Apache Kafka's cleaner: a part of the suite `log`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.peers.apache_kafka import why_absent
 
 PURE: Final = "aiokq, pure"
 PURE_PART: Final = 12
-"""The pure build cleans a log that is so many times smaller."""
+"""Factor by which the log of the pure build is smaller."""
 
 LOGS: Final = (
     ("1 KB records, 16 KB batches", 160, ("--record-bytes", "1024")),

@@ -1,4 +1,4 @@
-"""Appends and fetches beside Apache Kafka, by record size, partitions and cache: of suite `log`."""
+"""Appends and fetches beside Apache Kafka, by record size, partitions and cache; in suite `log`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from benchmarks.suites.targets import AIOKQ, APACHE, Target
 from tests.peers.apache_kafka import why_absent
 
 MEGABYTES: Final = 128
-"""Of each case, round and broker, if nothing else is asked for."""
+"""Default amount of each case, round and broker."""
 
 RECORD_BYTES: Final = {"100 B": 100, "1 KB": 1024, "100 KB": 100 * 1024}
 PARTITIONS: Final = (1, 50)
 ACTIONS: Final = ("produce", "hot", "cold")
 DELETE_DELAY_MS: Final = "100"
-"""Logs of one measurement are off the disk before the next one's are on it."""
+"""Logs of one measurement are deleted before the next ones are written."""
 
 TARGET_SIZE: Final = "1 KB"
 TARGET_IN: Final = 3.0
 TARGET_OUT: Final = 1.0
 TARGET_CPU: Final = 5.0
-"""How many times aiokq's CPU time per GB produced Apache Kafka's shall be."""
+"""Target for the ratio of Apache Kafka's CPU time per GB produced to aiokq's."""
 
 
 class Case(NamedTuple):
-    """What is appended and read."""
+    """A case: what is appended and read."""
 
     size: str
     partitions: int
@@ -39,7 +39,7 @@ CASES: Final = [Case(size, partitions) for size in RECORD_BYTES for partitions i
 
 
 class Load:
-    """What the rounds gave, of the brokers that are there."""
+    """The results of the rounds, for each available broker."""
 
     def __init__(self, brokers: dict[str, servers.Server], megabytes: int) -> None:
         self._brokers = brokers
@@ -47,7 +47,7 @@ class Load:
         self._found: dict[tuple[str, Case, str], list[Rate]] = {}
 
     def round(self, number: int, progress: Callable[[str], None]) -> None:
-        """Each case on each broker, which take turns in being first; 0 is the warm-up."""
+        """Run each case on each broker, in alternating order; round 0 is the warm-up."""
         turn = list(self._brokers.items())
         for case in CASES:
             for name, server in turn if number % 2 else reversed(turn):
@@ -65,7 +65,7 @@ class Load:
                     self._found.setdefault((name, case, action), []).append(rate)
 
     def rates(self, case: Case, action: str) -> list[Rate | None]:
-        """aiokq's and Apache Kafka's; None if it was not measured."""
+        """Return the rates of aiokq and Apache Kafka; None if not measured."""
         found = (self._found.get((name, case, action)) for name in (AIOKQ, APACHE))
         return [None if rates is None else Rate.median(rates) for rates in found]
 
@@ -86,7 +86,7 @@ class Load:
         ]
 
     def targets(self) -> Iterator[Target]:
-        """What was asked of 1 KB records, and what came of it."""
+        """Yield the targets for 1 KB records, with the results."""
         for case in CASES:
             if case.size != TARGET_SIZE:
                 continue

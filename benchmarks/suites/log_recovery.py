@@ -1,4 +1,4 @@
-"""How fast logs are recovered, beside Apache Kafka's log: a part of the suite `log`."""
+"""Rate of log recovery beside Apache Kafka's log: a part of the suite `log`."""
 
 from __future__ import annotations
 

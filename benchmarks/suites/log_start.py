@@ -1,4 +1,4 @@
-"""How fast brokers start beside Apache Kafka, empty and with many logs: of suite `log`."""
+"""Start of brokers beside Apache Kafka, empty and with many logs; in suite `log`."""
 
 from __future__ import annotations
 

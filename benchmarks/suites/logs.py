@@ -1,6 +1,6 @@
-"""What a log costs: appends, fetches, recovery, start with many of them, compaction.
+"""The suite `log`: appends, fetches, recovery, start with many logs, compaction.
 
-The same is asked of Apache Kafka in the same run, where it is there, in turns.
+Apache Kafka is measured in the same run, in turns, if it is installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.suites.targets import targets_section
 
 
 def logs(megabytes: int | None, rounds: int, progress: Callable[[str], None]) -> list[Section]:
-    """Appends and fetches of so many megabytes, recovery, start-up, compaction; what they met."""
+    """Measure appends, fetches, recovery, start-up and compaction; compare with the targets."""
     loaded, targets = load(megabytes, rounds, progress)
     recovered, more = recovery(rounds, progress)
     targets += more

@@ -1,4 +1,4 @@
-"""What single parts cost: the core per record, codecs, messages, metrics; CPU time."""
+"""CPU time of single parts: the core per record, codecs, messages, metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs `benchmarks.raw_load` on a server, from the core that is the load's."""
+"""Runs `benchmarks.raw_load` on a server, from the core of the clients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.servers import Server
 
 
 class Rate(NamedTuple):
-    """What one action came to.
+    """The result of one action.
 
     Attributes:
-        megabytes: a second, of batches.
-        cpu: seconds of the broker per GB.
-        load_busy: share of the time that the load itself was on its core; at 1 it is the limit.
+        megabytes: megabytes of batches per second.
+        cpu: CPU seconds of the broker per GB.
+        load_busy: fraction of the time that the load used its core; at 1 the load is the limit.
     """
 
     megabytes: float
@@ -28,7 +28,7 @@ class Rate(NamedTuple):
 
     @classmethod
     def median(cls, rates: Sequence[Rate]) -> Rate:
-        """Each figure by itself."""
+        """Return the median of each figure."""
         return cls(*(statistics.median(values) for values in zip(*rates, strict=True)))
 
 
@@ -40,10 +40,10 @@ def raw_load(
     record_bytes: int = 1024,
     partitions: int = 4,
 ) -> dict[str, Rate]:
-    """Each action that measures something, in the order given.
+    """Return the rate of each measured action, in the order given.
 
     Raises:
-        RuntimeError: the broker refused; its words.
+        RuntimeError: the broker refused; with its message.
     """
     command = [sys.executable, "-m", "benchmarks.raw_load", *actions]
     command += ["--bootstrap", server.bootstrap, "--pid", str(server.pid)]

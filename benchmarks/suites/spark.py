@@ -1,7 +1,7 @@
-"""Spark: aiokq's source and sink beside Spark's own Kafka connector, both in one session.
+"""Spark: aiokq's source and sink beside Spark's own Kafka connector, in one session.
 
-On Apache Kafka and on aiokq's broker; the formats take turns. Brokers, JVM and Python workers
-share the machine: nothing is bound to a core, as nobody binds Spark.
+Both run on Apache Kafka and on aiokq's broker, in turns. Brokers, JVM and Python workers share the
+machine without binding to cores, as Spark usually does.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ BROKERS: tuple[tuple[str, Callable[[], AbstractContextManager[servers.Server]]],
 )
 
 Figures = dict[tuple[str, str], list[dict[str, Any]]]
-"""By what was measured and by format."""
+"""Figures by measurement and format."""
 
 
 def spark(records: int, rounds: int, progress: Callable[[str], None]) -> list[Section]:
-    """All measurements.
+    """Run all measurements.
 
     Raises:
-        RuntimeError: Spark's own connector is not there, or the session fails.
+        RuntimeError: Spark's own connector is missing, or the session fails.
     """
     if not (CONNECTOR / ".complete").exists():
         raise RuntimeError("Spark's own connector is not in .cache/connector: run `make connector`")
@@ -78,7 +78,7 @@ def _run(
     what: tuple[str, ...],
     progress: Callable[[str], None],
 ) -> Figures:
-    """One session of Spark, and what it tells."""
+    """Run one Spark session, and return its figures."""
     command = [sys.executable, "-m", "benchmarks.contenders.spark", "--bootstrap", bootstrap]
     command += ["--connector", str(CONNECTOR), "--cores", str(cores), "--rounds", str(rounds)]
     command += ["--records", str(records), "--batches", str(BATCHES), "--what", *what]
@@ -94,7 +94,7 @@ def _run(
             text=True,
             cwd=ROOT,
             env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-            # The CPU time of a session of the system is that of Spark and its workers.
+            # A session of the system of its own, whose CPU time is that of Spark and its workers.
             start_new_session=True,
         )
         assert process.stdout is not None
@@ -121,7 +121,7 @@ def _spread(figures: Figures, what: str, format_: str) -> float:
 
 
 def _cpu(figures: Figures, what: str, format_: str) -> float:
-    """Microseconds of CPU a row."""
+    """Return the CPU microseconds per row."""
     each = [1e6 * figure["cpu_seconds"] / figure["rows"] for figure in figures[what, format_]]
     return float(statistics.median(each))
 

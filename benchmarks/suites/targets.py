@@ -1,4 +1,4 @@
-"""What was asked of the log before it was written, and what came of it: of suite `log`."""
+"""Targets that were set for the log before it was written, and the results; in suite `log`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ APACHE: Final = "Apache Kafka"
 
 
 class Target(NamedTuple):
-    """One figure, as text."""
+    """One target and its result, as text."""
 
     figure: str
     asked: str
@@ -21,14 +21,14 @@ class Target(NamedTuple):
 
     @classmethod
     def ratio(cls, figure: str, asked: float, measured: float) -> Target:
-        """So many times Apache Kafka's figure, or more."""
+        """Return a target of at least `asked` times Apache Kafka's figure."""
         return cls(
             figure, f"{asked:g} x {APACHE}'s", f"{measured:.1f} x", round(measured, 1) >= asked
         )
 
     @classmethod
     def share(cls, figure: str, asked: float, measured: float) -> Target:
-        """The so-manieth part of Apache Kafka's figure, or less."""
+        """Return a target of at most a fraction of Apache Kafka's figure."""
         return cls(
             figure, f"1/{asked:g} of {APACHE}'s", f"1/{measured:.1f}", round(measured, 1) >= asked
         )
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
     @classmethod
     def within(cls, figure: str, asked: float, measured: float) -> Target:
-        """Seconds that it may take."""
+        """Return a target of at most `asked` seconds."""
         if asked < 1:
             words = f"{1000 * asked:.0f} ms", f"{1000 * measured:.0f} ms"
         else:
@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
 
 def targets_section(targets: Iterable[Target]) -> Section:
-    """All of them in one table."""
+    """Return all targets in one table."""
     return Section(
         "log-targets",
         "What the log was to reach",

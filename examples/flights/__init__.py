@@ -1,1 +1,1 @@
-"""Real flights through a Kafka: `make run`."""
+"""The flights job, which sends real flights through Kafka: `make run`."""

@@ -1,15 +1,15 @@
-"""The main job: 336,776 real flights through a Kafka, each acknowledged, none lost or doubled.
+"""The main job: 336,776 real flights through Kafka, none of them lost or duplicated.
 
 Three producers publish the flights as JSON, keyed by tail number, and await the acknowledgement
-of each record. At the same time a group streams them back, and delay statistics per carrier and
-route are kept: two members at first, a third one joins when a quarter has come by, and when half
-has, one is killed, with no chance to commit or to say goodbye. The others take over from what it
-had committed.
+of each record. At the same time a consumer group reads them and keeps delay statistics per carrier
+and route. The group begins with two members; a third one joins after a quarter of the flights, and
+one is killed after half of them, without a chance to commit or to leave the group. The others
+continue from its committed offsets.
 
-Then it goes on into Spark: `aiokq spark load` loads the flights to Parquet, a PySpark job computes
+The Spark part follows: `aiokq spark load` loads the flights to Parquet; a PySpark job computes
 delays per route and hour from the files, and per airport and day from the topic as a stream; both
-write to compacted topics, which are read back and drawn. `make run` runs it on the embedded broker
-(a process of its own), and `make run BOOTSTRAP=host:port` on any Kafka.
+write to compacted topics, which are read back and plotted. `make run` uses the embedded broker
+(a process of its own), and `make run BOOTSTRAP=host:port` any Kafka.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .spark_session import why_absent
 PRODUCERS = 3
 MEMBERS = 2
 PARTITIONS = 6
-# Acknowledgements a producer waits for at any time; more would only cost memory.
+# Number of acknowledgements that a producer waits for at any time; more would only use memory.
 WINDOW = 10_000
 CATCH_UP_SECONDS = 60
 
@@ -69,7 +69,7 @@ class Bar:
 
 
 async def publish(producer: aiokq.Producer, topic: str, flights: Sequence[Flight], bar: Bar) -> int:
-    """Sends the flights in order and awaits each one's acknowledgement. Returns their number."""
+    """Send the flights in order, await each acknowledgement, and return the number of flights."""
     waiting: deque[aiokq.Delivery] = deque()
     acknowledged = 0
 
@@ -92,7 +92,7 @@ async def publish(producer: aiokq.Producer, topic: str, flights: Sequence[Flight
 
 
 class Milestones:
-    """Counts the records of all members together; what waits for a number of them goes on."""
+    """Counts the records of all members, and wakes tasks that wait for a number of records."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -114,7 +114,7 @@ class Milestones:
 async def publish_all(
     cluster: aiokq.Cluster, topic: str, shares: list[list[Flight]], bars: list[Bar]
 ) -> int:
-    """All producers at once. Returns how many records were acknowledged."""
+    """Run all producers at once, and return the number of acknowledged records."""
     producers = [cluster.producer() for _ in shares]
     for producer in producers:
         await producer.start()
@@ -129,7 +129,7 @@ async def publish_all(
 
 
 async def create_topic(cluster: aiokq.Cluster, topic: str) -> list[aiokq.TopicPartition]:
-    """The topic's partitions."""
+    """Create the topic, and return its partitions."""
     async with cluster.admin() as admin:
         if topic not in await admin.list_topics():
             await admin.create_topics(aiokq.NewTopic(topic, PARTITIONS), raise_errors=True)
@@ -140,13 +140,13 @@ async def create_topic(cluster: aiokq.Cluster, topic: str) -> list[aiokq.TopicPa
 async def ends(
     admin: aiokq.Admin, partitions: list[aiokq.TopicPartition]
 ) -> dict[aiokq.TopicPartition, int]:
-    """The offsets behind the last records."""
+    """Return the log end offsets."""
     found = await admin.list_offsets(dict.fromkeys(partitions, "latest"), raise_errors=True)
     return {tp: listed.offset for tp, listed in found.items()}
 
 
 async def caught_up(admin: aiokq.Admin, group: str, last: dict[aiokq.TopicPartition, int]) -> None:
-    """Until the group has no lag: also what the killed member left is done, and committed."""
+    """Wait until the group has no lag, so that the killed member's records are committed."""
     while True:
         offsets = (await admin.list_group_offsets(group, raise_errors=True))[group].offsets
         committed = {tp: offset.offset for tp, offset in offsets.items() if offset is not None}
@@ -167,7 +167,7 @@ class Outcome:
 
 
 async def stream(crew: Crew, flights: int, milestones: Milestones, progress: Progress) -> None:
-    """Members come and go while records stream by; ends when all have come by."""
+    """Start and kill members while records arrive; end when all records have arrived."""
     await milestones.reached(flights // 4)
     progress.console.print("A third member joins.")
     await crew.start()
@@ -191,7 +191,7 @@ async def run(bootstrap: str, topic: str, flights: list[Flight], progress: Progr
     async with aiokq.Cluster(bootstrap) as cluster, cluster.admin() as admin:
         partitions = await create_topic(cluster, topic)
         first = await ends(admin, partitions)
-        # Where the group begins: behind what earlier runs left in the topic.
+        # The group begins behind the records that earlier runs left in the topic.
         await admin.alter_group_offsets(group, first, raise_errors=True)
         ledger = Ledger(
             Statistics(len(flights)), {tp.partition: offset for tp, offset in first.items()}
@@ -215,11 +215,11 @@ async def run(bootstrap: str, topic: str, flights: list[Flight], progress: Progr
             acknowledged = await publish_all(cluster, topic, shares, produce_bars)
             produced = time.perf_counter()
             last = await ends(admin, partitions)
-            # What is lost would be waited for in vain: the report then says how much it is.
+            # Lost records would never arrive; the report shows their number.
             with suppress(TimeoutError):
                 async with asyncio.timeout(CATCH_UP_SECONDS):
                     await streaming
-                    await crew.assigned(len(partitions))  # without the one that was killed
+                    await crew.assigned(len(partitions))  # without the killed member
                     await caught_up(admin, group, last)
             finished = time.perf_counter()
         finally:
@@ -253,7 +253,7 @@ def delay_table(title: str, name: str, delays: dict[str, Delay], limit: int) -> 
 
 
 def report(console: Console, flights: list[Flight], outcome: Outcome) -> bool:
-    """Prints the tables. True if every flight came through exactly once."""
+    """Print the tables; return whether every flight arrived exactly once."""
     ledger = outcome.ledger
     statistics = ledger.statistics
     console.print(delay_table("Arrival delays per carrier", "carrier", statistics.by_carrier, 16))
@@ -301,7 +301,7 @@ def report(console: Console, flights: list[Flight], outcome: Outcome) -> bool:
 def analyse(
     console: Console, bootstrap: str, topic: str, outcome: Outcome, directory: Path
 ) -> bool:
-    """The Spark part. True if its counts are right, or where there is no Spark."""
+    """Run the Spark part; return whether its counts are right, or True without Spark."""
     reason = why_absent()
     if reason is not None:
         console.print(f"[bold yellow]The part with Spark is left out: {reason}.[/]", soft_wrap=True)
@@ -331,7 +331,7 @@ def main() -> int:
     source = fetch(options.cache)
     with console.status("Reading the flights ..."):
         flights = list(read_flights(source, options.limit))
-        # As the year went by: the file has October behind January.
+        # In order of time: in the file October follows January.
         flights.sort(key=lambda flight: flight.departure)
     with ExitStack() as stack:
         bootstrap = options.bootstrap_servers

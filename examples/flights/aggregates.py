@@ -1,4 +1,4 @@
-"""What the Spark job computes: delays per route and hour of the day, and per airport and day."""
+"""Aggregations of the Spark job: delays per route and hour of day, and per airport and day."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ FLIGHT = (
     "row INT, carrier STRING, origin STRING, dest STRING, hour INT, arr_delay INT, "
     "time_hour TIMESTAMP"
 )
-"""Of a flight's JSON, what is used here."""
+"""The fields of a flight's JSON that are used here."""
 
 DELAYS = ("flights", "arrived", "minutes", "worst")
-"""Whole numbers all of them, so that two ways to the same sum give the same."""
+"""All of them are integers, so that sums computed in different ways are equal."""
 
 
 def flights(records: DataFrame) -> DataFrame:
-    """Kafka's records, as they come from Parquet or from a topic, with the flight in each."""
+    """Return the flights in Kafka's records, which come from Parquet or from a topic."""
     from pyspark.sql import functions as f
 
     flight = f.from_json(f.col("value").cast("string"), FLIGHT)
@@ -28,7 +28,7 @@ def flights(records: DataFrame) -> DataFrame:
 
 
 def by_route_and_hour(flown: DataFrame) -> DataFrame:
-    """Columns route ("JFK-LAX"), hour (of the scheduled departure) and `DELAYS`."""
+    """Return the columns route ("JFK-LAX"), hour (of the scheduled departure) and `DELAYS`."""
     from pyspark.sql import functions as f
 
     route = f.concat_ws("-", "origin", "dest")
@@ -36,7 +36,7 @@ def by_route_and_hour(flown: DataFrame) -> DataFrame:
 
 
 def by_airport_and_day(flown: DataFrame) -> DataFrame:
-    """Columns airport, day (UTC) and `DELAYS`; for batches and streams."""
+    """Return the columns airport, day (UTC) and `DELAYS`; for batches and streams."""
     from pyspark.sql import functions as f
 
     day = f.window("time_hour", "1 day")
@@ -45,7 +45,7 @@ def by_airport_and_day(flown: DataFrame) -> DataFrame:
 
 
 def as_records(delays: DataFrame, *key: str) -> DataFrame:
-    """Rows as Kafka records: the key is the named columns with a slash, the value is JSON."""
+    """Return rows as records: the key is the named columns with a slash, the value is JSON."""
     from pyspark.sql import functions as f
 
     mean = f.round(f.try_divide("minutes", "arrived"), 1).alias("mean_delay")

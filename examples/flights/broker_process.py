@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def broker_process(*arguments: str) -> Iterator[str]:
-    """Starts `aiokq broker` on a free port, yields its bootstrap address, stops it cleanly."""
+    """Start `aiokq broker` on a free port, yield its bootstrap address, and stop it cleanly."""
     command = [sys.executable, "-m", "aiokq", "broker", "--json"]
     command += ["--port", "0", "--profile", "kafka", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""A compacted topic that a Spark job writes its results to: the last record of a key counts."""
+"""A compacted topic for results of a Spark job: the last record of each key is valid."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PARTITIONS = 2
 
 
 class CompactedTopic:
-    """What a run writes to the topic, behind what earlier runs left in it.
+    """The records that one run writes to a compacted topic, behind those of earlier runs.
 
-    Made where it does not exist. Memory: `latest` holds all keys.
+    The topic is created if it does not exist. Memory: `latest` holds all keys.
     """
 
     def __init__(self, bootstrap: str, name: str) -> None:
@@ -39,12 +39,12 @@ class CompactedTopic:
         return {str(place.partition): end.offset for place, end in ends.items()}
 
     def write(self, records: DataFrame) -> None:
-        """Appends a frame with the columns key and value."""
+        """Append a frame with the columns key and value."""
         writer = records.write.format("aiokq").mode("append")
         writer.option("kafka.bootstrap.servers", self._bootstrap).option("topic", self.name).save()
 
     def latest(self, spark: SparkSession) -> tuple[dict[str, Group], int]:
-        """The last value of each key, and how many records there are for them."""
+        """Return the last value of each key, and the number of records of all keys."""
         from pyspark.sql import functions as f
 
         records = (

@@ -1,4 +1,4 @@
-"""The members of the group as their parent sees them: started, killed, and what they tell."""
+"""The members of the group as seen by their parent process, which starts and kills them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_SECONDS = 20
 
 
 class Report(NamedTuple):
-    """A flight as a member tells of it."""
+    """A flight as a member reports it."""
 
     offset: int
     row: int
@@ -43,13 +43,13 @@ class Member:
 
 @dataclass(slots=True)
 class Ledger:
-    """What all members told, each record once, by the offset it has in its partition.
+    """The reports of all members, each record counted once, by its offset in its partition.
 
     Attributes:
         first: offset of the first record of the run, per partition.
-        redelivered: records that were told again by another member, after the one that had told
-            them was killed before it had committed them: what at-least-once allows.
-        doubled: told twice for any other reason.
+        redelivered: records reported again by another member because the first one was killed
+            before it had committed them, which at-least-once delivery allows.
+        doubled: records reported twice for any other reason.
     """
 
     statistics: Statistics
@@ -59,7 +59,7 @@ class Ledger:
     _told_by: dict[tuple[int, int], Member] = field(default_factory=dict)
 
     def take(self, member: Member, partition: int, reports: list[Report]) -> int:
-        """Adds what is new; the number of it."""
+        """Add new reports, and return their number."""
         new = 0
         for report in reports:
             if report.offset < self.first[partition]:
@@ -81,10 +81,10 @@ class Ledger:
 
 
 class Crew:
-    """The group.
+    """The members of the group.
 
     Args:
-        told: called with a member and how many new records it told of.
+        told: called with a member and the number of new records in a report.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Crew:
         self._listeners: list[asyncio.Task[None]] = []
 
     async def start(self) -> Member:
-        """One more member."""
+        """Start another member."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -118,19 +118,19 @@ class Crew:
         return member
 
     async def assigned(self, partitions: int) -> None:
-        """Until the members have so many partitions between them."""
+        """Wait until the members have that many partitions together."""
         while sum(member.partitions for member in self.members) < partitions:
             self._assigned.clear()
             await self._assigned.wait()
 
     def kill(self, member: Member) -> None:
-        """SIGKILL: it commits nothing any more, and says goodbye to nobody."""
+        """Send SIGKILL: the member neither commits nor leaves the group."""
         member.killed = True
         member.partitions = 0
         member.process.send_signal(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Have all leave the group."""
+        """Let all members leave the group."""
         for member in self.members:
             if not member.killed:
                 with suppress(ProcessLookupError):
@@ -148,7 +148,7 @@ class Crew:
         assert member.process.stdout is not None
         while line := await member.process.stdout.readline():
             if not line.endswith(b"\n"):
-                return  # killed in the middle of it: it has not been told, nor committed
+                return  # killed while it wrote the line: neither reported nor committed
             document = json.loads(line)
             if "flights" in document:
                 reports = [Report(*row) for row in document["flights"]]

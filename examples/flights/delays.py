@@ -1,4 +1,4 @@
-"""Delays per carrier and per route, kept while records stream by."""
+"""Delays per carrier and per route, updated as records arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Delay:
-    """Flights, how many of them arrived, and the sum and the worst of their delays in minutes."""
+    """Number of flights, number of arrivals, and sum and maximum of their delays in minutes."""
 
     flights: int = 0
     arrived: int = 0
@@ -33,7 +33,7 @@ class Delay:
 
 @dataclass(slots=True)
 class Statistics:
-    """Delays of what came by, and how often each row of the file did."""
+    """Delays of the flights so far, and how often each row of the file occurred."""
 
     rows: int
     by_carrier: defaultdict[str, Delay] = field(default_factory=lambda: defaultdict(Delay))

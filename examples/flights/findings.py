@@ -1,4 +1,4 @@
-"""What the Spark job found, and whether the counts of its steps agree; nothing is computed here."""
+"""Results of the Spark job, and whether the counts of its steps agree; nothing is computed here."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .windows import Streamed
 
 
 class Group(TypedDict, total=False):
-    """The value of a key: what the key is made of, and `aggregates.DELAYS`.
+    """The value of a key: the parts of the key, and `aggregates.DELAYS`.
 
-    There is no `worst` and no `mean_delay` where nobody arrived.
+    `worst` and `mean_delay` are missing if no flight arrived.
     """
 
     route: str
@@ -30,20 +30,20 @@ class Group(TypedDict, total=False):
 
 
 Results: TypeAlias = "Mapping[str, Group]"
-"""By key."""
+"""Groups by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Of one run.
+    """The results of one run.
 
     Attributes:
-        routes: delays by route and hour, by a batch over the files.
-        days: delays by airport and day, likewise.
+        routes: delays by route and hour, from a batch over the files.
+        days: delays by airport and day, from a batch over the files.
         routes_topic: `routes` as read back from its topic: the last record of each key.
         days_topic: delays by airport and day as the stream wrote them, read back.
         routes_records: records of this run in the topic of `routes`.
-        days_records: in that of `days`.
+        days_records: records of this run in the topic of `days`.
     """
 
     loaded: Loaded
@@ -58,10 +58,10 @@ class Findings:
     def checks(
         self, acknowledged: int, by_route: Mapping[str, Delay]
     ) -> list[tuple[str, int, int]]:
-        """What was counted, and what it has to be.
+        """Return name, count and expected count of each check.
 
         Args:
-            acknowledged: records, by the producers.
+            acknowledged: number of records acknowledged to the producers.
             by_route: delays as the members of the group counted them.
         """
         return [
@@ -90,17 +90,17 @@ class Findings:
 
 
 def total(results: Results) -> int:
-    """Flights of all keys."""
+    """Return the number of flights of all keys."""
     return sum(delay["flights"] for delay in results.values())
 
 
 def differing(one: Results, other: Results) -> int:
-    """Keys whose delays differ, or that only one of them has."""
+    """Return the number of keys that have different delays or are in only one of the results."""
     return sum(one.get(key) != other.get(key) for key in {*one, *other})
 
 
 def busiest(routes: Results) -> list[str]:
-    """The names of the routes, those with the most flights first."""
+    """Return the names of the routes, those with most flights first."""
     flights: dict[str, int] = defaultdict(int)
     for delay in routes.values():
         flights[delay["route"]] += delay["flights"]
@@ -108,5 +108,5 @@ def busiest(routes: Results) -> list[str]:
 
 
 def mean(delay: Group) -> float:
-    """Minutes."""
+    """Return the mean delay in minutes."""
     return delay["minutes"] / delay["arrived"]

@@ -1,4 +1,4 @@
-"""The flights as Parquet files: loaded by `aiokq spark load`, and counted by a plain reader."""
+"""The flights as Parquet files, loaded by `aiokq spark load` and counted by pyarrow."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .spark_session import JVM, MASTER
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is in the files.
+    """Counts of the loaded files.
 
     Attributes:
-        told: records, by the summary of `aiokq spark load`.
-        rows: rows of the files, counted by pyarrow.
-        distinct: places (partition and offset) that these come from.
+        told: number of records in the summary of `aiokq spark load`.
+        rows: number of rows in the files, counted by pyarrow.
+        distinct: number of different positions (partition and offset) of these rows.
     """
 
     told: int
@@ -30,10 +30,10 @@ class Loaded:
 
 
 def load(bootstrap: str, topic: str, starts: Mapping[int, int], target: Path) -> Loaded:
-    """Runs the command, on what is in the topic from `starts` on.
+    """Run the command on the records of the topic from `starts` on.
 
     Args:
-        starts: of each partition, the offset to begin at.
+        starts: first offset of each partition.
         target: a directory that does not exist yet.
     """
     offsets = {topic: {str(partition): offset for partition, offset in starts.items()}}

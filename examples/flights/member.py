@@ -1,8 +1,8 @@
 """One member of the group, a process of its own: `python -m examples.flights.member`.
 
-It reads flights and tells its parent of each batch, one JSON document a line. A batch counts as
-finished when the next one is asked for, which is after it was told: so what is committed has been
-told, and a member that is killed takes nothing with it. SIGTERM makes it leave the group.
+It reads flights and reports each batch to its parent, as one JSON document per line. A batch is
+finished when the next one is requested, which is after its report. Committed records have therefore
+been reported, and a killed member loses none. SIGTERM makes the member leave the group.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import uvloop
 import aiokq
 
 SESSION_TIMEOUT_MS = 6_000
-"""Shorter than the default, so that the run does not wait long for the partitions of a member that
-was killed; Kafka's brokers take no less."""
+"""Shorter than the default, so that the run does not wait long for the partitions of a killed
+member. Kafka's brokers accept no shorter time.
+"""
 
 
 teller = ThreadPoolExecutor(1)
-"""A parent that is busy leaves the pipe full: heartbeats must not wait for it."""
+"""Writes reports. A busy parent leaves the pipe full, and heartbeats must not wait for it."""
 
 
 def tell(document: dict[str, object]) -> Future[None]:
-    """Done when it is written; documents are written in the order of the calls."""
+    """Return a future that is done when the document is written; the order of calls is kept."""
     return teller.submit(_write, json.dumps(document, separators=(",", ":")) + "\n")
 
 
@@ -39,7 +40,7 @@ def _write(line: str) -> None:
 
 
 def flights(batch: aiokq.RecordBatch[aiokq.Record]) -> list[list[object]]:
-    """Of each record what the statistics need; see `crew.Report`."""
+    """Return the fields of each record that the statistics need; see `crew.Report`."""
     rows: list[list[object]] = []
     for record in batch:
         assert record.value is not None

@@ -1,4 +1,4 @@
-"""The picture of the delays: a map of routes and hours, and the year day by day."""
+"""A plot of the delays: a map of routes and hours, and a time series of the year."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ COLOURS = {"EWR": "#4477aa", "JFK": "#cc6677", "LGA": "#228833"}
 
 
 def draw(routes: Results, days: Results, target: Path) -> None:
-    """Saves the picture as SVG or PNG, by the name's ending.
+    """Save the plot as SVG or PNG, by the suffix of the name.
 
     Args:
         routes: delays by "JFK-LAX/8", as read back from their topic.
-        days: delays by "JFK/2013-01-31", likewise.
+        days: delays by "JFK/2013-01-31", as read back from their topic.
     """
     import matplotlib
 
@@ -26,7 +26,7 @@ def draw(routes: Results, days: Results, target: Path) -> None:
     import matplotlib.pyplot as plt
     import numpy as np
 
-    # Text as text: half the size, and the same file for the same delays.
+    # Text elements instead of paths: half the size, and equal files for equal delays.
     plt.rcParams.update({"svg.hashsalt": "flights", "svg.fonttype": "none"})
     names = busiest(routes)[:ROUTES]
     hours = sorted({delay["hour"] for delay in routes.values() if delay["route"] in names})

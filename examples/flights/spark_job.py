@@ -1,4 +1,4 @@
-"""The Spark part of the job: load, aggregate, stream, write back, read back; step by step."""
+"""The Spark part of the job: load, aggregate, stream, write back, read back."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class SparkJob:
-    """The job on what a run has put into the topic.
+    """The Spark job on the records of one run.
 
     Args:
-        starts: of each partition, the offset of the first flight of the run.
-        records: of the run.
-        directory: where files go; what an earlier run left there is removed.
+        starts: for each partition, the offset of the run's first flight.
+        records: number of records of the run.
+        directory: directory for files; those of an earlier run are removed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SparkJob:
         self._directory = directory
 
     def run(self) -> Findings:
-        """All of it. Seconds of each step are printed."""
+        """Run all steps, and print the seconds of each."""
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
         parquet = self._directory / "parquet"
@@ -61,11 +61,11 @@ class SparkJob:
             return self.analyse(spark, parquet, loaded)
 
     def analyse(self, spark: SparkSession, parquet: Path, loaded: Loaded) -> Findings:
-        """What follows the load.
+        """Run the steps after the load.
 
         Args:
-            parquet: where it loaded to.
-            loaded: what it said.
+            parquet: directory of the loaded files.
+            loaded: counts of the loaded files.
         """
         routes_topic = CompactedTopic(self._bootstrap, f"{self._topic}-delays")
         days_topic = CompactedTopic(self._bootstrap, f"{self._topic}-days")

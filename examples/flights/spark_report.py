@@ -1,4 +1,4 @@
-"""What is printed of the Spark job: a table, the counts, and where the picture is."""
+"""The printed report of the Spark job: a table, the counts, and the path of the plot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def delays_table(routes: Results) -> Table:
 def report(
     console: Console, findings: Findings, acknowledged: int, by_route: Mapping[str, Delay]
 ) -> bool:
-    """Prints the tables. True if all counts are what they have to be."""
+    """Print the tables; return whether all counts are as expected."""
     console.print(delays_table(findings.routes_topic))
     checks = findings.checks(acknowledged, by_route)
     table = Table(title="Counts of the Spark job", title_justify="left", show_header=False)

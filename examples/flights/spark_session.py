@@ -1,4 +1,4 @@
-"""A Spark session for this machine, or the reason why there is none."""
+"""A local Spark session, or the reason why Spark cannot run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MASTER = "local[2]"
 JVM = {
     "spark.driver.memory": "1g",
-    # A run of a minute is over before the second compiler pays.
+    # In a run of a minute, the second compiler does not pay off.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 JAVA = 17
@@ -30,7 +30,7 @@ NO_JAVA = (
 
 
 def why_absent() -> str | None:
-    """Why Spark cannot run here, in one line; None if it can."""
+    """Return in one line why Spark cannot run here; None if it can."""
     for package in ("pyspark", "pyarrow", "numpy"):
         if find_spec(package) is None:
             return f"{package} is not installed: pip install 'aiokq[spark]'"
@@ -48,14 +48,14 @@ def why_absent() -> str | None:
 
 @contextmanager
 def spark_session(scratch: Path) -> Iterator[SparkSession]:
-    """A session on two cores, stopped at the end.
+    """Yield a session on two cores, and stop it at the end.
 
     Args:
-        scratch: a directory for what Spark keeps while it runs.
+        scratch: directory for Spark's files during the session.
     """
     from pyspark.sql import SparkSession
 
-    # Spark's workers import this package, and aiokq, with the interpreter that runs us.
+    # Spark's workers import this package and aiokq with the interpreter of this process.
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -65,7 +65,7 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
         **JVM,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # What is grouped has a few thousand groups.
+        # Grouping gives only a few thousand groups.
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -73,7 +73,7 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    # Its warnings at the start are of no use here. What fails is raised in this process.
+    # Spark's warnings at the start do not matter here. Errors are raised in this process.
     with _no_stderr():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
@@ -85,7 +85,7 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _no_stderr() -> Iterator[None]:
-    """The JVM keeps the stderr that it is started with."""
+    """Redirect stderr to the null device while the JVM starts, which inherits it."""
     sys.stderr.flush()
     before = os.dup(2)
     try:

@@ -1,7 +1,7 @@
-"""The stream: delays per airport and day, kept up to date in a compacted topic while flights come.
+"""The stream: delays per airport and day in a compacted topic, updated as flights arrive.
 
-A micro-batch writes the days that it changed, so a day comes many times, and its last record is
-what counts. The watermark says when a day is over and its state can be forgotten.
+Each micro-batch writes the days that it changed, so a day is written many times, and its last
+record is valid. The watermark determines when a day is over and its state can be dropped.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 MICRO_BATCHES = 6
 LATENESS = "60 days"
-"""How far behind the latest departure one may come, and still be counted.
+"""Maximum time by which a flight may be behind the latest departure and still be counted.
 
-A year goes by in seconds here. The three producers run ahead of each other by up to the 10,000
-records that each has on its way, which is a month of 2013.
+A year passes in seconds here. The producers may be apart by the 10,000 records that each has in
+flight, which is a month of 2013.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What the query says of itself.
+    """Counts that the streaming query reports.
 
     Attributes:
-        rows: flights read.
-        batches: micro-batches that had any.
-        late: flights behind the watermark, which are not counted in their day.
-        forgotten: days whose state the watermark let go of.
+        rows: number of flights read.
+        batches: number of micro-batches with records.
+        late: number of flights behind the watermark, which are not counted in their day.
+        forgotten: number of days whose state was dropped because of the watermark.
     """
 
     rows: int
@@ -53,11 +53,11 @@ def stream_days(
     target: CompactedTopic,
     checkpoint: Path,
 ) -> Streamed:
-    """Reads the topic from `starts` to its end, in micro-batches, and writes the days to `target`.
+    """Read the topic from `starts` to its end in micro-batches, and write the days to `target`.
 
     Args:
-        starts: of each partition, the offset of the first flight.
-        records: how many there are; for the size of a micro-batch.
+        starts: for each partition, the offset of the first flight.
+        records: number of records, which determines the size of a micro-batch.
     """
     options = {
         "kafka.bootstrap.servers": bootstrap,

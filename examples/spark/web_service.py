@@ -1,7 +1,7 @@
-"""A web service that asks Spark, not waiting for it: `python examples/spark/web_service.py`.
+"""A web service that awaits Spark queries: `python examples/spark/web_service.py`.
 
-`/top?limit=3` is a query of Spark over a topic; `/health` has to be answered at once, whatever
-Spark does; a client that hangs up cancels its query. The program also plays its own clients.
+`/top?limit=3` is a Spark query over a topic. `/health` is answered at once while Spark works. A
+client that disconnects cancels its query. The program also runs its own clients.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TopService:
     async def top(self, query: dict[str, list[str]]) -> tuple[bytes, dict[str, object]]:
         limit = int(query.get("limit", ["10"])[0])
         try:
-            async with asyncio.timeout(120):  # cancels the job of Spark, too
-                # What asks brokers or plans (load, schema) blocks as well: it is made in a thread.
+            async with asyncio.timeout(120):  # also cancels the Spark job
+                # `load` and `schema` call brokers, which blocks: a thread makes these calls.
                 frame = await bridge.call(self.spark, self.frame, limit)
                 rows = await bridge.collect(frame)
         except TimeoutError:
