@@ -1,7 +1,7 @@
-"""The catalogue of messages: which API has which key, and which file holds which class.
+"""The catalogue of messages: the key of each API, and the file of each message class.
 
-Owns the tables through which message files are imported on first use; a file of messages is some
-milliseconds of start-up, and no program needs them all.
+Message files are imported on first use through these tables: a file takes milliseconds at start-up,
+and no program needs all of them.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def api(key: int) -> type[Request[Response]]:
     """Return the request class of an API; its `RESPONSE` is the class of the response.
 
     Raises:
-        ProtocolError: this library has no API of that key.
+        ProtocolError: this library has no API with that key.
     """
     request = _requests.get(key)
     if request is None:

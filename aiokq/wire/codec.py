@@ -1,9 +1,10 @@
-"""Encodes and decodes messages; owns the cache of compiled codecs, not their generation.
+"""Encoding and decoding of messages by compiled codecs, which are cached here.
 
     body = encode_bytes(MetadataRequest(topics=None), 12)
     request = decode(MetadataRequest, body, 12)
 
-Frames (sizes, headers, correlation) are `aiokq.wire.frames`.
+Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`, the generation of codecs in
+`aiokq.wire.compile`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 
 def encode(message: Message, version: int) -> list[Fragment]:
-    """Encode a message without header: small parts joined, record data by reference.
+    """Encode a message without header; small parts are joined, record data is passed by reference.
 
     Raises:
-        FieldNotSupported: a field that the version lacks holds a value that must not be dropped.
+        FieldNotSupported: a field that is absent in the version has a value that must not be
+            dropped.
         ProtocolError: the version is not supported, or a value does not fit its field.
     """
     encoder = _encoders.get((type(message), version))
@@ -40,10 +42,10 @@ def encode(message: Message, version: int) -> list[Fragment]:
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """Encode a message into one byte string, record data copied.
+    """Encode a message into one byte string, with a copy of record data.
 
     Raises:
-        ProtocolError: as `encode`; also if record data lies in a file.
+        ProtocolError: as `encode`; also if record data is a range of a file.
     """
     fragments = encode(message, version)
     for fragment in fragments:
@@ -57,13 +59,14 @@ def encode_bytes(message: Message, version: int) -> bytes:
 def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True) -> M:
     """Decode a message that fills the data from `position` to the end.
 
-    Record data is a view of `data`, which must not change while it is used; all else is copied.
+    Record data is a view of `data`, which must not change while the view is used; other values are
+    copied.
 
     Args:
-        exact: refuse bytes behind the message; without it they are skipped.
+        exact: refuse bytes after the message; if False they are ignored.
 
     Raises:
-        ProtocolError: the bytes are no such message; nothing else is raised for any bytes.
+        ProtocolError: the bytes are not such a message. No other error is raised for any bytes.
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:
@@ -72,7 +75,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 
 
 def encode_prefixed(message: Message, version: int) -> bytes:
-    """Encode a schema behind its 16-bit version, as the consumer protocol and records have it.
+    """Encode a message after its 16-bit version, as in the consumer protocol and in records.
 
     Keys of coordinator records carry their `RECORD_TYPE` in place of the version.
 
@@ -83,16 +86,17 @@ def encode_prefixed(message: Message, version: int) -> bytes:
 
 
 def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
-    """Decode a schema behind its 16-bit version.
+    """Decode a message that follows its 16-bit version.
 
-    A version newer than the class knows is read as the newest one, and what it appends is skipped:
-    Kafka's rule for the consumer protocol, whose newer versions only append.
+    A version newer than the newest of the class is read as that one, and the bytes that the newer
+    version appends are skipped. This is Kafka's rule for the consumer protocol, whose versions only
+    append fields.
 
     Args:
-        exact: whether bytes after a version that is known are an error.
+        exact: whether bytes after a message of a known version are an error.
 
     Raises:
-        ProtocolError: the bytes are no such schema, or the key of another record type.
+        ProtocolError: the bytes are not such a message, or are the key of another record type.
     """
     view = memoryview(data)
     if len(view) < 2:

@@ -1,14 +1,15 @@
-"""Compiles (message class, version) into encode and decode functions; owns the generated source.
+"""Compiler of a message class and version into an encode and a decode function.
 
-The source is straight-line Python: a run of fixed-width fields, the length prefix behind it and
-the count of tagged fields become one call of a precompiled `struct.Struct`, an array of integers
-one unpack, nested structs are inlined, record data stays a view of the frame. It is compiled on
-first use (about a millisecond) and registered with `linecache`, so that tracebacks and debuggers
-show it.
+The generated source is straight-line Python: a run of fixed-width fields, the following length
+prefix and the count of tagged fields become one call of a precompiled `struct.Struct`, an array of
+integers one unpack; nested structs are inlined, and record data stays a view of the frame. The
+source is compiled on first use (about a millisecond) and registered with `linecache`, so that
+tracebacks and debuggers show it.
 
-Safety is in the generator, not in the messages: every slice end is compared with the end of the
-frame, every count with the bytes left over the least size of an element, every varint is bounded,
-and whatever goes wrong leaves as `ProtocolError`. `aiokq.wire.interpret` is the oracle for all.
+The generator is responsible for safety: it compares every slice end with the end of the frame, and
+every count with the remaining bytes divided by the minimum size of an element; it bounds every
+varint, and turns every failure into a `ProtocolError`. Tests compare the results with those of
+`aiokq.wire.interpret`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ __all__ = ["Decoder", "Encoder", "decoder", "encoder", "source_of"]
 
 
 class Decoder(Protocol):
-    """Reads a message from a position; to the end of the data, unless told that more may follow."""
+    """Decode function: reads a message that starts at a position."""
 
     def __call__(self, data: Buffer, position: int, exact: bool = True, /) -> Message:
-        """Return the message; raises `ProtocolError`."""
+        """Return the message; raise `ProtocolError` also for bytes after it if `exact`."""
 
 
 Encoder: TypeAlias = Callable[[Message], list[Fragment]]
-"""Writes a message: small parts joined, record data by reference; raises `ProtocolError`."""
+"""Encode function: joins small parts, passes record data by reference, raises `ProtocolError`."""
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:
@@ -46,5 +47,5 @@ def encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def source_of(cls: type[Message], version: int) -> str:
-    """Return the generated source of both directions, to be read by people."""
+    """Return the generated source of both functions, for debugging."""
     return EncodeSource(cls, version).source() + "\n\n" + DecodeSource(cls, version).source()

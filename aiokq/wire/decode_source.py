@@ -1,4 +1,4 @@
-"""Writes the source of decoders; owns every check on bytes that come from outside."""
+"""Generator of the source of decoders, with all checks of untrusted bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DecodeSource"]
 
 
 class DecodeSource(Source):
-    """Source of a decoder.
+    """The source of a decoder.
 
     In the generated functions `b` is the data, `n` its length, `p` the position, `v` a length or
     count, `e` the end of a slice, `t` the number of tagged fields, `o`, `o1`, ... the structs being
@@ -30,10 +30,10 @@ class DecodeSource(Source):
         self.records = has_records(self.cls)
         self.lines = ["def decode(b, p, exact=True):"]
         if self.records:
-            # Records are views of the frame, so the frame is read through a view throughout.
+            # Records are views of the frame, so all fields are read through a view.
             self.put("b = memoryview(b)")
         else:
-            # Bytes are the fastest to slice; the frame is not kept.
+            # Bytes are the fastest to slice; without records the frame is not kept.
             self.put("if type(b) is not bytes: b = bytes(b)")
         self.put("n = len(b)")
         with self.indented("try:"):
@@ -50,11 +50,11 @@ class DecodeSource(Source):
             )
 
     def take(self, code: str, target: str) -> None:
-        """Add a value to the run of fixed-width values."""
+        """Add a value to the pending run of fixed-width values."""
         self.run.append((code, target))
 
     def flush(self) -> None:
-        """Write the pending run as one unpack."""
+        """Generate one unpack of the pending run."""
         if not self.run:
             return
         form = "".join(code for code, _ in self.run)
@@ -68,7 +68,7 @@ class DecodeSource(Source):
         self.put(f"{left} = {self.packer(form, 'unpack_from')}(b, p); p += {size}")
 
     def struct(self, cls: type[Struct], o: str, level: int) -> None:
-        """Write the reading of a struct into `o`; may leave a pending run."""
+        """Generate code that reads a struct into `o`; may leave a pending run."""
         for field in self.fields(cls):
             self.field(field, f"{o}.{field.name}", level)
         absent = [
@@ -86,7 +86,7 @@ class DecodeSource(Source):
             self.put(f"if t: p = {self.tags(cls)}(b, p - 1, n, {o})")
 
     def field(self, field: Field, target: str, level: int) -> None:
-        """Write the reading of one field."""
+        """Generate code that reads one field."""
         kind, at = field.kind, self.at
         if kind in CODES:
             self.take(CODES[kind], target)
@@ -105,7 +105,7 @@ class DecodeSource(Source):
         return f"{self.primitive('make_uuid')}({raw})"
 
     def prefix(self, code: str) -> int:
-        """Write the reading of a length or count into `v`; returns what to subtract from it."""
+        """Generate code that reads a length or count into `v`; return what to subtract from it."""
         if self.at.flexible:
             self.take("B", "v")
             self.flush()
@@ -118,7 +118,7 @@ class DecodeSource(Source):
     def sized(
         self, kind: str, target: str, name: str, *, nullable: bool, call: bool = False
     ) -> None:
-        """Write the reading of a string, bytes or records."""
+        """Generate code that reads a string, bytes or records."""
         bias = self.prefix("h" if kind == "string" else "i")
         piece = "b[p:e]"
         if kind == "string":
@@ -144,7 +144,7 @@ class DecodeSource(Source):
         self.put(f"{store}; p = e")
 
     def nested(self, field: Field, target: str, level: int) -> None:
-        """Write the reading of a struct that is a field."""
+        """Generate code that reads a struct that is a field."""
         cls = cast("type[Struct]", field.of)
         inner = f"o{level + 1}"
         if field.nullable_in(self.at.version):
@@ -163,7 +163,7 @@ class DecodeSource(Source):
         self.struct(cls, inner, level + 1)
 
     def array(self, field: Field, target: str, level: int) -> None:
-        """Write the reading of an array."""
+        """Generate code that reads an array."""
         nullable = field.nullable_in(self.at.version)
         bias = self.prefix("i")
         fail = self.primitive("fail")
@@ -178,12 +178,12 @@ class DecodeSource(Source):
         self.elements(field, target, level, fail)
 
     def elements(self, field: Field, target: str, level: int, fail: str) -> None:
-        """Write the reading of `v` elements."""
+        """Generate code that reads `v` elements."""
         at, of = self.at, field.of
         is_struct = isinstance(of, type)
         kind = "struct" if is_struct else cast("str", of)
         if kind in CODES:
-            # No check of the count: unpacking fails by itself where bytes are missing.
+            # No check of the count: unpacking fails by itself if bytes are missing.
             unpack = self.int_arrays(CODES[kind], "unpack_from")
             self.put(f"{target} = [*{unpack}[v](b, p)]; p += v * {SIZES[kind]}")
             return
@@ -219,13 +219,13 @@ class DecodeSource(Source):
         return name
 
     def tags(self, cls: type[Struct]) -> str:
-        """Write the function that reads the tagged fields of a struct; returns its name."""
+        """Generate the function that reads the tagged fields of a struct; return its name."""
         if not self.tagged(cls):
             return self.primitive("read_tags")
         name = f"read_tags_{cls.__name__}"
         if name in self.names:
             return name
-        self.names[name] = None  # taken: a definition in the source replaces it
+        self.names[name] = None  # reserved: the source defines it
         uvarint, fail = self.primitive("uvarint"), self.primitive("fail")
         unknown = self.primitive("read_unknown")
         with self.function(f"def {name}(b, p, n, o):"):

@@ -1,4 +1,4 @@
-"""Writes the source of encoders; owns how fragments are made, and what a version must refuse."""
+"""Generator of the source of encoders: how they build fragments and which values they refuse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EncodeSource"]
 
 
 class EncodeSource(Source):
-    """Source of an encoder.
+    """The source of an encoder.
 
     In the generated functions `q` is the list of small parts and `w` its append, `f` the list of
     fragments, `v` a length or count, `x` a value that may be null, `s` encoded bytes.
@@ -46,11 +46,11 @@ class EncodeSource(Source):
             )
 
     def give(self, code: str, value: str) -> None:
-        """Add a value to the run of fixed-width values; `x` is a zero byte and has no value."""
+        """Add a value to the pending fixed-width run; code `x` is a zero byte without value."""
         self.run.append((code, value))
 
     def flush(self) -> None:
-        """Write the pending run as one pack."""
+        """Generate one pack of the pending run."""
         if not self.run:
             return
         form = "".join(code for code, _ in self.run)
@@ -62,7 +62,7 @@ class EncodeSource(Source):
         self.put(f"w({self.packer(form, 'pack')}({', '.join(values)}))")
 
     def struct(self, cls: type[Struct], o: str, level: int) -> None:
-        """Write the writing of a struct; may leave a pending run."""
+        """Generate code that writes a struct; may leave a pending run."""
         for field in cls.__fields__:
             if not field.in_version(self.at.version) and not field.ignorable:
                 self.refuse(field, f"{o}.{field.name}")
@@ -84,11 +84,11 @@ class EncodeSource(Source):
             self.put(f"{self.tags(cls)}({o}, w)")
 
     def is_left_out(self, field: Field, value: str) -> str:
-        """Return the test that a tagged field is not written."""
+        """Return the condition under which a tagged field is left out."""
         return "False" if field.says_null else self.is_default(field, value)
 
     def is_default(self, field: Field, value: str) -> str:
-        """Return the test that a field has its default value."""
+        """Return the condition under which a field has its default value."""
         if field.default is list:
             return f"{value} == []"
         if field.kind == "struct" and field.default is None:
@@ -103,21 +103,21 @@ class EncodeSource(Source):
         return f"{value} == {self.default(field)}"
 
     def refuse(self, field: Field, value: str) -> None:
-        """Write the check that a field absent in this version holds its default."""
+        """Generate the check that a field absent in this version has its default value."""
         self.put(
             f"if not ({self.is_default(field, value)}): {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, {field.name!r})"
         )
 
     def refuse_tags(self, o: str) -> None:
-        """Write the check that a version without tagged fields is given none."""
+        """Generate the check that a version without tagged fields gets none."""
         self.put(
             f"if {o}.unknown_tags: {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, 'unknown_tags')"
         )
 
     def field(self, field: Field, value: str, level: int) -> None:
-        """Write the writing of one field."""
+        """Generate code that writes one field."""
         kind = field.kind
         if kind in CODES:
             self.give(CODES[kind], value)
@@ -131,7 +131,7 @@ class EncodeSource(Source):
             self.sized(kind, value, nullable=field.nullable_in(self.at.version))
 
     def prefix(self, code: str, *, text: bool = False) -> None:
-        """Write `v` as length prefix behind the pending run; one more in flexible versions."""
+        """Generate code that writes `v` as length prefix after the run; plus one if flexible."""
         if not self.at.flexible:
             self.give(code, "v")
             self.flush()
@@ -150,7 +150,7 @@ class EncodeSource(Source):
             self.put(f"w({many}(v))")
 
     def sized(self, kind: str, value: str, *, nullable: bool) -> None:
-        """Write the writing of a string, bytes or records."""
+        """Generate code that writes a string, bytes or records."""
         text, plus = kind == "string", " + 1" if self.at.flexible else ""
         code, null = "h" if text else "i", "0" if self.at.flexible else "-1"
         length = f"{self.primitive('records_length')}(s)" if kind == "records" else "len(s)"
@@ -168,7 +168,7 @@ class EncodeSource(Source):
             self.put("w(s)")
 
     def nested(self, field: Field, value: str, level: int) -> None:
-        """Write the writing of a struct that is a field."""
+        """Generate code that writes a struct that is a field."""
         cls = cast("type[Struct]", field.of)
         inner = f"o{level + 1}"
         self.flush()
@@ -184,7 +184,7 @@ class EncodeSource(Source):
         self.struct(cls, inner, level + 1)
 
     def array(self, field: Field, value: str, level: int) -> None:
-        """Write the writing of an array."""
+        """Generate code that writes an array."""
         x = f"x{level}"
         nullable, flexible = field.nullable_in(self.at.version), self.at.flexible
         self.put(f"{x} = {value}")
@@ -212,13 +212,13 @@ class EncodeSource(Source):
                 self.sized(kind, "x", nullable=False)
 
     def tags(self, cls: type[Struct]) -> str:
-        """Write the function that writes the tagged fields of a struct; returns its name."""
+        """Generate the function that writes the tagged fields of a struct; return its name."""
         if not self.tagged(cls):
             return self.primitive("write_tags")
         name = f"write_tags_{cls.__name__}"
         if name in self.names:
             return name
-        self.names[name] = None  # taken: a definition in the source replaces it
+        self.names[name] = None  # reserved: the source defines it
         with self.function(f"def {name}(o, w_outer):"):
             self.put("known = {}")
             for field in self.tagged(cls):

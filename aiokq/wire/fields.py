@@ -1,4 +1,4 @@
-"""Field specifiers of wire messages; owns what a field is, not how it is read or written.
+"""Field specifiers of wire messages, independent of how fields are read and written.
 
 A message class lists its fields as Kafka's JSON definitions do::
 
@@ -14,7 +14,7 @@ Common arguments:
 
 - ``since``, ``until``: first and last message version that has the field (inclusive).
 - ``nullable_since``: first version in which the field may be `None`.
-- ``default``: Kafka's explicit default, where it is not the one of the type.
+- ``default``: Kafka's explicit default, if it is not the default of the type.
 - ``tag``: number of a tagged field (KIP-482), which only flexible versions have.
 - ``ignorable``: a value other than the default is dropped silently in versions without the field;
   otherwise encoding it there raises `FieldNotSupported`.
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 Fragment: TypeAlias = bytes | bytearray | memoryview | FileRange
-"""One piece of an encoded message: a buffer, or a range of an open file that is sent from disk."""
+"""One piece of an encoded message: a buffer, or a range of an open file to send from disk."""
 
 Records: TypeAlias = bytes | bytearray | memoryview | FileRange | Sequence[Fragment] | None
 """Value of a records field: decoding gives `memoryview | None`, encoding takes any of these."""
@@ -79,7 +79,7 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 ALWAYS: Final = 32767
-"""The ``until`` of a field that was never removed: the highest version that fits the header."""
+"""The ``until`` of a field that was never removed: the highest version that a header can have."""
 
 ZERO_UUID: Final = uuid.UUID(int=0)
 """Kafka's null uuid: "no topic id"."""
@@ -93,10 +93,11 @@ class Field:
 
     Attributes:
         name: attribute name, set when the class is created.
-        kind: wire type; arrays and structs say in `of` what they hold.
+        kind: wire type; for arrays and structs `of` is the type of the content.
         of: the struct class, or the kind of an array's elements.
-        default: value of the field where the version lacks it; `None` only if the field may be
-            null, or is a tagged struct (absent); `list` and a struct class mean a new one each.
+        default: value of the field if it is absent in the version. `None` only if the field may be
+            null, or is a tagged struct (absent). For `list` and a struct class each message gets a
+            new instance.
     """
 
     __slots__ = (
@@ -134,20 +135,20 @@ class Field:
         self.of = of
 
     def in_version(self, version: int) -> bool:
-        """Tell whether messages of this version have the field."""
+        """Return whether messages of this version have the field."""
         return self.since <= version <= self.until
 
     def nullable_in(self, version: int) -> bool:
-        """Tell whether the field may be null in this version."""
+        """Return whether the field may be null in this version."""
         return self.nullable_since is not None and version >= self.nullable_since
 
     @property
     def says_null(self) -> bool:
-        """Whether it is a tagged struct that may be null.
+        """Whether the field is a tagged struct that may be null.
 
-        Kafka's classes take its absence for a struct of defaults, so that null is written: as 0,
-        where other structs have -1. When it is absent, it is read as null here: nobody writes a
-        struct of defaults.
+        In Kafka's classes an absent field means a struct of defaults, so null is written
+        explicitly: as 0, while other null structs are -1. Here an absent field is read as null,
+        because no peer sends a struct of defaults.
         """
         return self.kind == "struct" and self.tag is not None and self.nullable_since is not None
 
@@ -157,11 +158,11 @@ class Field:
         return self.default is list or (self.kind == "struct" and self.default is not None)
 
     def make_default(self) -> object:
-        """Return the default value; a new one where it is mutable."""
+        """Return the default value; a new object if it is mutable."""
         return cast("Callable[[], object]", self.default)() if self.fresh_default else self.default
 
     def is_default(self, value: object) -> bool:
-        """Tell whether a value is the default; for a tagged struct also one with all defaults."""
+        """Return whether a value is the default, or for a tagged struct has only defaults."""
         if (
             self.kind == "struct"
             and self.tag is not None
@@ -172,7 +173,7 @@ class Field:
         return value == self.make_default()
 
     def __repr__(self) -> str:
-        """Show what distinguishes the field: name, kind and versions."""
+        """Show name, kind and versions of the field."""
         until = "+" if self.until == ALWAYS else f"-{self.until}"
         return f"<Field {self.name or '?'}: {self.kind} {self.since}{until}>"
 
@@ -237,7 +238,7 @@ def uuid_(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> uuid.UUID:
-    """Declare a uuid: 16 bytes, all zero where there is none."""
+    """Declare a uuid: 16 bytes, all zero for no uuid."""
     field = Field("uuid", ZERO_UUID, since=since, until=until, tag=tag, ignorable=ignorable)
     return cast("uuid.UUID", field)
 
@@ -347,8 +348,8 @@ def struct(
 ) -> S | None:
     """Declare a nested struct.
 
-    A nullable struct defaults to `None`. So does a tagged one that Kafka never sends as null:
-    `None` then means absent, which in Kafka's own classes is a struct with all fields at their
+    A nullable struct defaults to `None`. So does a tagged struct that Kafka never sends as null:
+    `None` then means absent, for which Kafka's own classes have a struct with all fields at their
     defaults.
     """
     field = Field(
@@ -395,7 +396,7 @@ def array(
     ignorable: bool = False,
 ) -> list[T] | None:
     """Declare an array of structs (give the class) or of plain values (give the specifier)."""
-    # A struct class is itself; a specifier is called for the kind of its elements.
+    # A struct class is used as it is; a specifier is called to get the kind of the elements.
     element = of if isinstance(of, type) else cast("Field", of()).kind
     field = Field(
         "array",

@@ -1,8 +1,8 @@
-"""Frames: size, request and response headers around a message; owns header versions.
+"""Frames: size and request or response header before a message, and the header versions.
 
-A frame that is encoded here starts with its 4-byte size; a frame that is decoded here comes without
-(the reader of the connection has cut it off). Bytes behind the message are skipped, as Kafka does:
-librdkafka leaves some behind its requests, and its mock cluster behind flexible responses.
+An encoded frame starts with its 4-byte size. Frames to decode have no size, because the reader of
+the connection has removed it. Bytes after the message are ignored, as in Kafka: librdkafka leaves
+some after its requests, and its mock cluster after flexible responses.
 
 Source: KIP-482, Kafka `RequestHeader.json`, `ResponseHeader.json`, `ApiMessageType`.
 """
@@ -45,10 +45,10 @@ class RequestHeader(NamedTuple):
     """Header of a request.
 
     Attributes:
-        api_key: the API, which this library need not know.
+        api_key: the key of the API, which may be unknown to this library.
         api_version: version of header and body.
         correlation_id: number that the response repeats.
-        client_id: name that the client goes by; `None` if it gave none.
+        client_id: the client's name for itself; None if it gave none.
         body_offset: position of the message in the frame.
     """
 
@@ -62,7 +62,7 @@ class RequestHeader(NamedTuple):
 def encode_request(
     message: Request[Response], *, version: int, correlation_id: int, client_id: str | None
 ) -> list[Fragment]:
-    """Encode a request as a frame, its size in front.
+    """Encode a request as a frame that starts with its size.
 
     Raises:
         ProtocolError: as `aiokq.wire.encode`; also for a client id that does not fit.
@@ -80,7 +80,7 @@ def encode_request(
     head = _REQUEST_HEAD.pack(
         size, message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
     )
-    # The first fragment is always the message's own fields, never record data.
+    # The first fragment always has fields of the message, never record data.
     fragments[0] = b"".join((head, name, tags, cast("bytes", fragments[0])))
     return fragments
 
@@ -88,11 +88,11 @@ def encode_request(
 def decode_request_header(frame: Buffer) -> RequestHeader:
     """Decode the header of a request, also of an API or version that is not supported.
 
-    For an API that is not known the body starts behind the client id: whether tagged fields follow
-    cannot be known. Tagged fields of the header are skipped.
+    For an unknown API the body offset is that after the client id, because it is unknown whether
+    the header has tagged fields. Tagged fields of the header are skipped.
 
     Raises:
-        ProtocolError: the frame is no request.
+        ProtocolError: the frame is not a request.
     """
     position = 0
     try:
@@ -116,7 +116,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Response]]:
     """Decode a whole request.
 
     Raises:
-        ProtocolError: the frame is no request, or one of an API or version that is not supported.
+        ProtocolError: the frame is not a request, or its API or version is not supported.
     """
     header = decode_request_header(frame)
     if header.api_key not in APIS:
@@ -126,7 +126,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Response]]:
 
 
 def encode_response(message: Response, *, version: int, correlation_id: int) -> list[Fragment]:
-    """Encode a response as a frame, its size in front.
+    """Encode a response as a frame that starts with its size.
 
     Raises:
         ProtocolError: as `aiokq.wire.encode`.
@@ -148,7 +148,7 @@ def decode_response(cls: type[R], frame: Buffer, version: int) -> tuple[int, R]:
         The correlation id and the message.
 
     Raises:
-        ProtocolError: the frame is no such response.
+        ProtocolError: the frame is not such a response.
     """
     correlation_id = peek_correlation_id(frame)
     position = 4
@@ -166,10 +166,10 @@ def decode_response(cls: type[R], frame: Buffer, version: int) -> tuple[int, R]:
 
 
 def peek_correlation_id(frame: Buffer) -> int:
-    """Return the correlation id of a response, with which every response begins.
+    """Return the correlation id, with which every response begins.
 
     Raises:
-        ProtocolError: the frame is shorter than that.
+        ProtocolError: the frame is shorter than a correlation id.
     """
     if len(frame) < 4:
         raise ProtocolError(f"response of {len(frame)} bytes has no correlation id", offset=0)
@@ -186,14 +186,14 @@ def _flexible_since(key: int) -> float:
 def _tagged_header(cls: type[Response], version: int) -> bool:
     """Tell whether the response header has tagged fields.
 
-    That of ApiVersions never has: the client sends its highest version to a broker it does not
-    know, and must be able to read the refusal.
+    The header of ApiVersions never has them: a client sends its highest version to a broker whose
+    versions it does not know, and must be able to read the error response.
     """
     return cls.is_flexible(version) and cls.API_KEY != API_VERSIONS_KEY
 
 
 def _skip_tags(frame: Buffer, position: int) -> int:
-    """Return the position behind the tagged fields of a header."""
+    """Return the position after the tagged fields of a header."""
     if not frame[position]:
         return position + 1
     count, position = uvarint(frame, position)

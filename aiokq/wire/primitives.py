@@ -1,6 +1,6 @@
-"""What compiled codecs call: varints, integer arrays, tags of unknown fields, errors.
+"""Functions that compiled codecs call: varints, integer arrays, unknown tagged fields, errors.
 
-Owns the slow branches of the generated source; the generator itself is `aiokq.wire.compile`.
+They are the slow branches of the source that `aiokq.wire.compile` generates.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ __all__ = [
 ]
 
 MAX_STRING: Final = 0x7FFF
-"""Longest string in bytes, in every version (Kafka refuses longer ones in compact form too)."""
+"""Maximum length of a string in bytes, in every version (Kafka refuses longer compact ones too)."""
 
 COPY_BELOW: Final = 1024
-"""Record data shorter than this many bytes is copied next to its neighbours, not referred to."""
+"""Record data shorter than this many bytes is copied, not passed by reference."""
 
 
 _BUFFERS: Final = frozenset((bytes, bytearray, memoryview))
 
 
 class Malformed(ValueError):
-    """Raised while decoding, with the reason; turned into a `ProtocolError` at the boundary."""
+    """A decoding error with its reason, which `aiokq.wire.compile` turns into a `ProtocolError`."""
 
 
 class FieldNotSupported(ProtocolError):
-    """A field was set that the version does not have and that must not be dropped silently."""
+    """A field is set that is absent in the version and must not be dropped silently."""
 
 
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
-"""What generated decoders raise on bytes that are not the message (bad UTF-8: `ValueError`)."""
+"""Errors of generated decoders for bytes that are not the message (`ValueError` for bad UTF-8)."""
 
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
-"""What generated encoders can raise on values that do not fit their field."""
+"""Errors of generated encoders for values that do not fit their field."""
 
 
 def fail(detail: str) -> NoReturn:
@@ -69,14 +69,14 @@ def fail(detail: str) -> NoReturn:
 
 
 def unsupported(api: str, version: int, field: str) -> NoReturn:
-    """Raise `FieldNotSupported` for a field that holds a value and is absent in the version."""
+    """Raise `FieldNotSupported` for a field that is set and absent in the version."""
     raise FieldNotSupported(
         f"{field} is set, which version {version} cannot carry", api=api, version=version
     )
 
 
 def uvarint_more(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Finish reading an unsigned varint whose first byte, before `position`, was above 127.
+    """Finish reading an unsigned varint whose first byte, at `position` - 1, is above 127.
 
     Returns:
         The value, at most 32 bits wide, and the position after it.
@@ -103,7 +103,7 @@ def uvarint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def unsigned(value: int) -> bytes:
-    """Write an unsigned varint."""
+    """Return the bytes of an unsigned varint."""
     if value < 128:
         return value.to_bytes(1, "big")
     if value > 0xFFFFFFFF:
@@ -117,16 +117,16 @@ def unsigned(value: int) -> bytes:
 
 
 def string_prefix(value: int) -> bytes:
-    """Write the length prefix (length plus one) of a compact string that needs several bytes."""
+    """Return the length prefix (length plus one) of a compact string if it takes several bytes."""
     if value > MAX_STRING + 1:
         raise Malformed(f"string of {value - 1} bytes, at most {MAX_STRING} are allowed")
     return unsigned(value)
 
 
 class IntArrays(dict[int, Callable[..., object]]):
-    """Packers or unpackers of arrays of one integer type, by number of elements.
+    """Pack or unpack functions for arrays of one integer type, by number of elements.
 
-    Those of few elements, such as the replicas of a partition, are kept; others are made anew.
+    Functions for few elements, such as the replicas of a partition, are cached; others are not.
     """
 
     __slots__ = ("code", "method")
@@ -137,7 +137,7 @@ class IntArrays(dict[int, Callable[..., object]]):
         self.method = method
 
     def __missing__(self, count: int) -> Callable[..., object]:
-        """Make the function for a count not seen before."""
+        """Create the function for a count that is not cached."""
         made: Callable[..., object] = getattr(struct.Struct(f">{count}{self.code}"), self.method)
         if count <= 64:
             self[count] = made
@@ -147,7 +147,7 @@ class IntArrays(dict[int, Callable[..., object]]):
 def read_unknown(
     data: Buffer, position: int, end: int, into: dict[int, bytes], tag: int, size: int
 ) -> int:
-    """Keep one tagged field that the class does not know; returns the position after it."""
+    """Store one tagged field that the class does not define; return the position after it."""
     stop = position + size
     if stop > end:
         raise Malformed(f"tagged field {tag} of {size} bytes passes the end")
@@ -158,7 +158,7 @@ def read_unknown(
 
 
 def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
-    """Read the tagged fields of a struct that knows none; returns the position after them."""
+    """Read the tagged fields of a struct that defines none; return the position after them."""
     count, position = uvarint(data, position)
     if count > (end - position) // 2:
         raise Malformed(f"{count} tagged fields in {end - position} bytes")
@@ -173,12 +173,12 @@ def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
 
 
 def write_tags(struct_: Struct, write: Callable[[bytes], None]) -> None:
-    """Write the tagged fields of a struct that knows none."""
+    """Write the tagged fields of a struct that defines none."""
     write(tagged_section({}, struct_.unknown_tags))
 
 
 def tagged_section(known: dict[int, bytes], unknown: Mapping[int, bytes]) -> bytes:
-    """Write the tagged fields of a struct, known and unknown ones, in the order of their tags."""
+    """Return a struct's section of tagged fields, known and unknown, in the order of their tags."""
     merged = known
     if unknown:
         twice = known.keys() & unknown.keys()
@@ -193,7 +193,7 @@ def tagged_section(known: dict[int, bytes], unknown: Mapping[int, bytes]) -> byt
 
 
 def records_length(value: object) -> int:
-    """Return the bytes of a records value: one fragment or a sequence of them."""
+    """Return the length in bytes of record data: one fragment or a sequence of them."""
     if type(value) in _BUFFERS or isinstance(value, FileRange):
         return len(value)  # type: ignore[arg-type]
     if isinstance(value, (list, tuple)):
@@ -202,10 +202,10 @@ def records_length(value: object) -> int:
 
 
 def put_records(small: list[bytes], fragments: list[Fragment], value: object, size: int) -> None:
-    """Append record data: by reference, or next to the small parts where it is short itself."""
+    """Append record data: by reference, or to the small parts if it is short."""
     pieces: Sequence[Fragment] = value if isinstance(value, (list, tuple)) else (value,)
     if size < COPY_BELOW and not any(isinstance(piece, FileRange) for piece in pieces):
-        small += pieces  # type: ignore[arg-type]  # joined: any buffer does
+        small += pieces  # type: ignore[arg-type]  # any buffer can be joined
         return
     fragments.append(b"".join(small))
     small.clear()
@@ -218,7 +218,7 @@ _UNKNOWN = uuid.SafeUUID.unknown
 
 
 def make_uuid(data: Buffer) -> uuid.UUID:
-    """Build a uuid from 16 bytes, at a third of the cost of the constructor and its checks."""
+    """Return a uuid of 16 bytes, in a third of the time of the constructor with its checks."""
     made = _new_uuid(uuid.UUID)
     _set(made, "int", int.from_bytes(data, "big"))
     _set(made, "is_safe", _UNKNOWN)

@@ -1,7 +1,7 @@
-"""Owns the answer to a Produce request whose batches were all appended: written in one go.
+"""Fast encoder of the response to a Produce request whose batches were all appended.
 
-The general way, `ProduceResponse` and `aiokq.wire.encode`, makes the same bytes; a broker that
-appends much gives this answer most of the time.
+`ProduceResponse` and `aiokq.wire.encode` give the same bytes in more time. Most responses of a
+broker with many producers are of this kind.
 
 Source: `ProduceResponse.json`. Tests: tests/unit/wire/test_produced.py.
 """
@@ -20,7 +20,7 @@ __all__ = ["AppendedBatch", "encode_appended"]
 AppendedBatch = tuple[int, int, int]
 """Partition, base offset and log start offset."""
 
-_NO_TIME: Final = -1  # the broker's, of a topic with CreateTime
+_NO_TIME: Final = -1  # log append time of a topic with CreateTime
 
 _FLEXIBLE_SINCE: Final = 9
 _START_OFFSETS_SINCE: Final = 5
@@ -29,12 +29,12 @@ _ERRORS_SINCE: Final = 8
 _HEAD: Final = struct.Struct(">ii")  # size, correlation id
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_APPENDED: Final = struct.Struct(">ihqqq")  # partition, error, and the three numbers
+_APPENDED: Final = struct.Struct(">ihqqq")  # partition, error, offset, time, log start offset
 _APPENDED_V3: Final = struct.Struct(">ihqq")
-_NO_RECORD_ERRORS: Final = b"\0\0\0\0\xff\xff"  # nor a message
-_NO_RECORD_ERRORS_V9: Final = b"\1\0\0"  # nor tagged fields
+_NO_RECORD_ERRORS: Final = b"\0\0\0\0\xff\xff"  # and no error message
+_NO_RECORD_ERRORS_V9: Final = b"\1\0\0"  # and no error message or tagged fields
 _NOT_THROTTLED: Final = b"\0\0\0\0"
-_NOT_THROTTLED_V9: Final = b"\0\0\0\0\0"  # nor tagged fields
+_NOT_THROTTLED_V9: Final = b"\0\0\0\0\0"  # and no tagged fields
 
 
 def encode_appended(
@@ -43,11 +43,11 @@ def encode_appended(
     topics: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
     throttle_ms: int = 0,
 ) -> bytes:
-    """A whole frame, its size in front.
+    """Return a whole frame that starts with its size.
 
     Args:
         version: of Produce, 3 to 13.
-        topics: name (from version 13 on the 16 bytes of the id), and what was appended.
+        topics: name (from version 13 on the 16 bytes of the id) and appended batches of each topic.
     """
     # hot: benchmarks/raw_load.py
     flexible = version >= _FLEXIBLE_SINCE

@@ -1,7 +1,8 @@
-"""`Source`: Python source of a codec being written; owns what both directions share.
+"""`Source`: the Python source of a codec under construction, common to encoders and decoders.
 
-Lines, indentation, the names that the source refers to, and the least sizes that counts are checked
-against. Reading is `aiokq.wire.decode_source`, writing `aiokq.wire.encode_source`.
+It has lines, indentation, the names that the source refers to, and the minimum sizes with which
+counts are checked. `aiokq.wire.decode_source` generates decoders, `aiokq.wire.encode_source`
+encoders.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CODES: Final[Mapping[str, str]] = {
     "f64": "d",
     "boolean": "?",
 }
-"""Format characters of the fixed-width kinds; a uuid is fixed as well, but no number."""
+"""Format characters of the fixed-width numbers; a uuid has a fixed width too, but is no number."""
 
 SIZES: Final[Mapping[str, int]] = {
     kind: struct.calcsize(">" + code) for kind, code in CODES.items()
@@ -39,14 +40,14 @@ SIZES: Final[Mapping[str, int]] = {
 
 
 class Context(NamedTuple):
-    """Version that is compiled, and whether it is flexible."""
+    """The version that is compiled, and whether it is flexible."""
 
     version: int
     flexible: bool
 
 
 def least_size(kind: str, of: object, at: Context) -> int:
-    """Return the fewest bytes that a value of a kind takes, as element of an array or field."""
+    """Return the minimum size in bytes of a value of a kind, as element of an array or as field."""
     if kind in SIZES:
         return SIZES[kind]
     if kind == "uuid":
@@ -59,7 +60,7 @@ def least_size(kind: str, of: object, at: Context) -> int:
 
 
 def least_struct_size(cls: type[Struct], at: Context) -> int:
-    """Return the fewest bytes that a struct takes in a version."""
+    """Return the minimum size in bytes of a struct in a version."""
     size = 1 if at.flexible else 0
     for field in cls.__fields__:
         if field.in_version(at.version) and field.tag is None:
@@ -69,7 +70,7 @@ def least_struct_size(cls: type[Struct], at: Context) -> int:
 
 
 def has_records(cls: type[Struct]) -> bool:
-    """Tell whether a message holds record data, so that its frame is kept and referred to."""
+    """Tell whether a message contains record data, which is decoded as a view of its frame."""
     for field in cls.__fields__:
         if field.kind == "records":
             return True
@@ -79,7 +80,7 @@ def has_records(cls: type[Struct]) -> bool:
 
 
 class Source(ABC):
-    """Source being written: lines, indentation, names it refers to, a pending fixed-width run."""
+    """Source under construction: lines, indentation, names, and a pending fixed-width run."""
 
     verb: str
 
@@ -106,7 +107,7 @@ class Source(ABC):
 
     @contextmanager
     def function(self, line: str) -> Iterator[None]:
-        """Write a separate function: the slow branch for tagged fields."""
+        """Write a separate function, as for the slow branch of tagged fields."""
         lines, depth, run = self.lines, self.depth, self.run
         self.lines, self.depth, self.run = [line], 1, []
         yield

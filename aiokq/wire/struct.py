@@ -1,10 +1,10 @@
-"""`Struct` and the bases of messages; owns how message classes are made, knows nothing of bytes.
+"""`Struct` and the base classes of messages: how message classes are created, without codecs.
 
-A struct is a mutable class with slots whose fields are the specifiers of `aiokq.wire.fields`. It
-is a dataclass to type checkers and to the functions of `dataclasses` (`fields`, `replace`,
-`asdict`), but not made by the `dataclass` decorator: that takes half a millisecond a class, and a
-broker that starts in 150 ms has some two hundred of them. Here a class costs microseconds, and its
-`__init__` is compiled when the first instance is built.
+A struct is a mutable class with slots whose fields are the specifiers of `aiokq.wire.fields`. Type
+checkers and the functions of `dataclasses` (`fields`, `replace`, `asdict`) treat it as a dataclass,
+but the `dataclass` decorator is not used: it takes half a millisecond per class, and a broker,
+which starts in 150 ms, has some two hundred of them. Here a class takes microseconds, and its
+`__init__` is compiled when the first instance is created.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["NO_TAGS", "Message", "Request", "Response", "Struct", "StructType"]
 
 
 class _NoTags(dict[int, bytes]):
-    """The empty dictionary that all structs without unknown tags share, so nobody may fill it.
+    """The read-only empty dictionary that all structs without unknown tags share.
 
-    A `MappingProxyType` would do, could it be copied and pickled.
+    A `MappingProxyType` cannot be copied or pickled.
     """
 
     __slots__ = ()
@@ -42,12 +42,12 @@ class _NoTags(dict[int, bytes]):
     __setitem__ = setdefault = update = __ior__ = _read_only
 
     def __reduce__(self) -> str:
-        """Copy and unpickle as the one instance."""
+        """Copy and unpickle to the one shared instance."""
         return "NO_TAGS"
 
 
 NO_TAGS: Final[Mapping[int, bytes]] = _NoTags()
-"""Value of `Struct.unknown_tags` where there are none; shared, read-only."""
+"""The value of `Struct.unknown_tags` without unknown tags; shared, read-only."""
 
 
 def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]:
@@ -56,7 +56,7 @@ def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]
 
 
 class _DataclassFields:
-    """Gives `__dataclass_fields__` on demand, so that `dataclasses.replace` and `asdict` work."""
+    """Descriptor of `__dataclass_fields__`, so that `dataclasses.replace` and `asdict` work."""
 
     def __get__(self, instance: object, owner: StructType) -> dict[str, dataclasses.Field[object]]:
         made: dict[str, dataclasses.Field[object]] = {
@@ -66,7 +66,7 @@ class _DataclassFields:
         for name, entry in made.items():
             entry.name = name
             entry.type = owner.__annotations__.get(name, "Mapping[int, bytes]")
-            # What `dataclass` would set: `dataclasses.fields` returns only entries so marked.
+            # `dataclasses.fields` returns only entries with this mark, which `dataclass` would set.
             entry._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
         return made
 
@@ -87,7 +87,7 @@ class StructType(type):
         """Create the class.
 
         Raises:
-            TypeError: fields are inherited; Kafka's structs do not extend each other.
+            TypeError: the class inherits fields; Kafka's structs do not extend each other.
         """
         fields: list[Field] = []
         for key, value in namespace.items():
@@ -109,8 +109,8 @@ class Struct(metaclass=StructType):
     """A struct of the wire protocol, covering all versions; all arguments are keywords.
 
     Attributes:
-        unknown_tags: tagged fields that the class does not know, as received (tag to value); kept
-            so that they are sent on unchanged.
+        unknown_tags: received tagged fields that the class does not define (tag to value), kept so
+            that they can be forwarded unchanged.
     """
 
     __slots__ = ("unknown_tags",)
@@ -119,7 +119,8 @@ class Struct(metaclass=StructType):
     __dataclass_fields__ = _DataclassFields()
 
     if TYPE_CHECKING:
-        # A slot has no default at run time; type checkers take from here that the argument has one.
+        # A slot has no default at run time; this declares to type checkers that the argument has
+        # one.
         unknown_tags: Mapping[int, bytes] = NO_TAGS
 
     def __init__(self, **values: object) -> None:
@@ -142,14 +143,14 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle by the values; records that are a view of a frame cannot be pickled."""
+        """Copy and pickle by value; records that are a view of a frame cannot be pickled."""
         values = {field.name: getattr(self, field.name) for field in self.__fields__}
         return _restore, (type(self), values, dict(self.unknown_tags))
 
     def __repr__(self) -> str:
         """Show the fields that differ from their defaults; of bytes only the length.
 
-        Bytes hold payloads and credentials, which belong into no log or traceback.
+        Bytes may contain payloads and credentials, which must not appear in logs or tracebacks.
         """
         shown = []
         for field in self.__fields__:
@@ -175,7 +176,7 @@ def _length(value: object) -> int:
 
 
 def _compile_init(cls: StructType) -> Callable[..., None]:
-    """Build `__init__` for a struct: straight assignments, mutable defaults made anew."""
+    """Build `__init__` for a struct: plain assignments, new objects for mutable defaults."""
     names: dict[str, object] = {"NO_TAGS": NO_TAGS, "MISSING": dataclasses.MISSING}
     parameters, body = [], []
     for field in cls.__fields__:
@@ -203,17 +204,17 @@ def _compile_init(cls: StructType) -> Callable[..., None]:
 
 
 class Message(Struct):
-    """A struct that is encoded on its own: a request, a response or the content of a record.
+    """A struct that is encoded by itself: a request, a response or the content of a record.
 
     Attributes:
         NAME: Kafka's name: of the API for requests and responses, of the schema for others.
         MIN_VERSION: oldest version that can be encoded and decoded.
         MAX_VERSION: newest version.
-        UNSTABLE_VERSION: newest version that Kafka has not released, understood but never to be
-            advertised or negotiated; `None` where there is none.
+        UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,
+            but must not be advertised or negotiated. `None` without such a version.
         FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482), or `None`.
-        RECORD_TYPE: number of a record's type, of a coordinator's or of the cluster's metadata;
-            `None` for others.
+        RECORD_TYPE: type number of a coordinator record or cluster metadata record; `None` for
+            other messages.
     """
 
     __slots__ = ()
@@ -237,7 +238,7 @@ class Message(Struct):
 
 
 class Response(Message):
-    """Base of responses; ``class XResponse(Response, request=XRequest)`` ties it to its request.
+    """Base of responses; ``class XResponse(Response, request=XRequest)`` declares the request.
 
     Attributes:
         API_KEY: key of the API.
@@ -248,7 +249,7 @@ class Response(Message):
     API_KEY: ClassVar[int]
 
     def __init_subclass__(cls, *, request: type[Request[Response]]) -> None:
-        """Take key, name and versions from the request, which they share."""
+        """Copy key, name and versions from the request."""
         super().__init_subclass__()
         request.RESPONSE = cls
         cls.API_KEY = request.API_KEY
@@ -263,7 +264,7 @@ R = TypeVar("R", bound=Response, covariant=True)
 
 
 class Request(Message, Generic[R]):
-    """Base of requests, generic in the response they are answered with.
+    """Base of requests, generic in the response.
 
     Attributes:
         API_KEY: key of the API, as in the request header.

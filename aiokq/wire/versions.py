@@ -1,7 +1,7 @@
-"""Chooses the version that a message is sent in; owns what its values ask of one.
+"""Choice of the version in which a message is sent, by the fields that it sets.
 
-Some fields end with a version: FindCoordinator's `key` with 3, Fetch's `topic` with 12. The newest
-version that both sides have is then not always the one that can say what the message holds.
+Some fields were removed in a version: the last with FindCoordinator's `key` is 3, with Fetch's
+`topic` 12. So the newest version that both sides support may be unable to carry a message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["newest_version"]
 
 
 class _Need(NamedTuple):
-    """A field that is set, and the versions that have it."""
+    """A field that is set, and the versions that contain it."""
 
     name: str
     since: int
@@ -34,12 +34,12 @@ class _Need(NamedTuple):
 
 
 def newest_version(message: Message, oldest: int, newest: int) -> int:
-    """The newest version from `oldest` to `newest` that has every field the message sets.
+    """Return the newest version from `oldest` to `newest` that has every field the message sets.
 
-    Where none has all of them, the newest that lacks only fields which may be dropped silently.
+    If there is no such version, return the newest one that lacks only ignorable fields.
 
     Raises:
-        FieldNotSupported: none; names the fields and the versions that have them.
+        FieldNotSupported: there is no such version either; names the fields and their versions.
     """
     needs = set(_needs(message, "", type(message).FLEXIBLE_SINCE, droppable=False))
     strict = [need for need in needs if not need.ignorable]
@@ -59,10 +59,11 @@ def newest_version(message: Message, oldest: int, newest: int) -> int:
 def _needs(
     struct: Struct, prefix: str, flexible_since: int | None, *, droppable: bool
 ) -> Iterator[_Need]:
-    """What the values of a struct and of those within it ask for.
+    """Yield the fields that a struct, and structs in it, set to other values than the default.
 
     Args:
-        droppable: the field that holds the struct may be dropped, and the struct with it.
+        droppable: whether the field with the struct is ignorable, so that the struct may be
+            dropped.
     """
     if struct.unknown_tags:
         since = ALWAYS if flexible_since is None else flexible_since
