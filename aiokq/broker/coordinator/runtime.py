@@ -149,7 +149,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         context = self._context(key)
         if leader_epoch is not None and leader_epoch != context.leader_epoch:
-            raise NotCoordinator(f"epoch {leader_epoch} of {context.log.name} is over")
+            raise NotCoordinator(f"leader epoch {leader_epoch} of {context.log.name} has ended")
         outcome, end_offset = context.write(operation, producer)
         if outcome.response is not None and (
             end_offset is None or context.log.is_committed(end_offset)
@@ -391,7 +391,7 @@ class CoordinatorRuntime(Generic[S]):
         except TopicExists:
             pass  # another request created it at the same time
         except BrokerError as error:
-            raise CoordinatorNotAvailable(f"{name} cannot be made: {error}") from error
+            raise CoordinatorNotAvailable(f"{name} cannot be created: {error}") from error
 
     def _topic_changed(self, topic: Topic) -> None:
         if topic.name != self._definition.topic or self._closed:

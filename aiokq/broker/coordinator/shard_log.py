@@ -174,8 +174,8 @@ class ShardLog:
         partition = self.partition
         if partition.leader_epoch != self.leader_epoch:
             raise NotLeaderOrFollower(
-                f"epoch {self.leader_epoch} of {partition.name} is over: it is at"
-                f" {partition.leader_epoch}"
+                f"leader epoch {self.leader_epoch} of {partition.name} has ended: the current"
+                f" one is {partition.leader_epoch}"
             )
         result = partition.append(
             memoryview(data), [header], now_ms=now_ms, origin=Origin.COORDINATOR
@@ -246,7 +246,7 @@ class ShardLog:
         except ProtocolError as error:
             # Skipping it loses one entry; refusing to load would lose the whole partition.
             logger.error(
-                "record is not readable and ignored: partition=%s offset=%d error=%s",
+                "unreadable record is ignored: partition=%s offset=%d error=%s",
                 self.partition.name,
                 record.offset,
                 error,

@@ -153,7 +153,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
         for partition, error in answers.items():
             if isinstance(error, BrokerError):
                 logger.error(
-                    "offsets of a deleted topic stay: topic=%s partition=%d error=%s",
+                    "offsets of a deleted topic were not removed: topic=%s partition=%d error=%s",
                     topic.name,
                     partition,
                     error,

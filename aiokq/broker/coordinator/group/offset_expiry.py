@@ -74,7 +74,7 @@ class OffsetExpiry:
             if none_left and group.is_empty:
                 records += group.tombstones()
         if records:
-            logger.info("offsets and groups expire: records=%d", len(records))
+            logger.info("offsets and groups expired: records=%d", len(records))
         if left:
             rest = functools.partial(self._expire, left)
             self._timers.schedule(_REST_KEY, instant.now, rest)

@@ -86,13 +86,13 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord
         ProtocolError: the bytes are not a valid record of their type.
     """
     if key is None or len(key) < 2:
-        raise ProtocolError("a coordinator record without a key", api="CoordinatorRecord", offset=0)
+        raise ProtocolError("coordinator record without a key", api="CoordinatorRecord", offset=0)
     number = int.from_bytes(bytes(key[:2]), "big", signed=True)
     types = _TYPES.get(number)
     if types is None:
         if number not in _reported:
             _reported.add(number)
-            logger.warning("coordinator records of unknown type=%d are ignored", number)
+            logger.warning("coordinator records of an unknown type are ignored: type=%d", number)
         return None
     key_type, value_type = types
     return CoordinatorRecord(

@@ -154,7 +154,7 @@ class GroupShard:
         records += outcome.records or [group.empty_record()]
         self._groups.put(group)
         if replaced is not None:
-            logger.info("empty consumer group becomes a classic one: group=%s", group_id)
+            logger.info("empty consumer group becomes a classic group: group=%s", group_id)
 
         def written(error: KafkaError | None) -> None:
             if error is not None:

@@ -105,7 +105,7 @@ def _assign(
             return
         code = error.code if isinstance(error, BrokerError) else CoordinatorNotAvailable.code
         group.rebalance.propagate({}, code, instant)
-        group.rebalance.prepare(f"the assignment could not be stored: {error}", instant)
+        group.rebalance.prepare(f"the assignment could not be written: {error}", instant)
 
     return Outcome([record], deferred=syncing, replay=False, on_written=written)
 

@@ -158,7 +158,9 @@ class ClassicRebalance:
         else:
             # After a restart the members of the last generation are loaded, and time out.
             logger.warning(
-                "empty group was not written: group=%s error=%s", self._group.group_id, error
+                "record of an empty group was not written: group=%s error=%s",
+                self._group.group_id,
+                error,
             )
 
     def propagate(self, assignment: Mapping[str, bytes], error_code: int, instant: Instant) -> None:
@@ -259,8 +261,8 @@ class ClassicRebalance:
         member = group.roster.members.get(member_id)
         if member is None or member.needs_no_heartbeat:
             return Outcome()
-        logger.info("session ended: group=%s member=%s", group.group_id, member_id)
-        return self.remove(member, f"the session of {member_id} ended", instant)
+        logger.info("session expired: group=%s member=%s", group.group_id, member_id)
+        return self.remove(member, f"the session of {member_id} expired", instant)
 
     # --- other timers
 
@@ -295,7 +297,7 @@ class ClassicRebalance:
         for member in silent:
             self._drop(member)
         names = ", ".join(member.member_id for member in silent)
-        return self.prepare(f"{names} did not ask for the assignment", instant)
+        return self.prepare(f"{names} did not send SyncGroup in time", instant)
 
     def _forget_syncs(self) -> None:
         self._group.roster.pending_syncs.clear()

@@ -150,7 +150,7 @@ def _join_with_downgrade(
         [*others, change.member],
         targets,
         _joined(change.member),
-        None if steady else "a static member came back by the classic protocol",
+        None if steady else "a static member joins again by the classic protocol",
         instant,
         change=change,
     )
@@ -236,7 +236,7 @@ def sync(
     ):
         if requested is not None and requested != known:
             raise InconsistentGroupProtocol(
-                f"{requested} is not what the member joined with: {known}"
+                f"{requested} differs from {known}, with which the member joined"
             )
     # A member that still has to revoke partitions joins again by itself after that.
     if (

@@ -53,7 +53,9 @@ class MemberTimers:
         def expire(now: Instant) -> Outcome[None] | None:
             if current() != epoch:
                 return None
-            return self._fence(member_id, f"it did not leave epoch {epoch} in time", now)
+            return self._fence(
+                member_id, f"it did not revoke its partitions of epoch {epoch} in time", now
+            )
 
         self._context.timers.schedule(
             self._key("revocation", member_id),
@@ -64,11 +66,11 @@ class MemberTimers:
     def start_join(self, member: ConsumerMember, instant: Instant) -> None:
         """Give a classic member its rebalance timeout to join again; later calls change nothing."""
         if self._key("join", member.member_id) not in self._context.timers:
-            self._start_rebalance("join", member, "it did not join in time", instant)
+            self._start_rebalance("join", member, "it did not join again in time", instant)
 
     def start_sync(self, member: ConsumerMember, instant: Instant) -> None:
         """Give a classic member that has joined its rebalance timeout to send SyncGroup."""
-        self._start_rebalance("sync", member, "it did not ask for its assignment in time", instant)
+        self._start_rebalance("sync", member, "it did not send SyncGroup in time", instant)
 
     def _start_rebalance(
         self, kind: Kind, member: ConsumerMember, reason: str, instant: Instant

@@ -43,8 +43,8 @@ def compile_re2(regex: str) -> Callable[[str], object]:
         from re2 import Options, Set  # another package's module of this name lacks them
     except ImportError:
         raise InvalidRegularExpression(
-            "this broker cannot take SubscribedTopicRegex: the google-re2 package is not "
-            "installed where it runs (pip install google-re2); subscribe by names"
+            "this broker does not support SubscribedTopicRegex, because the google-re2 package is "
+            "not installed on it (pip install google-re2); subscribe by topic names"
         ) from None
     options = Options()
     options.log_errors = False  # RE2 would write them to stderr

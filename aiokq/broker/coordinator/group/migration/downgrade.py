@@ -63,7 +63,7 @@ class OnlineDowngrades:
             reason = "its group size is greater than classic group max size"
         else:
             return True
-        logger.info("consumer group stays one: group=%s reason=%s", group_id, reason)
+        logger.info("consumer group is not downgraded: group=%s reason=%s", group_id, reason)
         return False
 
     def plan(
@@ -135,7 +135,7 @@ class Downgrade:
             reason: why the members have to join again; None if the assignment stays.
         """
         group = self._classic_group(self._group_id)
-        logger.info("consumer group becomes a classic one: group=%s", group.group_id)
+        logger.info("consumer group becomes a classic group: group=%s", group.group_id)
         for member in self._roster:
             group.roster.update(
                 group.roster.members[member.member_id],
