@@ -183,7 +183,7 @@ static uint32_t aiokq_crc32c_hardware(uint32_t crc, const unsigned char *at, siz
 
 static int aiokq_has_hardware_crc(void) {
 #if defined(__APPLE__)
-    return 1; /* every 64-bit Apple processor has it */
+    return 1; /* every 64-bit Apple processor has the instruction */
 #elif defined(__linux__)
     return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
 #else
@@ -192,7 +192,7 @@ static int aiokq_has_hardware_crc(void) {
 }
 #endif
 
-/* Fills the tables and picks the fastest way this processor has; called once, at import. */
+/* Fills the tables and selects the fastest implementation for this processor; called at import. */
 static void aiokq_crc32c_setup(void) {
     for (uint32_t n = 0; n < 256; n++) {
         uint32_t crc = n;

@@ -22,7 +22,7 @@
 #define AIOKQ_UNLIKELY(x) (x)
 #endif
 
-/* Offsets above it could overflow once a batch's last_offset_delta is added. */
+/* Offsets above this could overflow when a batch's last_offset_delta is added. */
 #define AIOKQ_TOP_OFFSET INT64_C(0x7ffffffeffffffff)
 
 /* splitmix64's constants. */
@@ -44,8 +44,8 @@ static inline long long aiokq_now_ms(void) {
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The hook for asynchronous generators of this thread, borrowed; NULL if there is none. asyncio's
- * loops and uvloop's set it to a method of their own while they run. */
+/* The hook for asynchronous generators of this thread, as a borrowed reference; NULL if there is
+ * none. The event loops of asyncio and uvloop set it to one of their methods while they run. */
 static inline void *aiokq_loop_hook(void) {
     return (void *)PyThreadState_Get()->async_gen_firstiter;
 }
@@ -123,7 +123,7 @@ static inline int64_t aiokq_i64(const unsigned char *at) {
     return (int64_t)((uint64_t)aiokq_u32(at) << 32 | aiokq_u32(at + 4));
 }
 
-/* Sums that a hostile number may overflow; signed overflow would be undefined. */
+/* Addition that wraps around: a hostile number may overflow, and signed overflow is undefined. */
 static inline int64_t aiokq_add(int64_t a, int64_t b) {
     return (int64_t)((uint64_t)a + (uint64_t)b);
 }
@@ -137,7 +137,7 @@ static inline int aiokq_is_ascii(const unsigned char *at, int64_t size) {
     return any < 0x80;
 }
 
-/* ---------------------------------------------------------------- murmur2, as Java's clients */
+/* ---------------------------------------------------------------- murmur2, as in Java's clients */
 
 static inline uint32_t aiokq_murmur2(const unsigned char *data, Py_ssize_t length) {
     const uint32_t m = 0x5bd1e995u;

@@ -14,10 +14,10 @@ typedef struct {
     int64_t value_size; /* negative: null */
     const unsigned char *headers;
     int64_t header_count;
-    const unsigned char *end; /* where the next record begins */
+    const unsigned char *end; /* start of the next record */
 } aiokq_record;
 
-/* One header at `at`; where the next one begins, or NULL. */
+/* Reads the header at `at`; returns the start of the next one, or NULL if it is malformed. */
 static inline const unsigned char *aiokq_parse_header(const unsigned char *at,
                                                       const unsigned char *end,
                                                       const unsigned char **name,
@@ -35,7 +35,7 @@ static inline const unsigned char *aiokq_parse_header(const unsigned char *at,
     return *value_size > 0 ? at + *value_size : at;
 }
 
-/* Reads one record, all but the contents of its headers, never past `end`: 0 if it is malformed. */
+/* Reads one record except the contents of its headers, never past `end`; 0 if it is malformed. */
 static inline int aiokq_parse_record(const unsigned char *at, const unsigned char *end,
                                      aiokq_record *record) {
     int64_t size;
@@ -44,7 +44,7 @@ static inline int aiokq_parse_record(const unsigned char *at, const unsigned cha
         return 0;
     end = at + size;
     record->end = end;
-    at = aiokq_get_varint(at + 1, end, 64, &record->timestamp_delta); /* past the attributes */
+    at = aiokq_get_varint(at + 1, end, 64, &record->timestamp_delta); /* skips the attributes */
     if (at == NULL)
         return 0;
     at = aiokq_get_varint(at, end, 32, &record->offset_delta);

@@ -1,4 +1,4 @@
-"""The types of shared.py, compiled or not."""
+"""The types of shared.py and of the extension compiled from it."""
 
 from __future__ import annotations
 

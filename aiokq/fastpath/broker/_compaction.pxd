@@ -1,4 +1,4 @@
-# Owns the C types of compaction.py.
+# The C types of compaction.py.
 
 from aiokq.fastpath.broker.cleaner cimport aiokq_keeping, aiokq_map
 

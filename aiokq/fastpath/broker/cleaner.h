@@ -1,6 +1,6 @@
-/* Owns the byte loops of log compaction: the map from a key to its last offset, and the copy of
- * those records of v2 batches that are kept. Runs without the interpreter's lock; knows no files,
- * transactions or codecs: a batch that needs them is left to the caller.
+/* The byte loops of log compaction: the map from a key to its last offset, and the copy of the
+ * records of v2 batches that are kept. They run without the GIL. Batches of transactions and
+ * compressed batches are left to the caller.
  * Tests: tests/unit/fastpath/test_compaction.py. */
 #ifndef AIOKQ_CLEANER_H
 #define AIOKQ_CLEANER_H
@@ -10,17 +10,17 @@
 
 #include <stdlib.h>
 
-/* Why a walk over batches ended. */
-#define AIOKQ_WALK_END 0     /* no whole batch is left */
-#define AIOKQ_WALK_OTHER 1   /* the next batch is the caller's */
-#define AIOKQ_WALK_FULL 2    /* no room: in the map, or for what is kept */
-#define AIOKQ_WALK_CORRUPT 3 /* the next batch is not what its header says */
+/* The reasons for the end of a pass over batches. */
+#define AIOKQ_WALK_END 0     /* no complete batch is left */
+#define AIOKQ_WALK_OTHER 1   /* the caller has to handle the next batch */
+#define AIOKQ_WALK_FULL 2    /* the map or the output buffer is full */
+#define AIOKQ_WALK_CORRUPT 3 /* the next batch contradicts its header */
 
-/* What is asked of one walk. */
-#define AIOKQ_ONE 1      /* one batch, whatever its attributes; its records are not compressed */
-#define AIOKQ_TRUSTED 2  /* its CRC-32C was looked at before */
-#define AIOKQ_KEEP_ALL 4 /* its records stay: it is a marker */
-#define AIOKQ_HORIZON 8  /* it gets a delete horizon, if it has none */
+/* Flags of one pass. */
+#define AIOKQ_ONE 1      /* one uncompressed batch, whatever its attributes */
+#define AIOKQ_TRUSTED 2  /* the CRC-32C was verified before */
+#define AIOKQ_KEEP_ALL 4 /* keep all records: it is a marker */
+#define AIOKQ_HORIZON 8  /* set a delete horizon if there is none */
 
 #define AIOKQ_BATCH_HEADER 61
 #define AIOKQ_CODEC_BITS 0x07
@@ -30,18 +30,18 @@
 
 /* ---------------------------------------------------------------- the map */
 
-/* 24 bytes, as Kafka's SkimpyOffsetMap: a hash that stands for the key, and its last offset. */
+/* A slot of 24 bytes, as in Kafka's SkimpyOffsetMap: the hash of a key, and its last offset. */
 typedef struct {
     uint64_t high;
     uint64_t low;
-    int64_t behind; /* offset + 1; 0 where the slot is free */
+    int64_t behind; /* offset + 1; 0 for a free slot */
 } aiokq_slot;
 
 typedef struct {
     aiokq_slot *slots;
-    uint64_t count; /* of slots */
+    uint64_t count; /* number of slots */
     uint64_t used;
-    uint64_t most; /* slots that may be used */
+    uint64_t most; /* maximum number of used slots */
     uint64_t secret[2];
 } aiokq_map;
 
@@ -60,8 +60,9 @@ static inline uint64_t aiokq_little_u64(const unsigned char *at) {
            (uint64_t)at[6] << 48 | (uint64_t)at[7] << 56;
 }
 
-/* SipHash-2-4 with 128 bits: as the secret is random, nobody can make keys that collide (with
- * Kafka's MD5 they can, and lose a record by it). Source: Aumasson, Bernstein, "SipHash". */
+/* SipHash-2-4 with 128 bits. The secret is random, so that no client can construct colliding keys;
+ * with Kafka's MD5 clients can, and a collision loses a record.
+ * Source: Aumasson, Bernstein, "SipHash". */
 static inline void aiokq_sip(const uint64_t secret[2], const unsigned char *at, int64_t size,
                              uint64_t *high, uint64_t *low) {
     uint64_t a = secret[0] ^ UINT64_C(0x736f6d6570736575);
@@ -93,7 +94,7 @@ static inline void aiokq_sip(const uint64_t secret[2], const unsigned char *at, 
     *low = a ^ b ^ c ^ d;
 }
 
-/* Where the search for a hash begins. */
+/* The slot at which the search for a hash begins. */
 static inline uint64_t aiokq_map_first(const aiokq_map *map, uint64_t high) {
 #if defined(__SIZEOF_INT128__)
     return (uint64_t)(((unsigned __int128)high * map->count) >> 64);
@@ -102,16 +103,16 @@ static inline uint64_t aiokq_map_first(const aiokq_map *map, uint64_t high) {
 #endif
 }
 
-/* A key, hashed, whose slot is on its way from memory. */
+/* A hashed key whose slot is being prefetched. */
 typedef struct {
     uint64_t high;
     uint64_t low;
     int64_t offset;
-    int32_t index; /* of the record in its batch */
+    int32_t index; /* index of the record in its batch */
 } aiokq_pending;
 
-/* As many as memory can be asked for at a time, about: a map of many keys is in no cache, and a
- * slot that is waited for takes longer than all else about a record. */
+/* Number of slots prefetched at a time, about what a processor can have in flight. A large map is
+ * in no cache, and waiting for a slot takes longer than everything else about a record. */
 #define AIOKQ_AHEAD 16
 
 static inline void aiokq_map_ask(const aiokq_map *map, aiokq_pending *pending,
@@ -122,7 +123,7 @@ static inline void aiokq_map_ask(const aiokq_map *map, aiokq_pending *pending,
 #endif
 }
 
-/* The slot of a hash, or the free one where it would go. Some are always free. */
+/* The slot of a hash, or the free slot for it. There are always free slots. */
 static inline aiokq_slot *aiokq_map_slot(const aiokq_map *map, uint64_t high, uint64_t low) {
     uint64_t at = aiokq_map_first(map, high);
     for (;;) {
@@ -160,7 +161,8 @@ static inline int aiokq_map_set(aiokq_map *map, const aiokq_pending *pending) {
     return 1;
 }
 
-/* 0 if it is a new key and there is no room. Offsets come in their order: the last one counts. */
+/* Sets the offset of a key; returns 0 if the key is new and the map is full. Callers pass offsets
+ * in ascending order, so that the last one stays. */
 static int aiokq_map_put(aiokq_map *map, const unsigned char *key, int64_t size, int64_t offset) {
     aiokq_pending pending;
     pending.offset = offset;
@@ -199,7 +201,7 @@ static inline void aiokq_write_u32(unsigned char *at, uint32_t value) {
         at[n] = (unsigned char)(value >> (24 - 8 * n));
 }
 
-/* The batch at data[at]: AIOKQ_WALK_END if it is read well, as nothing ends the walk. */
+/* Reads the header of the batch at data[at]; AIOKQ_WALK_END means success. */
 static int aiokq_read_batch(const unsigned char *data, Py_ssize_t at, Py_ssize_t end, int flags,
                             aiokq_batch *batch) {
     const unsigned char *head = data + at;
@@ -228,16 +230,16 @@ static int aiokq_read_batch(const unsigned char *data, Py_ssize_t at, Py_ssize_t
     return AIOKQ_WALK_END;
 }
 
-/* Whether a whole batch may begin at `at`, of which the size is known. */
+/* Whether the batch that begins at `at` is complete, by the size in its header. */
 static inline int aiokq_is_whole(const unsigned char *data, Py_ssize_t at, Py_ssize_t end) {
     return end - at >= 17 && (int64_t)aiokq_i32(data + at + 8) + 12 <= end - at;
 }
 
-/* One walk that notes the last offset of each key. */
+/* A pass that adds the last offset of each key to the map. */
 typedef struct {
-    Py_ssize_t at;   /* where it ended */
-    int64_t latest;  /* last offset of the batches that are in the map whole */
-    int64_t records; /* that were looked at */
+    Py_ssize_t at;   /* position at which it ended */
+    int64_t latest;  /* last offset of the batches added completely */
+    int64_t records; /* number of records read */
 } aiokq_indexing;
 
 static int aiokq_map_index(aiokq_map *map, const unsigned char *data, Py_ssize_t end,
@@ -284,31 +286,31 @@ static int aiokq_map_index(aiokq_map *map, const unsigned char *data, Py_ssize_t
     return AIOKQ_WALK_END;
 }
 
-/* ---------------------------------------------------------------- what is kept */
+/* ---------------------------------------------------------------- copying */
 
 typedef struct {
-    /* what is asked */
+    /* input */
     const aiokq_map *map;
-    int64_t latest;  /* records behind it are not in the map */
+    int64_t latest;  /* records after this offset are not in the map */
     int64_t now;     /* milliseconds since the epoch */
-    int64_t horizon; /* what a batch with tombstones gets */
-    int64_t upper;   /* the batch before this offset stays, if empty */
+    int64_t horizon; /* delete horizon for batches with tombstones */
+    int64_t upper;   /* the batch that ends before this offset is kept even if empty */
     int64_t interval;
-    const int64_t *producers; /* pairs, sorted: id of a live producer, last offset it wrote */
+    const int64_t *producers; /* sorted pairs: id of an active producer, its last offset */
     Py_ssize_t producer_count;
-    /* what there is room for */
+    /* output */
     unsigned char *out;
     Py_ssize_t room;
     Py_ssize_t used;
-    int64_t *notes; /* four numbers each: see aiokq_note */
+    int64_t *notes; /* four numbers per index entry: see aiokq_note */
     Py_ssize_t note_room;
     Py_ssize_t note_count;
-    unsigned char *marks; /* per record of a batch: kept or not */
+    unsigned char *marks; /* per record of a batch: whether it is kept */
     Py_ssize_t mark_room;
-    /* how far it is */
+    /* progress */
     Py_ssize_t at;
-    int64_t position; /* in the file, of out[0] */
-    int64_t unnoted;  /* bytes since the last note */
+    int64_t position; /* file position of out[0] */
+    int64_t unnoted;  /* bytes since the last index entry */
     int64_t max_timestamp;
     int64_t max_offset;
     int64_t read;
@@ -319,8 +321,8 @@ typedef struct {
 
 static void aiokq_marks_free(aiokq_keeping *keeping) { free(keeping->marks); }
 
-/* Whether a batch stays that has no record any more: it holds the last sequence of a live
- * producer, or the last offset that was cleaned. */
+/* Whether a batch without records is kept, because it holds the last sequence of an active producer
+ * or the last offset of the cleaned range. */
 static int aiokq_stays_empty(const aiokq_keeping *keeping, int64_t producer_id,
                              int64_t last_offset) {
     Py_ssize_t low = 0, high = keeping->producer_count;
@@ -339,9 +341,9 @@ static int aiokq_stays_empty(const aiokq_keeping *keeping, int64_t producer_id,
            keeping->producers[2 * low + 1] == last_offset;
 }
 
-/* `size` bytes more are a batch: where it is goes into the index now and then. The four numbers
- * are an entry of both indexes: its last offset, its position; largest timestamp so far, and the
- * last offset of the batch that has it. */
+/* Counts an output batch of `size` bytes, and adds an entry for both indexes every `interval`
+ * bytes: last offset and position of the batch, largest timestamp so far, and the last offset of
+ * the batch with that timestamp. */
 static void aiokq_note(aiokq_keeping *keeping, int64_t last_offset, int64_t size,
                        int64_t timestamp) {
     if (timestamp > keeping->max_timestamp) {
@@ -361,7 +363,7 @@ static void aiokq_note(aiokq_keeping *keeping, int64_t last_offset, int64_t size
     keeping->batches++;
 }
 
-/* Which records stay, in `marks`; AIOKQ_WALK_CORRUPT, or AIOKQ_WALK_END. */
+/* Sets `marks` for the records to keep; returns AIOKQ_WALK_CORRUPT or AIOKQ_WALK_END. */
 static int aiokq_mark(aiokq_keeping *keeping, const aiokq_batch *batch, int flags, int32_t *kept,
                       int *tombstones, int64_t *largest) {
     const unsigned char *at = batch->records;
@@ -426,14 +428,14 @@ static int aiokq_mark(aiokq_keeping *keeping, const aiokq_batch *batch, int flag
     return AIOKQ_WALK_END;
 }
 
-/* The records that stay, behind `to`, with a new base timestamp: it is the delete horizon. */
+/* Writes the kept records to `to`, relative to the delete horizon as the new base timestamp. */
 static unsigned char *aiokq_put_moved(const aiokq_keeping *keeping, const aiokq_batch *batch,
                                       unsigned char *to) {
     const unsigned char *at = batch->records;
     int append_time = batch->attributes & AIOKQ_APPEND_TIME_BIT;
     aiokq_record record;
     for (int32_t n = 0; n < batch->count; n++) {
-        aiokq_parse_record(at, batch->end, &record); /* it was well before */
+        aiokq_parse_record(at, batch->end, &record); /* succeeded before, in aiokq_mark */
         if (keeping->marks[n]) {
             int64_t size, delta, timestamp;
             const unsigned char *body = aiokq_get_varint(at, batch->end, 32, &size);
@@ -452,7 +454,7 @@ static unsigned char *aiokq_put_moved(const aiokq_keeping *keeping, const aiokq_
     return to;
 }
 
-/* The records that stay, behind `to`, byte for byte. */
+/* Copies the kept records to `to` unchanged. */
 static unsigned char *aiokq_put_kept(const aiokq_keeping *keeping, const aiokq_batch *batch,
                                      unsigned char *to) {
     const unsigned char *at = batch->records, *run = NULL;
@@ -486,7 +488,7 @@ static void aiokq_finish_batch(unsigned char *head, int64_t size, int attributes
     aiokq_write_u32(head + 17, aiokq_crc32c(0, head + 21, (Py_ssize_t)size - 21));
 }
 
-/* Copies what stays of the whole plain batches from `at` on.
+/* Copies the records to keep of the complete, uncompressed batches from `at` on.
  * Source: Kafka MemoryRecords.filterTo, Cleaner.shouldRetainRecord. */
 static int aiokq_keep(aiokq_keeping *keeping, const unsigned char *data, Py_ssize_t end,
                       int flags) {
@@ -518,7 +520,7 @@ static int aiokq_keep(aiokq_keeping *keeping, const unsigned char *data, Py_ssiz
                 !(batch.attributes & AIOKQ_HORIZON_BIT);
         needed = size + (moved ? (int64_t)kept * 14 : 0);
         if (needed > keeping->room - keeping->used) {
-            keeping->keyless = keyless; /* it comes again */
+            keeping->keyless = keyless; /* the batch is counted again later */
             return AIOKQ_WALK_FULL;
         }
         if (kept == batch.count && kept && !moved) {

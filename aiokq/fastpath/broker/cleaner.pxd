@@ -1,4 +1,4 @@
-# Owns the C names of cleaner.h.
+# The C names of cleaner.h.
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Owns the types of compaction.py, and of what is compiled from it."""
+"""The types of compaction.py and of the extension compiled from it."""
 
 from __future__ import annotations
 

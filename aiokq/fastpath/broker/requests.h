@@ -1,21 +1,23 @@
-/* Owns how a Produce request is read from the front, and which batches are ordinary.
+/* Sequential reading of a Produce request, and the check for ordinary batches.
  * Tests: tests/unit/fastpath/test_produced.py. */
 #ifndef AIOKQ_REQUESTS_H
 #define AIOKQ_REQUESTS_H
 
 #include "aiokq/fastpath/checksums.h"
 
-/* The most that the arrays of an ordinary request have in all: who has more to append lets others
- * have their turn, and nobody makes millions of objects of a frame that says nothing else. */
+/* Maximum number of array elements of an ordinary request, all arrays together. Larger requests
+ * are decoded the general way, which yields to other connections; the limit also keeps a hostile
+ * frame from creating millions of objects. */
 #define AIOKQ_MOST_PARTS 1024
 
-/* `bad` once the bytes were not what was asked for: what is given then means nothing. */
+/* A position in a request. `bad` is set by the first read that fails; the results of that read and
+ * of later ones are meaningless. */
 typedef struct {
     const unsigned char *at, *end;
     int flexible, bad, parts;
 } aiokq_request;
 
-/* The bytes there, which are passed; NULL if there are not so many. */
+/* Advances by `size` bytes and returns their start; NULL if fewer bytes are left. */
 static inline const unsigned char *aiokq_pass(aiokq_request *request, int64_t size) {
     const unsigned char *at = request->at;
     if (AIOKQ_UNLIKELY(request->bad || size < 0 || size > request->end - at)) {
@@ -36,8 +38,9 @@ static inline int32_t aiokq_int32(aiokq_request *request) {
     return at == NULL ? -1 : aiokq_i32(at);
 }
 
-/* The size of a string, of bytes or of an array, -1 for null: in a flexible version an unsigned
- * varint of one more, of 32 bits at most; else a number of so many bytes. */
+/* Reads the length of a string, of bytes or of an array; -1 for null. In flexible versions it is
+ * an unsigned varint of at most 32 bits that holds the length plus one, else an integer of `plain`
+ * bytes. */
 static inline int64_t aiokq_length(aiokq_request *request, int plain) {
     uint64_t bits = 0;
     int shift;
@@ -55,7 +58,7 @@ static inline int64_t aiokq_length(aiokq_request *request, int plain) {
     return -1;
 }
 
-/* How many elements an array has; -1 for null, or for more than all arrays may have together. */
+/* Reads the number of elements of an array; -1 for null, or beyond AIOKQ_MOST_PARTS in total. */
 static inline int64_t aiokq_elements(aiokq_request *request) {
     int64_t count = aiokq_length(request, 4);
     if (count < 0 || count > AIOKQ_MOST_PARTS - request->parts) {
@@ -66,15 +69,15 @@ static inline int64_t aiokq_elements(aiokq_request *request) {
     return count;
 }
 
-/* Passes tagged fields, where the version has them; some that are there are nobody's here. */
+/* Skips an empty section of tagged fields, if the version has one; tagged fields set `bad`. */
 static inline void aiokq_no_tags(aiokq_request *request) {
     const unsigned char *at;
     if (request->flexible && ((at = aiokq_pass(request, 1)) == NULL || *at))
         request->bad = 1;
 }
 
-/* Whether bytes are one batch of format 2 as most producers send it: neither control batch nor part
- * of a transaction, without the broker's timestamp, its numbers as they must be, its CRC right. */
+/* Whether the bytes are one ordinary batch of format 2: no control batch, not transactional, with
+ * timestamps of the producer, consistent header fields and a valid CRC. */
 static inline int aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec) {
     int attributes, last_delta;
     if (size <= 61 || aiokq_i32(at + 8) != size - 12 || at[16] != 2 || aiokq_i64(at) != 0)

@@ -1,4 +1,4 @@
-# Owns the C names of requests.h.
+# The C names of requests.h.
 
 from libc.stdint cimport int32_t, int64_t
 

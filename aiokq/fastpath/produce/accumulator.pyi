@@ -1,4 +1,4 @@
-"""The types of accumulator.py, compiled or not."""
+"""The types of accumulator.py and of the extension compiled from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of batch.py, compiled or not."""
+"""The types of batch.py and of the extension compiled from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of columns.py, compiled or not."""
+"""The types of columns.py and of the extension compiled from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of deliveries.py, compiled or not."""
+"""The types of deliveries.py and of the extension compiled from it."""
 
 from __future__ import annotations
 
