@@ -1,4 +1,4 @@
-"""Parsing of bootstrap addresses as users write them, with errors that say how to fix them."""
+"""Parser of bootstrap addresses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class BootstrapAddress(NamedTuple):
 
 
 def parse_bootstrap_servers(servers: str | Iterable[str]) -> tuple[BootstrapAddress, ...]:
-    """The addresses in ``servers``, duplicates dropped, order kept.
+    """Return the addresses in ``servers``, in order and without duplicates.
 
     Args:
         servers: "host:port" items, comma separated in one string or several; IPv6 in brackets.
 
     Raises:
-        ValueError: an item cannot be read; the text says what to write instead.
+        ValueError: an item is not an address; the message says what to write instead.
     """
     texts = [servers] if isinstance(servers, str) else list(servers)
     items = [item.strip() for text in texts for item in text.split(",")]

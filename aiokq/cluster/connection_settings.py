@@ -13,10 +13,10 @@ __all__ = ["connection_options", "tls_context"]
 
 
 def connection_options(settings: ClusterValues) -> ConnectionOptions:
-    """What the connections of a cluster are told.
+    """Return the connection options that result from the settings of a cluster.
 
     Raises:
-        ConfigError: a certificate file cannot be read, or a credential not be used.
+        ConfigError: a certificate file cannot be read, or a credential is not valid.
     """
     return ConnectionOptions(
         client_id=settings.client_id,
@@ -33,7 +33,7 @@ def connection_options(settings: ClusterValues) -> ConnectionOptions:
 def _security(settings: ClusterValues) -> Security:
     mechanism = None
     if settings.uses_sasl:
-        assert settings.sasl_plain_username is not None  # the settings saw to it
+        assert settings.sasl_plain_username is not None  # checked by ClusterRules
         assert settings.sasl_plain_password is not None
         from aiokq.connection.sasl.plain import plain
 

@@ -25,22 +25,22 @@ __all__ = ["Coordinators"]
 logger = logging.getLogger("aiokq.cluster")
 
 BATCHED_SINCE = 4
-"""FindCoordinator version that takes several keys."""
+"""FindCoordinator version from which a request may have several keys (KIP-699)."""
 
 Key: TypeAlias = tuple[CoordinatorKind, str]
 FindCoordinator: TypeAlias = Callable[
     [Callable[[int], FindCoordinatorRequest]], Awaitable[FindCoordinatorResponse]
 ]
-"""Sends the request made for the negotiated version to any broker."""
+"""Sends the request that the callable makes for the negotiated version to any broker."""
 
 
 class Coordinators:
     """The coordinators of one cluster.
 
     Args:
-        find: sends a request to any broker; retries what can be retried elsewhere.
-        learned: takes in the addresses that responses tell.
-        trouble: why brokers do not answer at present, if it is known.
+        find: sends a FindCoordinator request to any broker and retries failed connections.
+        learned: called with the address of each coordinator found.
+        trouble: returns the reason why brokers do not answer, None if there is none.
         spawn: starts a task.
     """
 
@@ -66,30 +66,30 @@ class Coordinators:
         self._last_error: dict[Key, KafkaError] = {}
 
     def known(self, kind: CoordinatorKind, key: str) -> int | None:
-        """Node id of the coordinator if it is known, else None."""
+        """Return the node id of the coordinator; None if it is not cached."""
         return self._known.get((kind, key))
 
     def forget(self, kind: CoordinatorKind, key: str, node_id: int | None = None) -> None:
-        """It answered that it is not the coordinator, or did not answer: look it up again.
+        """Forget a coordinator that did not answer or answered NOT_COORDINATOR.
 
         Args:
-            node_id: of the node that failed; if another is known by now, that one is kept.
+            node_id: id of the node that failed; a coordinator found since on another node is kept.
         """
         if node_id is None or self._known.get((kind, key)) == node_id:
             self._known.pop((kind, key), None)
 
     def forget_node(self, node_id: int) -> None:
-        """Forget all that this node coordinated: it is gone."""
+        """Forget all coordinators on a node that was lost."""
         self._known = {key: node for key, node in self._known.items() if node != node_id}
 
     async def find(self, kind: CoordinatorKind, key: str, *, timeout: float) -> int:
-        """Node id of the coordinator, from memory or by asking.
+        """Return the node id of the coordinator, cached or looked up.
 
         Args:
-            timeout: seconds, retries included (a coordinator that is loading or moving).
+            timeout: seconds, including retries while a coordinator is loading or moving.
 
         Raises:
-            RequestTimeout: not found in time; the cause says why.
+            RequestTimeout: not found within the timeout; the cause is the last error.
             BrokerError: the broker refused (GroupAuthorization, InvalidRequest ...).
         """
         name = (kind, key)
@@ -122,12 +122,12 @@ class Coordinators:
                 self._last_error.pop(name, None)
 
     def fail_waiters(self, error: BaseException) -> None:
-        """End every lookup with a copy of ``error``."""
+        """Fail every lookup with a copy of ``error``."""
         for name in list(self._waiting):
             self._fail(name, error)
 
     async def _look_up(self, kind: CoordinatorKind) -> None:
-        """Ask for all keys of a kind that somebody waits for, until nobody does."""
+        """Look up the keys of a kind that have waiters, until no key has any."""
         backoff = Backoff(
             self._settings.retry_backoff_ms / 1000,
             self._settings.retry_backoff_max_ms / 1000,
@@ -179,7 +179,7 @@ class Coordinators:
                 error = error_for(code, message, api="FindCoordinator")
                 progress |= self._refused(kind, key, error)
                 if not batched:
-                    # One key at a time: let the next one have its turn while this one is retried.
+                    # One key per request: look up the next key before this one is retried.
                     self._rotate((kind, key))
             else:
                 self._learned((broker,))
@@ -195,9 +195,9 @@ class Coordinators:
                 future.set_result(node_id)
 
     def _refused(self, kind: CoordinatorKind, key: str, error: KafkaError) -> bool:
-        """Note the error; tell the waiters if no retry can help, and return whether it was so."""
+        """Record the error; fail the waiters and return True if it is not retriable."""
         if (kind, key) not in self._waiting:
-            return False  # who asked has given up, and would not clear it away
+            return False  # the waiters gave up; nothing would delete the error
         self._last_error[kind, key] = error
         if error.retriable:
             return False

@@ -101,7 +101,7 @@ class ClusterEngine:
         self._closed: asyncio.Future[None] | None = None
         self._dead = False
         self.ending = False
-        """Whether the Cluster that clients share is being closed, and they with it."""
+        """Whether the shared Cluster is being closed, which also closes its clients."""
         clock = self.environment.clock
         self._stalls = LoopStallWatch(
             settings, self.counters, clock, self.store, self.environment.watchdog

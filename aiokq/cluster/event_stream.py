@@ -16,14 +16,15 @@ __all__ = ["EventStream"]
 
 
 class EventStream:
-    """Typed events in the order they happened, the latest state of everything first.
+    """Typed events in the order they happened, after the latest event of each key.
 
-    Subscribed when made. Holds at most ``limit`` events that were not taken yet; then the oldest
-    is dropped and counted in ``dropped``. Ends when it or its cluster is closed, after what it
-    still holds. Several tasks may iterate one stream; each event goes to one of them.
+    The stream is subscribed when it is created. It queues at most ``limit`` events; beyond that
+    the oldest is dropped and counted in ``dropped``. It ends after its queued events when the
+    stream or its cluster is closed. If several tasks iterate one stream, each event goes to one of
+    the tasks.
 
     Raises:
-        ValueError, TypeError: the limit is no number from 1 on.
+        ValueError, TypeError: the limit is not an integer of at least 1.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class EventStream:
     ) -> None:
         limits.count(limit, "limit")
         self.dropped = 0
-        """How many events were dropped because nobody took them in time."""
+        """Number of events dropped because the queue was full."""
         self._limit = limit
         self._events: deque[Event] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -47,11 +48,11 @@ class EventStream:
 
     @property
     def closed(self) -> bool:
-        """Whether no more events will come in."""
+        """Whether no more events will be queued."""
         return self._closed
 
     def __len__(self) -> int:
-        """How many events wait to be taken."""
+        """Return the number of queued events."""
         return len(self._events)
 
     def __aiter__(self) -> EventStream:
@@ -67,7 +68,7 @@ class EventStream:
             try:
                 await waiter
             except BaseException:
-                # Woken and cancelled at once: the event that woke it belongs to the next waiter.
+                # Cancelled after it was woken: wake the next waiter for the event.
                 if waiter.done() and not waiter.cancelled() and self._events:
                     self._wake()
                 raise
@@ -77,11 +78,11 @@ class EventStream:
         return self._events.popleft()
 
     def get_nowait(self) -> Event | None:
-        """The next event if there is one, else None.
+        """Return the next event; None if no event is queued.
 
         Raises:
             Closed: the stream has ended, or its cluster is not started.
-            WrongLoop: used elsewhere than its cluster.
+            WrongLoop: called on another loop or in another process than the cluster's.
         """
         self._check()
         if self._events:
@@ -91,12 +92,12 @@ class EventStream:
         return None
 
     def close(self) -> None:
-        """Take no more events; those held can still be taken. Harmless twice.
+        """End the stream; queued events can still be taken. May be called more than once.
 
         In a forked child it does nothing.
 
         Raises:
-            WrongLoop: used elsewhere than its cluster.
+            WrongLoop: called on another loop than the cluster's.
         """
         if self._binding is not None:
             if self._binding.forked:
@@ -110,7 +111,7 @@ class EventStream:
             self._wake()
 
     async def aclose(self) -> None:
-        """``close()``, for ``contextlib.aclosing``."""
+        """Call `close`; for ``contextlib.aclosing``."""
         self.close()
 
     async def __aenter__(self) -> EventStream:

@@ -39,7 +39,7 @@ __all__ = [
 
 @frozen
 class EventKey:
-    """What an event is about: of several events with one key only the latest is state."""
+    """The subject of an event; of several events with one key only the latest is current."""
 
     family: str
     subject: Hashable
@@ -52,12 +52,12 @@ class Event(ABC):
     @property
     @abstractmethod
     def key(self) -> EventKey:
-        """The subject whose latest state this event is."""
+        """The subject of the event."""
 
 
 @frozen
 class BrokerUp(Event):
-    """A broker is known and believed to answer: newly listed, moved, or reached again."""
+    """A broker is available: newly listed, at a new address, or reached again."""
 
     node_id: int
     host: str
@@ -82,7 +82,7 @@ class BrokerDown(Event):
 
 @frozen
 class TopicAdded(Event):
-    """A topic became known, with the leaders that the metadata snapshot has."""
+    """A topic became known; its leaders are in the metadata snapshot."""
 
     topic: str
     topic_id: UUID
@@ -107,7 +107,7 @@ class TopicRemoved(Event):
 
 @frozen
 class TopicRecreated(Event):
-    """A topic was deleted and created again: same name, other id, other records."""
+    """A topic was deleted and created again: its name is the same, its id and records are not."""
 
     topic: str
     previous_id: UUID
@@ -121,7 +121,7 @@ class TopicRecreated(Event):
 
 @frozen
 class PartitionsAdded(Event):
-    """A topic has more partitions than before; ``partitions`` is their number now."""
+    """A topic has more partitions than before; ``partitions`` is the new number."""
 
     topic: str
     previous: int
@@ -134,7 +134,7 @@ class PartitionsAdded(Event):
 
 @frozen
 class LeaderChanged(Event):
-    """A known partition has another leader, none (-1), or the same in a newer epoch."""
+    """A known partition has a new leader, no leader (-1), or the same leader in a newer epoch."""
 
     topic: str
     partition: int
@@ -153,7 +153,7 @@ class LeaderChanged(Event):
 
 @frozen
 class PartitionFailed(Event):
-    """Requests for a partition fail; its recovery is being looked after."""
+    """Requests for a partition fail; the client has started its recovery."""
 
     topic: str
     partition: int
@@ -171,7 +171,7 @@ class PartitionFailed(Event):
 
 @frozen
 class PartitionRecovered(Event):
-    """A failed partition has a leader that answers and agrees that it leads."""
+    """The leader of a failed partition has answered that it leads the partition."""
 
     topic: str
     partition: int
@@ -189,7 +189,7 @@ class PartitionRecovered(Event):
 
 @frozen
 class Throttled(Event):
-    """A broker asked for a pause because of a quota (KIP-219); it is being kept."""
+    """A broker throttles this client because of a quota (KIP-219), and the client pauses."""
 
     node_id: int
     throttle_ms: int
@@ -202,7 +202,7 @@ class Throttled(Event):
 
 @frozen
 class LoopStalled(Event):
-    """The event loop ran nothing for ``stalled_ms``; ``stack`` is what it was doing."""
+    """The event loop was blocked for ``stalled_ms``; ``stack`` shows where."""
 
     stalled_ms: int
     stack: str
@@ -215,7 +215,7 @@ class LoopStalled(Event):
 
 @frozen
 class DeliveriesFailed(Event):
-    """Records that nobody awaited were not delivered, and no exception could say so."""
+    """Records were not delivered and their futures were not awaited, so no caller saw the error."""
 
     client_id: str
     count: int
@@ -229,23 +229,23 @@ class DeliveriesFailed(Event):
 
 
 def member_key(group_id: str, member_id: str) -> EventKey:
-    """The subject of the three events below.
+    """Return the key of the three events below.
 
-    They share it, so that the latest of them tells what a member owns, and partitions that are
-    given, taken and given again are news each time. Who leaves a group forgets its key.
+    They share a key, so the latest of them has the member's current assignment. A member that
+    leaves its group drops the latest event.
     """
     return EventKey("assignment", (group_id, member_id))
 
 
 @frozen
 class Assigned(Event):
-    """Partitions were given to a member of a group, beside those it kept."""
+    """Partitions were assigned to a member of a group, in addition to those it kept."""
 
     group_id: str
     member_id: str
     partitions: frozenset[TopicPartition]
     assignment: frozenset[TopicPartition]
-    """All that it owns after this."""
+    """All partitions of the member after this event."""
 
     @property
     def key(self) -> EventKey:
@@ -254,13 +254,13 @@ class Assigned(Event):
 
 @frozen
 class Revoked(Event):
-    """Partitions were taken from a member in order; it could still commit."""
+    """Partitions were revoked from a member, which could still commit their offsets."""
 
     group_id: str
     member_id: str
     partitions: frozenset[TopicPartition]
     assignment: frozenset[TopicPartition]
-    """All that it owns after this."""
+    """All partitions of the member after this event."""
 
     @property
     def key(self) -> EventKey:
@@ -269,15 +269,15 @@ class Revoked(Event):
 
 @frozen
 class Lost(Event):
-    """Partitions were lost: another member may own them already, commits are refused."""
+    """Partitions were lost: another member may own them already, and commits are refused."""
 
     group_id: str
     member_id: str
     partitions: frozenset[TopicPartition]
     assignment: frozenset[TopicPartition]
-    """All that it owns after this."""
+    """All partitions of the member after this event."""
     error: KafkaError | None = field(default=None, compare=False)
-    """Why: `MaxPollExceeded` if nobody asked for records, else what the coordinator said."""
+    """`MaxPollExceeded` if the application stopped polling, else the coordinator's error."""
 
     @property
     def key(self) -> EventKey:
@@ -295,4 +295,4 @@ MetadataEvent: TypeAlias = (
     | PartitionFailed
     | PartitionRecovered
 )
-"""What the reducer gives."""
+"""The events that the reducer emits."""

@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 NEWEST_WITH_NAMES: Final = 9
-"""The version of both in which topics still go by name; from the next one on, by id (KIP-848)."""
+"""The last OffsetCommit and OffsetFetch version with topic names; later ones have ids (KIP-848)."""
 
 ALL_TOPICS_SINCE: Final = 2
 REQUIRE_STABLE_SINCE: Final = 7
 SEVERAL_GROUPS_SINCE: Final = 8
-"""OffsetFetch versions: of asking for all topics, of the field, of asking for several groups."""
+"""First OffsetFetch versions with: all topics of a group, ``require_stable``, several groups."""
 
 _NO_IDS: Final[Mapping[str, UUID]] = {}
 _NO_IDS_OF_PARTITIONS: Final[Mapping[TopicPartition, UUID]] = {}
@@ -55,12 +55,12 @@ _NO_NAMES: Final[Mapping[UUID, str]] = {}
 
 @dataclass(slots=True)
 class FetchedOffsets:
-    """What an answer says of one group.
+    """The committed offsets of one group, from one response.
 
     Attributes:
-        offsets: None for a partition that was asked for and has no committed offset.
-        errors: of single partitions.
-        error: of the whole group.
+        offsets: the offset of each requested partition; None if none is committed.
+        errors: the errors of single partitions.
+        error: the error of the whole group.
     """
 
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
@@ -78,10 +78,12 @@ def commit_request(
     member: GroupMetadata | None = None,
     topic_ids: Mapping[TopicPartition, UUID] = _NO_IDS_OF_PARTITIONS,
 ) -> OffsetCommitRequest:
-    """A commit of a member; without one, of somebody outside, which only an empty group takes.
+    """Return the request that commits offsets of a group.
 
     Args:
-        topic_ids: of the topics that the offsets belong to; needed from version 10 on.
+        member: the committing member. Without one, the coordinator accepts the commit only while
+            the group is empty.
+        topic_ids: ids of the topics; required from version 10 on.
     """
     topics: dict[tuple[str, UUID], list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, offset in offsets.items():
@@ -114,10 +116,12 @@ def commit_errors(
     *,
     names: Mapping[UUID, str] = _NO_NAMES,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """An outcome per partition; what the answer leaves out was not committed.
+    """Return the error of each partition, None if it was committed.
+
+    A partition missing from the response was not committed.
 
     Args:
-        names: of the topics, by id.
+        names: topic names by id.
     """
     wanted = set(asked)
     errors: dict[TopicPartition, KafkaError | None] = {}
@@ -148,16 +152,17 @@ def fetch_request(
     member: GroupMetadata | None = None,
     topic_ids: Mapping[str, UUID] = _NO_IDS,
 ) -> OffsetFetchRequest:
-    """The offsets of groups; None for all that a group has.
+    """Return the request for committed offsets of groups.
 
     Args:
-        version: below `SEVERAL_GROUPS_SINCE` it takes one group only.
-        require_stable: leave out what open transactions may still change (KIP-447).
-        member: who asks, if it is one of the consumer protocol.
-        topic_ids: needed from version 10 on.
+        version: the negotiated version; ``groups`` has one item below `SEVERAL_GROUPS_SINCE`.
+        groups: the partitions of each group; None for all that have committed offsets.
+        require_stable: whether partitions fail whose offsets are in an open transaction (KIP-447).
+        member: the requesting member, if the group uses the consumer protocol.
+        topic_ids: topic ids by name; required from version 10 on.
 
     Raises:
-        UnsupportedVersion: the broker is too old to be asked for all.
+        UnsupportedVersion: the broker is too old to return all offsets of a group.
     """
     if version < SEVERAL_GROUPS_SINCE:
         ((group_id, partitions),) = groups.items()
@@ -198,11 +203,11 @@ def fetched_offsets(
     *,
     names: Mapping[UUID, str] = _NO_NAMES,
 ) -> dict[str, FetchedOffsets]:
-    """What is said of each group that is answered for.
+    """Return the offsets of each group in the response.
 
     Args:
-        asked: the groups; before version 8 the answer does not name the one.
-        names: of the topics, by id.
+        asked: the requested groups; responses before version 8 do not name their only group.
+        names: topic names by id.
     """
     found: dict[str, FetchedOffsets] = {}
     groups = {group.group_id: group for group in response.groups}

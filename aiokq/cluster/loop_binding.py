@@ -16,17 +16,17 @@ __all__ = ["LoopBinding", "refuse_pickling", "warn_unclosed"]
 
 
 class LoopBinding:
-    """Bound once, when its owner is started; checked whenever the owner is used.
+    """Binding of an object to an event loop and process, checked at each use of the object.
 
-    Futures of one loop awaited on another hang, and sockets shared with a forked child mix the
-    bytes of two processes: both are refused here, with words.
+    Without the check, a future of another loop would never complete, and a forked child that uses
+    its parent's sockets would mix the bytes of two processes.
 
     Args:
-        owner: what it is called in errors.
+        owner: name of the object in error messages.
         on_fork: called in a forked child, see `forks.Inherited`.
 
     Attributes:
-        guard: does what ``check()`` does, for the native core and at the cost of a comparison.
+        guard: does what `check` does, for the native core and at the cost of a comparison.
     """
 
     __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid", "guard")
@@ -40,11 +40,11 @@ class LoopBinding:
 
     @property
     def bound(self) -> bool:
-        """Whether ``bind()`` was called."""
+        """Whether `bind` was called."""
         return self._loop is not None
 
     def bind(self) -> None:
-        """Bind to the running loop and this process; later only check.
+        """Bind to the running loop and this process; later calls only check.
 
         Raises:
             WrongLoop: bound to another loop or process.
@@ -59,7 +59,7 @@ class LoopBinding:
             self.check()
 
     def check_bound(self) -> None:
-        """As ``check()``, but harmless before ``bind()``: then anybody may declare things.
+        """As `check`, but do nothing before `bind`.
 
         Raises:
             WrongLoop: another loop, no loop, or a forked child.
@@ -68,14 +68,14 @@ class LoopBinding:
             self.check()
 
     def time(self) -> float:
-        """The time of the loop bound to, in seconds; of the running one if not bound.
+        """Return the time in seconds of the bound loop, or of the running loop if not bound.
 
         Context: any thread, once bound.
         """
         return (self._loop or asyncio.get_running_loop()).time()
 
     def check(self) -> None:
-        """Check that this is the loop and the process bound to.
+        """Check that the running loop and the process are the bound ones.
 
         Raises:
             Closed: not bound yet.
@@ -101,10 +101,10 @@ class LoopBinding:
 
     @property
     def forked(self) -> bool:
-        """Whether this is another process than the one bound to.
+        """Whether this process is a forked child of the bound one.
 
-        Then its owner does nothing when it is closed or collected: a child that merely exits
-        leaves its parent's `async with` blocks, and must neither fail there nor warn.
+        There the owner does nothing when it is closed or collected: a child that exits leaves the
+        parent's `async with` blocks, and must neither fail there nor warn.
         """
         return self._loop is not None and os.getpid() != self._pid
 
@@ -126,10 +126,10 @@ def warn_unclosed(client: object) -> None:
 
 
 def refuse_pickling(client: object) -> NoReturn:
-    """A client has an event loop and sockets, which no other process can use.
+    """Refuse to pickle a client, because its event loop and sockets work only in this process.
 
     Raises:
-        WrongLoop: says what to send in its place.
+        WrongLoop: always; the message says what to pickle instead.
     """
     name = type(client).__name__
     raise WrongLoop(

@@ -13,10 +13,10 @@ __all__ = ["LoopStallWatch"]
 
 
 class LoopStallWatch:
-    """The watch of one cluster, unless ``loop_stall_ms`` forbids one: counts and announces.
+    """Watch for stalls of the event loop, unless ``loop_stall_ms`` is 0.
 
     Args:
-        watchdog: what watches; None if nothing can, as in a simulation.
+        watchdog: calls `stalled`; None where there is none, such as in a simulation.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class LoopStallWatch:
         self._watchdog: Watchdog | None = None
 
     def start(self) -> None:
-        """Watch the running loop. Harmless twice."""
+        """Watch the running loop. Does nothing if already started."""
         if self._threshold and self._watchdog is None and self._make is not None:
             self._watchdog = self._make(
                 self.stalled, threshold=self._threshold, interval=self._threshold / 2

@@ -1,4 +1,4 @@
-"""Immutable metadata snapshots: brokers, topics and partitions; reducer.py makes new ones."""
+"""Immutable metadata snapshots (brokers, topics, partitions), which the reducer creates."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from aiokq.core.types import TopicPartition
 __all__ = ["NO_LEADER", "BrokerInfo", "ClusterMetadata", "PartitionInfo", "TopicInfo"]
 
 NO_LEADER = -1
-"""The leader of a partition that has none at the moment."""
+"""The ``leader`` of a partition without a leader."""
 
 ZERO_ID = UUID(int=0)
-"""What brokers before topic ids (KIP-516, Metadata below version 10) say."""
+"""The topic id if the broker has no topic ids (KIP-516, Metadata below version 10)."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
 def frozen_map(values: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = ()) -> Mapping[_K, _V]:
-    """A read-only mapping over a private copy of ``values``."""
+    """Return a read-only mapping over a copy of ``values``."""
     return MappingProxyType(dict(values))
 
 
 def thawed(values: Mapping[_K, _V]) -> dict[_K, _V]:
-    """A copy of a mapping, to be changed.
+    """Return a mutable copy of a mapping.
 
-    `dict()` asks a read-only mapping for item after item: thirty times as long, and a copy is made
-    for every partition that fails.
+    The copy of the underlying dict is thirty times faster than `dict()` of a read-only mapping, and
+    each failed partition needs one.
     """
     return values.copy() if isinstance(values, MappingProxyType) else dict(values)
 
@@ -56,12 +56,12 @@ class BrokerInfo:
 
 @frozen
 class PartitionInfo:
-    """One partition: who leads it, and where its replicas are (node ids)."""
+    """One partition: its leader and replicas, as node ids."""
 
     partition: int
     leader: int = NO_LEADER
     leader_epoch: int = -1
-    """Grows with each election; -1 where the broker is too old to tell (Metadata below 7)."""
+    """Increases with each election; -1 if the broker does not report it (before Metadata 7)."""
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
@@ -73,28 +73,28 @@ class TopicInfo:
 
     name: str
     topic_id: UUID = ZERO_ID
-    """All zeros where the broker has no topic ids."""
+    """All zeros if the broker has no topic ids."""
     internal: bool = False
     partitions: Mapping[int, PartitionInfo] = field(default_factory=frozen_map)
     error_code: int = 0
-    """The error of the newest answer if it named one while the topic is still believed to exist."""
+    """The error code of the topic in the latest response, 0 if none."""
 
     @property
     def error(self) -> BrokerError | None:
-        """The error of the newest answer about this topic, or None."""
+        """The error of the topic in the latest response, or None."""
         return error_for(self.error_code) if self.error_code else None
 
     @property
     def leaderless(self) -> tuple[int, ...]:
-        """The partitions that have no leader at the moment."""
+        """The partitions without a leader."""
         return tuple(p.partition for p in self.partitions.values() if p.leader < 0)
 
 
 @frozen
 class ClusterMetadata:
-    """What is known of the cluster at one moment. Never changes; a newer one replaces it.
+    """An immutable snapshot of the cluster's metadata.
 
-    ``topics`` holds those that somebody asked for and that exist, not all of the cluster's.
+    ``topics`` has the existing topics that were requested, which may not be all of the cluster's.
     """
 
     cluster_id: str | None = None
@@ -102,35 +102,35 @@ class ClusterMetadata:
     brokers: Mapping[int, BrokerInfo] = field(default_factory=frozen_map)
     topics: Mapping[str, TopicInfo] = field(default_factory=frozen_map)
     topic_errors: Mapping[str, int] = field(default_factory=frozen_map)
-    """Error code of the newest answer for each topic asked for that cannot be used."""
+    """For each requested topic that cannot be used, the error code of the latest response."""
     topic_names: Mapping[UUID, str] = field(default_factory=frozen_map)
-    """Topic id to name, for the topics in ``topics`` that have an id."""
+    """Topic names by id, for the topics in ``topics`` that have an id."""
 
     def topic(self, name: str) -> TopicInfo | None:
-        """The topic of that name, or None if it is not known."""
+        """Return the topic with this name, or None if it is not known."""
         return self.topics.get(name)
 
     def topic_id(self, name: str) -> UUID:
-        """The id of the topic of that name; zeros if it, or its id, is not known."""
+        """Return the id of the topic with this name; zeros if the topic or its id is not known."""
         topic = self.topics.get(name)
         return ZERO_ID if topic is None else topic.topic_id
 
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
-        """The topic with that id, or None if it is not known."""
+        """Return the topic with this id, or None if it is not known."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics.get(name)
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
-        """The partition, or None if it is not known."""
+        """Return the partition, or None if it is not known."""
         topic = self.topics.get(tp[0])
         return None if topic is None else topic.partitions.get(tp[1])
 
     def leader(self, tp: TopicPartition) -> int:
-        """Node id of the partition's leader; -1 if there is none or it is not known."""
+        """Return the node id of the partition's leader; -1 if there is none or it is not known."""
         info = self.partition(tp)
         return NO_LEADER if info is None else info.leader
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        """The partition's leader epoch; -1 if it is not known."""
+        """Return the partition's leader epoch; -1 if it is not known."""
         info = self.partition(tp)
         return -1 if info is None else info.leader_epoch

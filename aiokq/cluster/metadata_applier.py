@@ -22,9 +22,9 @@ class MetadataApplier:
     """Applies metadata responses to the store.
 
     Args:
-        watched_topics: who wants which topics.
-        max_idle: seconds after their last use that unwatched topics are kept.
-        now: the loop's time.
+        watched_topics: the topics in use.
+        max_idle: seconds that a topic is kept after its last use if nothing watches it.
+        now: returns the loop's time.
     """
 
     def __init__(

@@ -18,9 +18,9 @@ __all__ = ["metadata_received", "metadata_request"]
 def metadata_request(
     topics: frozenset[str] | None, *, create: bool, version: int
 ) -> MetadataRequest:
-    """The request for some topics, or for all of the cluster's (None), at a negotiated version.
+    """Return the request for some topics, or for all (None), at a negotiated version.
 
-    Before version 4 a request cannot forbid the creation of topics it names.
+    Before version 4 a request cannot forbid the creation of the topics it names.
     """
     named = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
     return MetadataRequest(
@@ -29,13 +29,13 @@ def metadata_request(
 
 
 def metadata_received(response: MetadataResponse, *, complete: bool = False) -> MetadataReceived:
-    """The response as a value.
+    """Return the response as an input of the reducer.
 
     Args:
-        complete: all topics of the cluster were asked for.
+        complete: whether all topics of the cluster were requested.
 
     Raises:
-        BrokerError: the whole request was refused (version 13 on).
+        BrokerError: the broker refused the whole request (from version 13 on).
     """
     raise_for(response.error_code, api="Metadata")
     return MetadataReceived(
@@ -48,8 +48,8 @@ def metadata_received(response: MetadataResponse, *, complete: bool = False) -> 
 
 
 def _topic(topic: MetadataResponseTopic, name: str) -> TopicInfo:
-    # A partition's error (LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND) is told by its leader being
-    # -1; REPLICA_NOT_AVAILABLE, which old brokers send beside a leader, is no error to a client.
+    # The error of a partition is not kept: with LEADER_NOT_AVAILABLE and LISTENER_NOT_FOUND the
+    # leader is -1, and REPLICA_NOT_AVAILABLE, which old brokers send, does not matter to a client.
     return TopicInfo(
         name=name,
         topic_id=topic.topic_id,

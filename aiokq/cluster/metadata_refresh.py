@@ -32,27 +32,27 @@ logger = logging.getLogger("aiokq.cluster")
 TROUBLE: Final = "metadata refresh failed"
 
 LONGEST_NAME: Final = 249
-"""Letters of a topic's name, Kafka's limit."""
+"""Maximum length of a topic name, in characters."""
 
 RETRIED_CODES = frozenset((3, 100))
-"""A topic that does not exist may be about to: asked for again while somebody wants it."""
+"""Codes of topics that do not exist but may be created later: requested again while in use."""
 
 
 @frozen
 class MetadataAsk:
-    """One request to be made."""
+    """The topics of one metadata request."""
 
     topics: frozenset[str] | None
     """None for all topics of the cluster."""
     create: bool = False
-    """Whether topics that do not exist may be created."""
+    """Whether the brokers may create topics that do not exist."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
     future: asyncio.Future[None]
     round: int
-    """The first request that may satisfy it: one sent after it began to wait."""
+    """Number of the first request sent after the waiter was added; earlier ones do not count."""
     topics: set[str] = field(default_factory=set)
     everything: bool = False
 
@@ -61,11 +61,11 @@ class MetadataRefresher:
     """The metadata loop of a cluster.
 
     Args:
-        ask: makes one request; raises KafkaError when nobody answered.
-        apply: takes the answer in.
-        metadata: the current snapshot.
-        watched_topics: which topics are watched.
-        outages: logs that nobody answers, and that somebody does again.
+        watched_topics: the topics to keep in the metadata.
+        ask: sends one request; raises KafkaError if no broker answered.
+        apply: applies the response.
+        metadata: returns the current snapshot.
+        outages: logs the beginning and the end of a series of failed requests.
     """
 
     def __init__(
@@ -93,8 +93,9 @@ class MetadataRefresher:
         self._brokers_due = False
         self._pace: dict[str, Backoff] = {}
         self._missing: dict[str, tuple[float, float]] = {}
-        """Per topic that somebody wants: when the first and the newest answer in a row came that
-        called it unknown."""
+        """For each topic in use that does not exist: the times of the first and the latest response
+        in a row with a code of `RETRIED_CODES`.
+        """
         self._awaited: Counter[str] = Counter()
         self._waiters: list[_Waiter] = []
         self._round = 0
@@ -102,7 +103,7 @@ class MetadataRefresher:
         self._not_before = 0.0
         self._age_due = 0.0
         self.last_success: float | None = None
-        """Loop time of the newest answer."""
+        """Loop time of the latest response."""
         self.last_error: KafkaError | None = None
         """Why the latest request failed; None after a success."""
 
@@ -111,19 +112,19 @@ class MetadataRefresher:
     def refresh(
         self, topics: Iterable[str] | None = None, *, create: bool = False, urgent: bool = True
     ) -> asyncio.Future[None]:
-        """Done when an answer to a request sent after this call was taken in.
+        """Return a future that is done when a request sent after this call was answered.
 
-        Failed requests are repeated until one succeeds; whoever waits brings a time limit.
+        Failed requests are repeated until one succeeds, so the caller must set a timeout.
 
         Args:
-            topics: those the answer must be about; None for all that are watched.
-            create: whether they may be created.
-            urgent: send the request now; otherwise with the next one that is due anyway.
+            topics: topics that the response must cover; None for all watched topics.
+            create: whether the brokers may create them.
+            urgent: send a request now; otherwise wait for the next one that is due.
 
         Raises:
-            InvalidTopic: a name is longer than any topic's; a request with it may not be encodable,
-                so that nobody who shares it would have an answer.
-            AuthenticationFailed: (by the future) the brokers refuse our credentials.
+            InvalidTopic: a name is too long for any topic. It might not be encodable, which would
+                fail the request for all other topics in it.
+            AuthenticationFailed: (by the future) the brokers refused the credentials.
             Closed: (by the future) the cluster was closed.
         """
         topics = None if topics is None else set(topics)
@@ -154,9 +155,9 @@ class MetadataRefresher:
         return future
 
     def soon(self, topics: Iterable[str]) -> None:
-        """Ask for these topics, because what is known of them led to an error; none: for brokers.
+        """Request metadata of topics after an error about them; without topics, of brokers.
 
-        Repeated errors ask at most once per ``retry_backoff_ms``.
+        However many errors are reported, at most one request is sent per ``retry_backoff_ms``.
         """
         now = self._now()
         pause = self._settings.retry_backoff_ms / 1000
@@ -169,11 +170,11 @@ class MetadataRefresher:
         self._wake.set()
 
     def expect(self, topic: str) -> None:
-        """Somebody waits for the topic to become usable: go on asking. Counted."""
+        """Retry the topic until as many calls of `unexpect`, if it is missing or has no leader."""
         self._awaited[topic] += 1
 
     def unexpect(self, topic: str) -> None:
-        """The opposite of ``expect``."""
+        """Undo one `expect`."""
         self._awaited[topic] -= 1
         if self._awaited[topic] <= 0:
             del self._awaited[topic]
@@ -184,28 +185,28 @@ class MetadataRefresher:
                 self._create.discard(topic)
 
     def missing_for(self, topic: str) -> float | None:
-        """Seconds from the first to the newest answer in a row that called a topic unknown.
+        """Return the seconds between the first and the latest response in a row without the topic.
 
         Returns:
-            0 after one such answer; None if the newest said something else, there was none, or
-            nobody wants the topic.
+            0 after one such response; None if the latest response had another result, or if the
+            topic is not in use.
         """
         first_and_newest = self._missing.get(topic)
         return None if first_and_newest is None else first_and_newest[1] - first_and_newest[0]
 
     def fail_waiters(self, error: BaseException) -> None:
-        """End every wait with a copy of ``error``."""
+        """Fail every wait with a copy of ``error``."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.future.done():
                 waiter.future.set_exception(copy_error(error))
-                # Whoever was cancelled while waiting does not look at it any more.
+                # Mark the exception as retrieved: the waiter may have been cancelled.
                 waiter.future.exception()
 
     # -- the loop ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ask whenever it is time to. Returns never; whatever a request raises, it goes on."""
+        """Send requests when they are due; never returns, and no exception of a request ends it."""
         while True:
             await self._until_due()
             ask = self._take()
@@ -216,11 +217,11 @@ class MetadataRefresher:
             except KafkaError as error:
                 self._failed(ask, error)
             except Exception as error:
-                # A bug, or an answer that breaks every rule: without this loop the client would
-                # never hear of a new leader again, so it is reported and tried again.
+                # A bug, or an invalid response. The loop must not end, or the client would never
+                # learn of a new leader: log the exception and retry.
                 failure = KafkaError(f"unexpected {error!r}")
                 failure.__cause__ = error
-                if str(failure) != str(self.last_error):  # the stack once; that it lasts, below
+                if str(failure) != str(self.last_error):  # log the traceback only once
                     logger.exception("metadata refresh failed unexpectedly")
                 self._failed(ask, failure)
             else:
@@ -256,7 +257,7 @@ class MetadataRefresher:
         due = {topic for topic, when in self._due.items() if when <= now}
         creating = due & self._create
         if creating:
-            # A request of its own: in one request either all missing topics are created or none.
+            # In a separate request, because the flag to create topics applies to all topics of one.
             for topic in creating:
                 del self._due[topic]
             self._brokers_due = bool(due - creating) or self._everything_due
@@ -280,7 +281,7 @@ class MetadataRefresher:
         self._settle_waiters(ask)
 
     def _follow_up(self, topic: str, now: float) -> None:
-        """See to it that a troubled topic that somebody wants is asked for again."""
+        """Schedule a retry for a topic in use that is missing or has no leader."""
         metadata = self._metadata()
         info = metadata.topics.get(topic)
         code = metadata.topic_errors.get(topic, 0) if info is None else info.error_code
@@ -295,7 +296,7 @@ class MetadataRefresher:
             self._missing.pop(topic, None)
         if not troubled:
             self._create.discard(topic)
-        # A topic in doubt (see the reducer) is asked for once more though nobody watches it.
+        # The reducer removes a topic only after a second response without it, so retry that too.
         doubted = info is not None and code in RETRIED_CODES
         if not troubled or not (wanted or doubted):
             self._pace.pop(topic, None)

@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 __all__ = ["MetadataSource", "ask_node"]
 
 SEED_STAGGER: Final = 0.25
-"""Seconds after which the next bootstrap address is tried beside one that says nothing; RFC 8305's
-pause between connection attempts."""
+"""Seconds before the next bootstrap address is tried while one has not answered; the delay between
+connection attempts of RFC 8305.
+"""
 
 NODE_STAGGER: Final = 1.0
-"""The same among known brokers: a busy one is not silent, so it is given longer."""
+"""The same for known brokers; longer, because a broker may be slow only because it is busy."""
 
 REBOOTSTRAP_REQUIRED: Final = 129
 
 
 async def ask_node(node: Node, ask: MetadataAsk, *, timeout: float) -> MetadataReceived:
-    """One Metadata request to one node.
+    """Send one Metadata request to a node and return the response.
 
     Raises:
-        KafkaError: no connection, no answer in ``timeout`` seconds, or a refusal.
-        ConnectionLost: the node answered without knowing any broker: it is still starting.
+        KafkaError: no connection, no response within ``timeout`` seconds, or a refusal.
+        ConnectionLost: the response names no broker, because the node is still starting.
     """
     connection = await node.connection(Purpose.CONTROL)
     await node.ready()
@@ -54,10 +55,10 @@ async def ask_node(node: Node, ask: MetadataAsk, *, timeout: float) -> MetadataR
 
 
 class MetadataSource:
-    """Asks for metadata once, by every way there is.
+    """Requests metadata from known brokers and bootstrap addresses.
 
     Attributes:
-        failures: why each bootstrap address last failed, by "host:port".
+        failures: the last error of each bootstrap address, by "host:port".
     """
 
     def __init__(self, engine: ClusterEngine, *, last_success: Callable[[], float | None]) -> None:
@@ -67,10 +68,10 @@ class MetadataSource:
         self.failures: dict[str, KafkaError] = {}
 
     async def first(self, answered: Awaitable[None], timeout: float) -> None:
-        """Wait for the first answer.
+        """Wait for the first metadata, which ``answered`` completes with.
 
         Raises:
-            BootstrapFailed: not in ``timeout`` seconds, or it will not come.
+            BootstrapFailed: no address answered within ``timeout`` seconds, or none can.
         """
         limit = asyncio.timeout(timeout)
         try:
@@ -87,11 +88,11 @@ class MetadataSource:
     async def ask(self, ask: MetadataAsk) -> MetadataReceived:
         """Ask the known brokers, then the bootstrap addresses.
 
-        Who waits for metadata hears at once if no address will ever give any.
+        If no address can be expected to answer at all, waiters for metadata fail at once.
 
         Raises:
-            AuthenticationFailed: our credentials are refused.
-            NoAnswer: nobody answered.
+            AuthenticationFailed: a broker refused the credentials.
+            NoAnswer: no node answered.
         """
         try:
             return await self._ask(ask)
@@ -146,7 +147,7 @@ class MetadataSource:
         )
 
     def _overdue(self) -> bool:
-        """Whether to go past the known brokers: told to (KIP-1102), or silent for too long."""
+        """Whether to skip the known brokers: a broker asked for it (KIP-1102), or none answers."""
         settings = self._engine.settings
         if settings.metadata_recovery_strategy == "none":
             return False
@@ -155,7 +156,7 @@ class MetadataSource:
         last = self._last_success()
         limit = settings.metadata_recovery_rebootstrap_trigger_ms / 1000
         waited = None if last is None else self._engine.now() - last
-        # Metadata that is merely old because nothing asked for it is no reason.
+        # Allow for the refresh interval: until then metadata may be old because none was requested.
         age = settings.metadata_max_age_ms / 1000
         return waited is not None and waited > age + limit
 
@@ -168,17 +169,19 @@ class MetadataSource:
 
     @property
     def hopeless(self) -> bool:
-        """Whether no address can be expected to answer later, each having refused for good."""
+        """Whether every bootstrap address has failed with an error that a retry cannot solve."""
         addresses = {str(address) for address in self._engine.settings.bootstrap_addresses}
         return addresses <= self.failures.keys() and all(
             not error.retriable or _unknown_host(error) for error in self.failures.values()
         )
 
     def bootstrap_failed(self, waited: float) -> BootstrapFailed:
-        """The error that names each address and why it failed; its cause is a refusal, or else any.
+        """Return an error that names each address with its failure.
+
+        The cause is the refusal of the credentials if there was one, else the first failure.
 
         Args:
-            waited: seconds that were given to addresses that did not even fail.
+            waited: seconds waited for addresses that have not failed.
         """
         silent = f"no answer within {waited:.3g} s"
         attempts = []
@@ -192,7 +195,7 @@ class MetadataSource:
 
 
 def check_bootstrap_servers(addresses: tuple[object, ...]) -> None:
-    """Raise ConfigError where no address was given."""
+    """Raise ConfigError if no address is given."""
     if not addresses:
         raise ConfigError(
             "bootstrap_servers is not set: give the address of a broker, as in 'localhost:9092'"

@@ -24,13 +24,13 @@ __all__ = ["NodeFactory"]
 
 
 class NodeFactory:
-    """What all nodes of one cluster share: options, memory for frames, addresses, who is told.
+    """Makes the nodes of one cluster with its options, frame memory and callbacks.
 
     Args:
-        supervisor: attempts to connect are its children.
-        view: takes in which brokers answer, and announces throttling.
-        outages: logs which do not.
-        lost: called with the id of a broker that answers no more, once the view knows.
+        supervisor: parent of the tasks that connect.
+        view: the store, which gets the state of connections and throttling.
+        outages: logs brokers that do not answer.
+        lost: called with the id of a broker that stopped answering, after the store was updated.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class NodeFactory:
         self._states.subscribe(self._state_changed)
 
     def make(self, node_id: int, host: str, port: int) -> Node:
-        """A node at an address; a negative id for one of the bootstrap addresses."""
-        # Where brokers are known, bootstrap addresses are asked because no broker answers.
+        """Return a new node; the id of the node of a bootstrap address is negative."""
+        # Bootstrap addresses are used again if none of the known brokers answers.
         follows = node_id < 0 and bool(self._store.state.metadata.brokers)
         return Node(
             node_id,
@@ -77,7 +77,7 @@ class NodeFactory:
 
     def _state_changed(self, node_id: int, state: NodeState) -> None:
         if node_id < 0:
-            return  # a bootstrap address; which broker that is was not known
+            return  # a bootstrap address, whose broker id is not known
         if isinstance(state, NodeUp):
             self._store.apply(NodeReached(node_id))
         else:

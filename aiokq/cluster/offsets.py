@@ -1,4 +1,4 @@
-"""Lookup of offsets by timestamp (ListOffsets): all leaders at once, retries by partition."""
+"""Lookup of offsets by timestamp (ListOffsets): leaders are asked concurrently, errors retried."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ OffsetSpec: TypeAlias = (
     ]
 )
 """A time in milliseconds since the epoch, or a special offset: its name, or Kafka's number for it,
--1 for "latest" to -6 for "earliest_pending_upload"."""
+-1 for "latest" to -6 for "earliest_pending_upload".
+"""
 
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
@@ -56,16 +57,16 @@ SPECIAL: Final[Mapping[str, int]] = {
     "earliest_pending_upload": -6,
 }
 SINCE: Final[Mapping[int, int]] = {-3: 7, -4: 8, -5: 9, -6: 11}
-"""ListOffsets version that first understood a special timestamp."""
+"""The first ListOffsets version that has a special timestamp."""
 
 
 def offset_spec(value: OffsetSpec) -> int:
-    """The timestamp as the protocol has it.
+    """Return the timestamp to put into a ListOffsets request.
 
     Source: Kafka `ListOffsetsRequest` (KIP-734, KIP-405, KIP-1005, KIP-1023).
 
     Raises:
-        ConfigError: an unknown name, or a negative number that stands for nothing.
+        ConfigError: an unknown name, or a negative number without a meaning.
     """
     if isinstance(value, str):
         if value not in SPECIAL:
@@ -82,10 +83,10 @@ def offset_spec(value: OffsetSpec) -> int:
 
 
 def isolation_level_code(level: IsolationLevel) -> int:
-    """0 or 1, as the protocol has it.
+    """Return the protocol's number of an isolation level, 0 or 1.
 
     Raises:
-        ConfigError: neither of the two names.
+        ConfigError: not the name of an isolation level.
     """
     codes = {"read_uncommitted": 0, "read_committed": 1}
     if not isinstance(level, str) or level not in codes:
@@ -102,11 +103,14 @@ async def list_offsets(
     isolation_level: IsolationLevel = "read_uncommitted",
     timeout: float,
 ) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]:
-    """One outcome per partition: the offset, None where no record is that young, or the error.
+    """Look up the offset of each partition.
 
     Args:
-        wanted: timestamps as `offset_spec` gives them.
+        wanted: timestamps as returned by `offset_spec`.
         timeout: seconds, retries included.
+
+    Returns:
+        For each partition the offset, None if all records have earlier timestamps, or the error.
     """
     lookup = _Lookup(engine, wanted, isolation_level_code(isolation_level))
     limit = asyncio.timeout(timeout)
@@ -121,7 +125,7 @@ async def list_offsets(
 
 
 class _Lookup:
-    """The partitions that have no outcome yet, and the last error of each."""
+    """One lookup: the outcomes so far, and the last errors of the other partitions."""
 
     def __init__(
         self, engine: ClusterEngine, wanted: Mapping[TopicPartition, int], isolation_level: int
@@ -134,14 +138,14 @@ class _Lookup:
         self.outcomes: dict[TopicPartition, OffsetAndTimestamp | KafkaError | None] = {}
 
     async def run(self) -> None:
-        # Each topic goes its own way: one that does not exist holds up no other.
+        # One task per topic: a topic that does not exist must not delay the others.
         ended = await concurrently(
             self._engine.supervisor,
             (self._settle_topic(topic) for topic in sorted({tp.topic for tp in self._pending})),
             name="list offsets",
         )
         for error in ended:
-            if error is not None:  # what a leader answers is settled; this is our own end
+            if error is not None:  # errors of leaders are outcomes; this one is internal
                 raise error
 
     async def _settle_topic(self, topic: str) -> None:
@@ -195,7 +199,7 @@ class _Lookup:
         )
 
     async def _expect_growth(self, topic: str, mine: Iterable[TopicPartition]) -> None:
-        """Partitions may have been added just now; metadata newer than this call decides."""
+        """Refresh metadata once and fail the partitions that still do not exist."""
         if topic not in self._refreshed:
             await self._engine.refresh([topic])
             self._refreshed.add(topic)
@@ -286,7 +290,7 @@ class _Lookup:
 
 
 def no_such_partition(tp: TopicPartition, count: int) -> UnknownTopicOrPartition:
-    """The error for a partition number that the topic does not have; trying again is no use."""
+    """Return a non-retriable error for a partition number that the topic does not have."""
     error = UnknownTopicOrPartition(
         f"topic {tp.topic!r} has {count} partition{'' if count == 1 else 's'} "
         f"(0 to {count - 1}), there is no partition {tp.partition}",

@@ -28,13 +28,13 @@ logger = logging.getLogger("aiokq.cluster")
 
 
 class RecoveryMonitor:
-    """Publishes recoveries by telling the reducer what it found out.
+    """Checks failed partitions and brokers, and applies what it finds to the reducer's state.
 
     Args:
-        state: the current state.
-        apply: takes an input in.
-        refresh: asks for metadata of topics.
-        ask_node: asks one node itself for metadata of topics.
+        state: returns the current state.
+        apply: applies an input of the reducer.
+        refresh: requests metadata of topics.
+        ask_node: requests metadata of topics from one node.
         spawn: starts a task.
     """
 
@@ -61,18 +61,18 @@ class RecoveryMonitor:
         self._asking: set[int] = set()
 
     def wake(self) -> None:
-        """Something failed: look after it now, not at the end of the present pause."""
+        """End the current pause, because a partition or broker has failed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Look after what failed. Returns never."""
+        """Check failed partitions and brokers until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             self._backoff.reset()
             while self._anything_failed():
                 await self._look_after()
-                # A new failure cuts the pause short, but not below the shortest one: a partition
+                # A new failure shortens the pause, but not below the shortest backoff: a partition
                 # that fails with every request must not turn this into a busy loop.
                 await asyncio.sleep(self._pause)
                 rest = self._backoff.next() - self._pause
@@ -99,9 +99,9 @@ class RecoveryMonitor:
                 async with asyncio.timeout(self._limit):
                     await self._refresh(topics)
             except Closed:
-                return  # the engine is closing: its supervisor takes no more tasks
+                return  # the engine is closing: its supervisor starts no more tasks
             except (KafkaError, TimeoutError) as error:
-                # The metadata loop has logged why; the leaders may answer all the same.
+                # The metadata loop has logged the reason; the leaders may still answer.
                 logger.debug("recovery goes on without new metadata: error=%s", error)
         state = self._state()
         work: dict[int, set[TopicPartition]] = {
@@ -112,7 +112,7 @@ class RecoveryMonitor:
             if leader in state.metadata.brokers:
                 work.setdefault(leader, set()).add(tp)
         for node_id, partitions in work.items():
-            # One task per node, none waited for: a silent node holds up no other.
+            # One task per node, not awaited: a node that does not answer must not delay the others.
             if node_id not in self._asking:
                 self._asking.add(node_id)
                 self._spawn(self._verify(node_id, partitions), f"verify node {node_id}")
@@ -127,8 +127,8 @@ class RecoveryMonitor:
         finally:
             self._asking.discard(node_id)
         self._apply(NodeReached(node_id))
-        # A broker that was away answers before it has caught up: what it says it has is taken,
-        # what it does not know of is not believed to be gone.
+        # A restarted broker answers before it has caught up: use the topics it has, but do not
+        # conclude that the topics it lacks were deleted.
         known = tuple(topic for topic in answer.topics if not topic.error_code)
         brokers = tuple(self._state().metadata.brokers.values())
         self._apply(replace(answer, topics=known, brokers=brokers, complete=False))

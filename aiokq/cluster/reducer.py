@@ -64,19 +64,19 @@ RETIRED_IDS_KEPT = 4
 
 @frozen
 class ClusterState:
-    """The snapshot, and what is believed of brokers and partitions beyond it."""
+    """The metadata snapshot, and the failed brokers and partitions."""
 
     metadata: ClusterMetadata = field(default_factory=ClusterMetadata)
     down: frozenset[int] = frozenset()
-    """Brokers whose connections fail, listed or not, until one is reached again."""
+    """Brokers, listed or not, that have failed and were not reached since."""
     failed: Mapping[TopicPartition, str] = field(default_factory=frozen_map)
-    """Partitions in recovery, with the name of the error that began it."""
+    """Partitions in recovery, each with the name of its first error."""
     retired: Mapping[str, tuple[UUID, ...]] = field(default_factory=frozen_map)
-    """Per topic name the ids that newer ones replaced, latest last."""
+    """For each topic name the ids of topics that were replaced, latest last."""
 
     @property
     def up(self) -> frozenset[int]:
-        """Brokers that are listed and believed to answer."""
+        """The listed brokers that have not failed."""
         return frozenset(self.metadata.brokers) - self.down
 
 
@@ -84,7 +84,7 @@ Step = tuple[ClusterState, tuple[MetadataEvent, ...]]
 
 
 def reduce(state: ClusterState, change: Input) -> Step:
-    """Apply one input; without effect, the same state object and no events come back."""
+    """Apply one input; an input without effect returns the same state object and no events."""
     match change:
         case MetadataReceived():
             return _metadata_received(state, change)
@@ -92,7 +92,7 @@ def reduce(state: ClusterState, change: Input) -> Step:
             brokers = thawed(state.metadata.brokers)
             for broker in change.brokers:
                 known = brokers.get(broker.node_id)
-                # Metadata tells more of a broker than its address: the rack.
+                # Only metadata has the rack, so keep the entry unless the address differs.
                 if known is None or known.address != broker.address:
                     brokers[broker.node_id] = broker
             return _with_brokers(state, brokers)
@@ -166,7 +166,7 @@ def _node_reached(state: ClusterState, node_id: int) -> Step:
 
 def _metadata_received(state: ClusterState, change: MetadataReceived) -> Step:
     if not change.brokers:
-        # A broker that is still starting answers with nobody; Java's client ignores that too.
+        # A broker that is still starting names no brokers; Java's client ignores that too.
         return state, ()
     state, broker_events = _with_brokers(state, {b.node_id: b for b in change.brokers})
     merge = _TopicMerge(state)
@@ -197,7 +197,7 @@ def _metadata_received(state: ClusterState, change: MetadataReceived) -> Step:
 
 
 class _TopicMerge:
-    """Answers about topics, merged one by one into copies of what is known."""
+    """Merges the topics of a response into copies of the known topics."""
 
     def __init__(self, state: ClusterState) -> None:
         self.topics = thawed(state.metadata.topics)
@@ -209,7 +209,7 @@ class _TopicMerge:
     def answer(self, answer: TopicInfo) -> None:
         name, old = answer.name, self.topics.get(answer.name)
         if answer.topic_id != ZERO_ID and answer.topic_id in self.retired.get(name, ()):
-            return  # from a broker that has not heard of the topic that replaced this one
+            return  # from a broker that does not know the new topic yet
         if answer.error_code and not answer.partitions:
             self._refused(answer, old)
         elif old is None:
@@ -234,7 +234,7 @@ class _TopicMerge:
         if old is None:
             return
         if code in MISSING_TOPIC_CODES and old.error_code in MISSING_TOPIC_CODES:
-            # Its id is not retired: if both answers were wrong, the topic must be able to return.
+            # The id is not retired: if both responses were wrong, the topic must be able to return.
             del self.topics[name]
             self.changed = True
             self.events.append(TopicRemoved(name, old.topic_id))
@@ -267,7 +267,7 @@ class _TopicMerge:
 def _recreated(old: TopicInfo, new: TopicInfo) -> bool:
     if ZERO_ID not in (old.topic_id, new.topic_id):
         return old.topic_id != new.topic_id
-    # Without ids only this much can be seen: partitions are never taken away from a topic.
+    # Without ids, only fewer partitions show it: partitions are never removed from a topic.
     return len(new.partitions) < len(old.partitions)
 
 
@@ -323,7 +323,7 @@ def _partition_errored(state: ClusterState, change: PartitionErrored) -> Step:
     tp = change.topic_partition
     info = state.metadata.partition(tp)
     if info is None or 0 <= change.leader_epoch < info.leader_epoch:
-        return state, ()  # about a leader that we have left behind already
+        return state, ()  # an error from a leader that was already replaced
     events: tuple[MetadataEvent, ...] = ()
     hint = change.hint
     if hint is not None and hint.leader >= 0 and hint.leader_epoch > info.leader_epoch:
@@ -367,14 +367,14 @@ def _leader_verified(state: ClusterState, change: LeaderVerified) -> Step:
 
 
 def _recovered(state: ClusterState, partitions: Iterable[TopicPartition]) -> Step:
-    """All in one step: a broker that is back may bring thousands of them."""
+    """Recover partitions in one step: thousands may recover when a broker returns."""
     failed = thawed(state.failed)
     events = []
     for tp in partitions:
         if failed.pop(tp, None) is None:
             continue
         info = state.metadata.partition(tp)
-        assert info is not None  # a failed partition that is gone is dropped with its topic
+        assert info is not None  # failed partitions are dropped together with their topic
         events.append(PartitionRecovered(tp.topic, tp.partition, info.leader, info.leader_epoch))
     if not events:
         return state, ()

@@ -23,13 +23,13 @@ R = TypeVar("R", bound=Response)
 
 
 class Router:
-    """Finds the node for each target, waiting for metadata where that must come first."""
+    """Finds the node of each target and sends it the request, waiting for metadata if necessary."""
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
 
     async def send(self, message: Request[R], target: int | Target, *, timeout: float) -> R:
-        """Send a request as it is, in the newest version that carries it."""
+        """Send a request in the newest version that has all its fields."""
 
         def prepare(connection: Connection) -> tuple[Request[R], int]:
             complete = connection.completed(message)
@@ -46,10 +46,12 @@ class Router:
         timeout: float,
         newest: int | None = None,
     ) -> R:
-        """Send the request made for the negotiated version; see `ClusterEngine.request`.
+        """Send the request that ``make`` returns for the negotiated version.
+
+        See `ClusterEngine.request`.
 
         Args:
-            newest: version to use at most, though both sides may have newer ones.
+            newest: upper limit of the version.
         """
 
         def prepare(connection: Connection) -> tuple[Request[R], int]:
@@ -87,7 +89,7 @@ class Router:
                             timeout=max(0.0, min(remaining, self._engine.settings.request_timeout)),
                         )
                     except KafkaError as error:
-                        # Nothing was sent yet, so another node may be tried whatever it was for.
+                        # Nothing was sent yet, so a retry on another node is safe for any request.
                         if not error.retriable or isinstance(target, int):
                             raise
                         last_error = error
@@ -111,12 +113,13 @@ class Router:
             ) from (cause or error)
 
     async def resolve(self, target: int | Target, *, timeout: float) -> Node:
-        """The node that a target stands for now.
+        """Return the current node of a target.
 
         Raises:
-            ConnectionLost: a node id that the cluster does not list, or no controller.
-            LeaderNotAvailable, UnknownTopicOrPartition: a partition without leader, or none at all.
-            RequestTimeout: no metadata, or no coordinator, in time.
+            ConnectionLost: the cluster does not list the node id, or has no controller.
+            LeaderNotAvailable: the partition has no leader.
+            UnknownTopicOrPartition: the topic does not exist.
+            RequestTimeout: no metadata, or no coordinator, within the timeout.
         """
         engine = self._engine
         if isinstance(target, Coordinator):

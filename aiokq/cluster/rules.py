@@ -1,4 +1,4 @@
-"""`ClusterRules`: checks across the settings that all clients share, and derived values."""
+"""`ClusterRules`: checks of the settings that all clients share, and values derived from them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ __all__ = [
 ]
 
 SASL_MECHANISMS = ("PLAIN",)
-"""The SASL mechanisms that are supported."""
+"""The supported SASL mechanisms."""
 
 
 def no_other_type(value: object) -> object:
-    """Addresses, unless it is something else; the error says what was meant.
+    """Return the value of ``bootstrap_servers`` if it consists of strings.
 
-    confluent-kafka and kafka-python's users pass a dict of settings in place of the address, others
-    the cluster itself.
+    Users of confluent-kafka and kafka-python may pass a dict of settings in its place, others a
+    cluster; the error then says what to write.
+
+    Raises:
+        ValueError: the value is neither a string nor a sequence of strings.
     """
     if isinstance(value, Mapping):
         raise ValueError(
@@ -65,7 +68,7 @@ def supported_mechanism(value: str) -> str:
 
 
 class ClusterRules(Rules):
-    """Rules and consequences of the settings of a cluster."""
+    """Checks and derived values of the settings of a cluster."""
 
     if TYPE_CHECKING:
         bootstrap_servers: str | Sequence[str]
@@ -123,7 +126,7 @@ class ClusterRules(Rules):
 
     @property
     def bootstrap_addresses(self) -> tuple[BootstrapAddress, ...]:
-        """``bootstrap_servers``, parsed."""
+        """The parsed ``bootstrap_servers``."""
         return parse_bootstrap_servers(self.bootstrap_servers)
 
     @property

@@ -171,7 +171,7 @@ class ClusterSettings(ClusterRules, Settings):
 
     @classmethod
     def checked(cls, settings: Self) -> Self:
-        """What was given as ``settings``, if it has all of this class and nothing beside it.
+        """Return ``settings`` if it has the fields of this class and sets no others.
 
         Raises:
             ConfigError: it is something else, such as another client's settings.

@@ -26,20 +26,20 @@ __all__ = ["TopicLookup"]
 logger = logging.getLogger("aiokq.cluster")
 
 NAMES_TIMEOUT: Final = 1.0
-"""Seconds that a suggestion is waited for; it is not worth more."""
+"""Seconds to wait for the list of topic names before an error is raised without a suggestion."""
 
 NAMES_AGE: Final = 60.0
-"""Seconds that a list of all names is good for: many topics that do not exist share it."""
+"""Seconds for which a list of all names is reused, for lookups of other missing topics."""
 
 NAMES_COMPARED: Final = 10_000
-"""How many names are compared for one list: up to 0.3 s of work, suggestions are not worth more."""
+"""Maximum number of comparisons with the names of one list; 10,000 take up to 0.3 s."""
 
 NAMES_PER_TURN: Final = 50
-"""How many of them in one turn of the loop."""
+"""Number of names compared before other tasks of the loop may run."""
 
 
 class TopicLookup:
-    """Looks topics up that the snapshot does not have, or not in a usable state."""
+    """Looks up topics that are missing from the snapshot or cannot be used."""
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
@@ -47,12 +47,12 @@ class TopicLookup:
         self._names_at: float | None = None
         self._listing: asyncio.Task[None] | None = None
         self._compared = 0
-        # What was found for each name, so that errors cost no search.
+        # The suggestion for each missing name, so that errors need no search.
         self._suggestions: dict[str, str | None] = {}
         self._searching = asyncio.Lock()
 
     async def wait(self, name: str, *, timeout: float, create: bool) -> TopicInfo:
-        """The topic once metadata has it without an error; see `ClusterEngine.topic`."""
+        """Wait until metadata has the topic without an error; see `ClusterEngine.topic`."""
         engine = self._engine
         limit = asyncio.timeout(timeout)
         answered = False
@@ -60,11 +60,10 @@ class TopicLookup:
         try:
             async with limit:
                 while True:
-                    # The first request goes out now; later ones at the pace of a missing topic.
+                    # The first request is sent now, later ones with the backoff of the topic.
                     await engine.refresher.refresh([name], create=create, urgent=not answered)
                     answered = True
-                    # What is known of a topic that nobody uses is forgotten with the next answer
-                    # about another one.
+                    # Unused topics are dropped from the metadata when another response arrives.
                     engine.watched_topics.used(name, engine.now())
                     info = engine.metadata.topics.get(name)
                     if info is not None and not info.error_code:
@@ -78,17 +77,17 @@ class TopicLookup:
             engine.refresher.unexpect(name)
 
     def missing_for(self, name: str) -> float | None:
-        """Seconds from the first to the newest answer in a row that called the topic unknown.
+        """Return the seconds between the first and the latest response in a row without the topic.
 
-        None if the newest said something else, or nobody waits for the topic.
+        None if the latest response had another result, or if the topic is not in use.
         """
         return self._engine.refresher.missing_for(name)
 
     async def nearest_name(self, name: str) -> str | None:
-        """The existing topic whose name is a small slip away, if there is one.
+        """Return the name of an existing topic that differs by a typing error, if there is one.
 
-        The names of all topics are asked for, at most once a minute. None also where they do not
-        come within a second, and where `NAMES_COMPARED` names were compared in that minute.
+        The names of all topics are requested at most once a minute. None also if the list does not
+        arrive within a second, or if `NAMES_COMPARED` names of the list were already compared.
         """
         now = self._engine.now()
         if self._names_at is None or now - self._names_at > NAMES_AGE:
@@ -101,7 +100,7 @@ class TopicLookup:
         return self._suggested(name)
 
     def error(self, name: str, waited: float) -> BrokerError:
-        """What to say of a topic that did not become usable within ``waited`` seconds."""
+        """Return the error for a topic that was not usable within ``waited`` seconds."""
         code = self._code(name)
         if code in RETRIED_CODES or self.missing_for(name) is not None:
             return self.missing_error(name, waited)
@@ -116,7 +115,7 @@ class TopicLookup:
         )
 
     def missing_error(self, name: str, waited: float) -> UnknownTopicOrPartition:
-        """What to say of a topic that did not come to exist within ``waited`` seconds."""
+        """Return the error for a topic that did not exist within ``waited`` seconds."""
         near = self._suggested(name)
         return UnknownTopicOrPartition(
             f"there is no topic {name!r}, and it did not come to exist within {waited:.3g} s: "
@@ -126,7 +125,7 @@ class TopicLookup:
         )
 
     def remedy(self) -> str:
-        """What can be done about a topic that does not exist."""
+        """Return the part of the error message that says what to do about a missing topic."""
         allowed = self._engine.settings.allow_auto_create_topics
         return (
             "create it, check its name, or have it created by its first use: "
@@ -147,7 +146,7 @@ class TopicLookup:
 
     def _suggested(self, name: str) -> str | None:
         near = self._suggestions.get(name)
-        return None if near == name else near  # it may have been created meanwhile
+        return None if near == name else near  # the topic was created since the list was fetched
 
     async def _list_names(self) -> None:
         engine = self._engine
