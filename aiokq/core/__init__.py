@@ -1,1 +1,1 @@
-"""The base layer: what every other layer builds on, and what itself builds on nothing."""
+"""The base layer: modules that every other layer imports and that import no other layer."""

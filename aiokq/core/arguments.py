@@ -1,6 +1,7 @@
-"""Arguments that hold several things: what they take, and errors that name the argument.
+"""Checks of arguments that hold several items, with errors that name the argument.
 
-Without these a wrong one is found where it is used first, as "'int' object is not iterable".
+Without these checks a wrong argument fails where it is first used, as in "'int' object is not
+iterable".
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ T = TypeVar("T")
 
 
 def mapping_argument(value: M, argument: str, example: str) -> M:
-    """The mapping.
+    """Return `value` if it is a mapping.
 
     Args:
-        argument: its name, for the message.
-        example: one that would be right, as one writes it.
+        argument: name of the argument, for the message.
+        example: a correct argument, as written in Python.
 
     Raises:
-        TypeError: it is none.
+        TypeError: `value` is not a mapping.
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{argument} takes a mapping, as in {example}, not {reprlib.repr(value)}")
@@ -31,21 +32,21 @@ def mapping_argument(value: M, argument: str, example: str) -> M:
 
 
 def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
-    """The items of an iterable; text and bytes are none here.
+    """Return the items of an iterable as a list; str and bytes-like values are refused.
 
     Args:
-        argument: its name, for the message.
-        example: one that would be right, as one writes it.
+        argument: name of the argument, for the message.
+        example: a correct argument, as written in Python.
 
     Raises:
-        TypeError: it is none.
+        TypeError: `value` is not such an iterable.
     """
     items = None
     if not isinstance(value, str | bytes | bytearray | memoryview):
         try:
             items = iter(value)
         except TypeError:
-            pass  # not raised in here: this would be its context
+            pass  # raised below: raised here, the error would have this TypeError as its context
     if items is None:
         raise TypeError(
             f"{argument} takes a list or another iterable, as in {example}, "
@@ -55,10 +56,10 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
 
 
 def str_argument(value: str, argument: str) -> str:
-    """The text, such as a name or an id.
+    """Return `value` if it is a str, such as a name or an id.
 
     Raises:
-        TypeError: it is no str.
+        TypeError: `value` is not a str.
     """
     if not isinstance(value, str):
         raise TypeError(f"{argument} takes text (str), not {reprlib.repr(value)}")
@@ -66,10 +67,10 @@ def str_argument(value: str, argument: str) -> str:
 
 
 def str_list_argument(value: str | Iterable[str], argument: str, example: str) -> list[str]:
-    """Each of the texts once, in the order given; one text stands for itself.
+    """Return the distinct strings of an iterable in their order; a single str gives a list of one.
 
     Raises:
-        TypeError: it is neither text nor an iterable of texts.
+        TypeError: `value` is neither a str nor an iterable of str.
     """
     if isinstance(value, str):
         return [value]

@@ -1,8 +1,8 @@
-"""Owns how failures of background work are reported: logged, counted, and given a time to retry.
+"""Failures of background work: logging, counting, and the pause before the next attempt.
 
-Nobody waits for such work, so nobody else would report its failures. Its owner runs it and waits
-for the next attempt. A bug in it does not end the broker, but ends it where tests run, which would
-not notice it otherwise.
+No caller waits for background work, so its failures would go unreported without this module. The
+owner of the work runs it and waits before each retry. A bug in background work does not end the
+broker, except under tests (see `FAIL_ON_BUGS`), which would otherwise not notice the bug.
 
 Tests: tests/unit/core/test_background.py.
 """
@@ -25,24 +25,25 @@ __all__ = ["FAIL_ON_BUGS", "BackgroundTask", "BackgroundWork"]
 logger = logging.getLogger("aiokq.core")
 
 FAIL_ON_BUGS: Final = "AIOKQ_FAIL_ON_BUGS"
-"""The environment variable that tests set to 1, so that a bug in background work ends its owner."""
+"""Environment variable that tests set to 1, so that a bug in background work ends its owner."""
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds from a failure to the next attempt; doubled with each failure in a row."""
 
 _EXPECTED: Final = (KafkaError, OSError, MemoryError, ImportError)
-"""Failures that a sound program may meet; anything else is a bug. An import fails with ImportError
-when there is no descriptor to open an extension module with."""
+"""Failures that can happen without a bug; every other exception is a bug. An import raises
+ImportError when no descriptor is left to open an extension module.
+"""
 
 
 class BackgroundWork:
-    """The background work of one broker. Used on its loop.
+    """The background work of one broker. Used on the broker's loop.
 
     Args:
-        counters: of the broker.
-        now: seconds on a monotonic clock.
-        fatal: told of a bug where `FAIL_ON_BUGS` says so.
+        counters: the broker's counters.
+        now: returns seconds on a monotonic clock.
+        fatal: called with the exception of a bug if `FAIL_ON_BUGS` is set.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class BackgroundWork:
         self._warnings = WarningBackoff(now)
 
     def task(self, name: str) -> BackgroundTask:
-        """One piece of work that is tried again by itself, as the loading of one partition.
+        """Return a piece of work with its own retries, such as loading one partition.
 
         Args:
-            name: shared by all of its kind; a label of a metric, so there must be few.
+            name: shared by all work of one kind. It is a label of a metric, so there must be
+                few different names.
         """
         return BackgroundTask(self, name)
 
@@ -84,7 +86,7 @@ class BackgroundWork:
 
 
 class BackgroundTask:
-    """One piece of background work, with its own pause: what fails beside it does not delay it."""
+    """One piece of background work, whose pause does not depend on other work."""
 
     __slots__ = ("_name", "_pause", "_work")
 
@@ -94,7 +96,7 @@ class BackgroundTask:
         self._pause = FIRST_PAUSE
 
     def failed(self, error: Exception) -> float:
-        """It failed: the seconds after which it should be tried again.
+        """Report a failure and return the seconds to wait before the next attempt.
 
         Raises:
             Exception: `error`, if it is a bug and `FAIL_ON_BUGS` is set.
@@ -105,5 +107,5 @@ class BackgroundTask:
         return pause
 
     def succeeded(self) -> None:
-        """It has succeeded: after its next failure the pauses begin anew."""
+        """Reset the pause, because the work has succeeded."""
         self._pause = FIRST_PAUSE

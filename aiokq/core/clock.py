@@ -7,19 +7,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Handed in, so that a simulation decides what time it is."""
+    """Source of the current time; a simulation passes its own."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back. Equal to the loop's `time()`."""
+        """Return seconds since an arbitrary start; never decreases. Equals the loop's `time()`."""
         ...
 
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC, as in a record's timestamp."""
+        """Return milliseconds since 1970-01-01 UTC, the unit of record timestamps."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     __slots__ = ()
 

@@ -8,11 +8,11 @@ __all__ = ["config_text"]
 
 
 def config_text(value: str | int | float | bool | None) -> str | None:
-    """A config value as Kafka writes it.
+    """Return a config value in Kafka's text format.
 
     Raises:
-        ValueError: NaN or infinity.
-        TypeError: neither text nor a number.
+        ValueError: the value is NaN or infinite.
+        TypeError: the value is not a str, number, bool or None.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is no value of a config")

@@ -1,8 +1,8 @@
-"""Owns what is counted, and the one documented table of it; exporting is aiokq.metrics' part.
+"""Counters, gauges and histograms of clients and brokers; `aiokq.metrics` exports them.
 
-Each field below is a metric: its declaration is the documentation, `METRICS` the table made
-from them. A counter is an int that its owner increments per request or batch, never per
-record; nothing is computed before somebody asks. Tests: tests/unit/core/test_counters.py.
+The declaration of each field below is the documentation of one metric, and `METRICS` is the table
+of all declarations. The owner of a counter increments an int per request or batch, never per
+record; samples are computed only when they are exported. Tests: tests/unit/core/test_counters.py.
 """
 
 # ruff: noqa: RUF009  _counter() and the like return dataclasses.field(...)
@@ -21,31 +21,31 @@ Labels: TypeAlias = tuple[str, ...]
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds in seconds; what is above the last one is counted too."""
+"""Upper bounds in seconds; one more bucket counts larger values."""
 
 
 class Metric(NamedTuple):
-    """One row of the table."""
+    """One row of the table of metrics."""
 
     name: str
-    """As exported, in Prometheus' style."""
+    """Exported name, in Prometheus' style."""
     kind: Kind
     unit: str
     help: str
     labels: Labels
     attribute: str
-    """Of ClientCounters or BrokerCounters."""
+    """Name of the attribute of ClientCounters or BrokerCounters."""
 
 
 class Sample(NamedTuple):
-    """One value of a metric."""
+    """One value of a metric, with its label values."""
 
     labels: Labels
     value: int | float | Histogram
 
 
 class Histogram:
-    """How often values fell into fixed buckets."""
+    """Counts of values in fixed buckets, and their sum."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -55,7 +55,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Counts one value, in the metric's unit."""
+        """Count one value, in the metric's unit."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
@@ -64,7 +64,7 @@ class Histogram:
         return sum(self.counts)
 
     def merge(self, other: Histogram) -> None:
-        """Adds the values of another one with the same bounds."""
+        """Add the values of another histogram with the same bounds."""
         if self.bounds != other.bounds:
             raise ValueError("histograms with different buckets cannot be added")
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
@@ -91,9 +91,9 @@ class HistogramBy(dict[str, Histogram]):
 
 
 class Gauge:
-    """A level: its owner's own `value`, plus what sources say when asked.
+    """A level: `value`, which its owner sets, plus the current values of all sources.
 
-    Several producers of one Cluster each add a source; the sum is exported.
+    Each producer of a Cluster adds a source; the sum is exported.
     """
 
     __slots__ = ("_sources", "value")
@@ -103,9 +103,9 @@ class Gauge:
         self._sources: dict[object, Callable[[], int]] = {}
 
     def add_source(self, source: Callable[[], int]) -> Callable[[], None]:
-        """Asks `source` at every export; the function returned ends that.
+        """Add `source()` to the level at every export; return a function that removes the source.
 
-        Context: the source is called from the exporter's thread, so it only reads.
+        Context: the source is called in the exporter's thread, so it must only read.
         """
         key = object()
         self._sources[key] = source
@@ -116,10 +116,10 @@ class Gauge:
 
 
 class Total(Gauge):
-    """A counter whose last part is still in its owners' hands: sources say how much that is.
+    """A counter of which sources report the part that their owners have not yet added to `value`.
 
-    When an owner adds its part to `value`, its source has let go of it before: an export between
-    the two would show less than the one before, which Prometheus takes for a restart.
+    An owner must reset its source before it adds that part to `value`, so that no export counts the
+    part twice: the next export would then show less, which Prometheus interprets as a restart.
     """
 
     __slots__ = ("_shown",)
@@ -134,7 +134,7 @@ class Total(Gauge):
 
 
 class GaugeBy:
-    """A level per label values, all of it from sources."""
+    """A level for each combination of label values; all values come from sources."""
 
     __slots__ = ("_sources",)
 
@@ -142,7 +142,7 @@ class GaugeBy:
         self._sources: dict[object, Callable[[], Mapping[Labels, int]]] = {}
 
     def add_source(self, source: Callable[[], Mapping[Labels, int]]) -> Callable[[], None]:
-        """As Gauge.add_source(); equal labels of several sources are added up."""
+        """Add a source as `Gauge.add_source` does; values with equal labels are added up."""
         key = object()
         self._sources[key] = source
         return lambda: self._sources.pop(key, None) and None
@@ -156,24 +156,24 @@ class GaugeBy:
 
 
 class _Counters:
-    """What both components share: being found by the exporter, and giving samples."""
+    """Base of the counters of clients and brokers: registration for export, and samples."""
 
     __slots__ = ()
 
     name: str
 
     def __init__(self, name: str | None = None) -> None:
-        """Count from nothing. Written out, as the parameters of a dataclass take a start longer."""
+        """Set all counters to zero. Written by hand: a generated one takes longer to import."""
         for each in fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
             factory = each.default_factory
             value = each.default if factory is MISSING else factory()
             if name is not None and each.name == "name":
                 value = name
             setattr(self, each.name, value)
-        LIVE.add(self)  # type: ignore[arg-type]  # so are they Counters
+        LIVE.add(self)  # type: ignore[arg-type]  # every subclass is one of Counters
 
     def samples(self) -> Iterator[tuple[Metric, list[Sample]]]:
-        """All values now. Context: any thread."""
+        """Yield each metric with its current samples. Context: any thread."""
         for metric in TABLES[type(self)]:
             value = getattr(self, metric.attribute)
             if isinstance(value, Gauge):
@@ -181,7 +181,7 @@ class _Counters:
             elif isinstance(value, GaugeBy):
                 yield metric, [Sample(labels, v) for labels, v in value.read().items()]
             elif isinstance(value, dict):
-                # list() in one step: the loop may add a label meanwhile
+                # list() copies in one step, because the loop may add a label at the same time.
                 yield metric, [Sample((label,), v) for label, v in list(value.items())]
             else:
                 yield metric, [Sample((), value)]
@@ -229,7 +229,7 @@ def _latency_by(label: str, help: str) -> HistogramBy:
 
 @dataclass(slots=True, weakref_slot=True, eq=False, init=False, repr=False)
 class ClientCounters(_Counters):
-    """Of one Cluster and all that was made from it. `name`: its client id."""
+    """Counters of one Cluster and of all clients made from it. `name` is its client id."""
 
     name: str = "aiokq"
 
@@ -278,7 +278,7 @@ class ClientCounters(_Counters):
 
 @dataclass(slots=True, weakref_slot=True, eq=False, init=False, repr=False)
 class BrokerCounters(_Counters):
-    """Of one broker node. `name`: its node id."""
+    """Counters of one broker node. `name` is its node id."""
 
     name: str = "0"
 
@@ -355,9 +355,9 @@ class BrokerCounters(_Counters):
 Counters: TypeAlias = ClientCounters | BrokerCounters
 
 LIVE: Final[weakref.WeakSet[Counters]] = weakref.WeakSet()
-"""Everything that counts in this process, for `aiokq.metrics.register()` without arguments.
+"""All counters of this process, for `aiokq.metrics.register()` without arguments.
 
-State of the module, but it owns nothing: who drops its counters has left.
+The set holds weak references: counters that their owner drops are no longer exported.
 """
 
 
@@ -379,4 +379,4 @@ TABLES: Final[Mapping[type[_Counters], tuple[Metric, ...]]] = {
 }
 
 METRICS: Final[tuple[Metric, ...]] = tuple(row for table in TABLES.values() for row in table)
-"""Every metric there is."""
+"""All metrics."""

@@ -1,9 +1,9 @@
-"""Owns what gives up a descriptor when few are left: a log file first, then an idle connection.
+"""Freeing of descriptors when few are left: first an open log file, then an idle connection.
 
-The limit is the process's, and so is the choice: a server that has no idle connection gets the
-descriptor of one that has, which may run on another loop. A connection that is closed has its
-descriptor for another turn of its loop, so those on their way are counted: else each server, and
-each file that is opened meanwhile, would have one more closed for the same want.
+The limit is per process, so the choice is made for the whole process: if a server has no idle
+connection, another server closes one, possibly on another loop. An aborted connection keeps its
+descriptor until the next iteration of its loop. Such connections are counted as leaving, so that
+servers and opened files do not close more connections for the same shortage.
 
 Tests: tests/unit/core/test_descriptor_reserve.py, tests/fault/test_descriptors.py.
 """
@@ -22,52 +22,54 @@ __all__ = ["PROCESS", "DescriptorHolder", "DescriptorReserve"]
 
 
 class DescriptorHolder(Protocol):
-    """What has connections that may be closed, all on one loop."""
+    """An owner of connections on one loop, some of which may be closed."""
 
     @property
     def leaving(self) -> int:
-        """Connections that it has aborted, and that have their descriptors yet. In any thread."""
+        """The number of aborted connections whose descriptors are still open. In any thread."""
         ...
 
     def idle_since(self, behind: int) -> float | None:
-        """Since when a connection is idle, on the monotonic clock. In any thread.
+        """Return since when an idle connection has been idle, on the monotonic clock.
+
+        Context: any thread.
 
         Args:
-            behind: how many others have been idle longer than the one that is asked for.
+            behind: the number of connections that have been idle longer than the requested one.
 
         Returns:
-            None if there are not so many.
+            None if there are not that many idle connections.
         """
         ...
 
     def make_room(self) -> bool:
-        """Abort the connection that has been idle longest. On its loop.
+        """Abort the connection that has been idle longest. Context: the holder's loop.
 
         Returns:
-            False if there is none.
+            False if no connection is idle.
         """
         ...
 
 
 class DescriptorCache(Protocol):
-    """What holds descriptors that it can have again at any time, such as those of files."""
+    """An owner of descriptors that it can reopen at any time, such as those of log files."""
 
     def give_up(self) -> bool:
-        """Let go of one. In any thread.
+        """Close one descriptor. Context: any thread.
 
         Returns:
-            False if it holds none.
+            False if the cache has no open descriptor.
         """
         ...
 
 
 class DescriptorReserve:
-    """The descriptors that are kept for files, and the holders of those that are not.
+    """The descriptors reserved for files, and the holders and caches that can free some.
 
-    In a forked child there is no holder and no cache: they are its parent's.
+    A forked child starts without holders and caches, because they belong to its parent.
 
     Attributes:
-        descriptors: counts them.
+        descriptors: counts the open descriptors of the process.
     """
 
     __slots__ = ("__weakref__", "_caches", "_guard", "_members", "_wanted", "descriptors")
@@ -78,45 +80,45 @@ class DescriptorReserve:
         self.forget()
 
     def forget(self) -> None:
-        """Begin without holders."""
-        self._guard = threading.RLock()  # not Lock: a holder may be collected while it is held
-        # Replaced, never changed, as any thread reads them.
+        """Remove all holders and caches."""
+        self._guard = threading.RLock()  # not Lock: its owner may collect a holder
+        # These tuples are replaced and never modified, because any thread reads them.
         self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()
         self._members: tuple[_Member, ...] = ()
-        self._wanted = 0  # connections that a thread is about to choose
+        self._wanted = 0  # connections that threads are about to choose
 
     def add(self, holder: DescriptorHolder) -> None:
-        """Choose among its connections, too, until `remove`. On its loop; nothing is kept alive."""
+        """Include a holder's connections until `remove`, by weak reference. Context: its loop."""
         member = _Member(holder, asyncio.get_running_loop())
         with self._guard:
             self._members = (*(each for each in self._members if each.holder()), member)
 
     def add_cache(self, cache: DescriptorCache) -> None:
-        """Have it give up what it holds before a connection is closed; nothing is kept alive."""
+        """Ask `cache` for descriptors before any connection is closed. Holds a weak reference."""
         with self._guard:
             caches = (each for each in self._caches if each() is not None)
             self._caches = (*caches, weakref.ref(cache))
 
     def remove(self, holder: DescriptorHolder) -> None:
-        """Leave its connections alone. Safe twice."""
+        """Stop closing connections of `holder`. May be called twice."""
         with self._guard:
             members = self._members
             self._members = tuple(each for each in members if each.holder() not in (None, holder))
 
     def missing(self) -> int:
-        """How many of the reserve are in use, and are not about to be given back."""
+        """Return how many descriptors of the reserve are in use and not about to be freed."""
         missing = self.descriptors.missing()
         if missing:
             missing -= self._wanted + sum(each.leaving for each in self._members)
         return max(0, missing)
 
     def taken(self) -> None:
-        """A file that stays open was opened, in any thread."""
+        """Note that a file that stays open was opened. Context: any thread."""
         if self._members or self._caches:
             self.restore()
 
     def restore(self) -> None:
-        """Have as many given up as descriptors are missing. In any thread."""
+        """Free as many descriptors as are missing from the reserve. Context: any thread."""
         with self._guard:
             wanted = self.missing()
             self._wanted += wanted
@@ -129,13 +131,13 @@ class DescriptorReserve:
                 self._wanted -= wanted
 
     def make_room(self) -> bool:
-        """Have a cache give up a descriptor, or the connection closed that has been idle longest.
+        """Free a descriptor: of a cache, else of the connection that has been idle longest.
 
-        In any thread.
+        Context: any thread.
 
         Returns:
-            False if there is none. True is no more than probable where it is another loop's: that
-            one may find it at work.
+            False if there is nothing to close. True does not guarantee a free
+            descriptor if the connection is on another loop: it may become active first.
         """
         for each in self._caches:
             cache = each()
@@ -159,17 +161,17 @@ class DescriptorReserve:
         if loop is asyncio._get_running_loop():
             return holder.make_room()
         if not loop.is_running():
-            return False  # a loop that was stopped closes nothing
+            return False  # a stopped loop closes nothing
         self._count(member, 1)
         try:
             loop.call_soon_threadsafe(self._asked, member, tried | {member})
-        except RuntimeError:  # a loop that was closed before its listener
+        except RuntimeError:  # the loop was closed before its listener
             self.remove(holder)
             return False
         return True
 
     def _asked(self, member: _Member, tried: frozenset[_Member]) -> None:
-        """On the loop of a holder that was chosen: another one is asked if it has none by now."""
+        """Abort a connection of `member` on its loop, or ask another member if none is idle."""
         holder = member.holder()
         done = False
         try:
@@ -185,10 +187,10 @@ class DescriptorReserve:
 
 
 class _Member:
-    """A holder, with the connections that it was asked for from other threads.
+    """A holder, and the number of its connections that other threads have asked it to close.
 
-    It keeps neither holder nor loop: a listener whose loop was closed before it must not stay, with
-    its port, for this.
+    Refers weakly to holder and loop: a listener whose loop was closed first must not be kept alive,
+    and its port occupied, by this object.
     """
 
     __slots__ = ("asked", "holder", "loop")
@@ -200,7 +202,7 @@ class _Member:
 
     @property
     def leaving(self) -> int:
-        """Connections whose descriptors come back soon: none on a loop that does not run."""
+        """Return how many descriptors will soon be closed; 0 if the loop is not running."""
         holder, loop = self.holder(), self.loop()
         if holder is None or loop is None or not loop.is_running():
             return 0
@@ -212,4 +214,4 @@ class _Member:
 
 
 PROCESS: Final = DescriptorReserve(Descriptors())
-"""Global, as the process has one limit; it holds no resources."""
+"""global, because the limit is per process; it owns no resources"""

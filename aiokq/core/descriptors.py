@@ -1,8 +1,8 @@
-"""Owns how many descriptors this process has left; what is closed when there are few is for
-`descriptor_reserve.py`.
+"""The number of descriptors that this process has left.
 
-The system is asked, as an embedded broker shares its process with code that opens files and
-sockets too. Tests: tests/unit/core/test_descriptors.py.
+`descriptor_reserve.py` closes some when few are left. The number is read from the operating system,
+because an embedded broker shares its process with code that opens files and sockets.
+Tests: tests/unit/core/test_descriptors.py.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from typing import Final
 
 try:
     import resource
-except ImportError:  # Windows has no such limit
+except ImportError:  # not available on Windows, which has no such limit
     resource = None  # type: ignore[assignment]
 
 __all__ = ["RESERVE", "Descriptors"]
 
 RESERVE: Final = 32
-"""Descriptors kept for logs, snapshots and metadata; an eighth of the limit where that is less."""
+"""Descriptors reserved for logs, snapshots and metadata; at most an eighth of the limit."""
 
 _LIMIT_SHARE: Final = 8
 
 _TABLE: Final = "/proc/self/fd"
-"""Since Linux 6.2 its size is the number of open descriptors."""
+"""Its size is the number of open descriptors since Linux 6.2."""
 
 _LISTING: Final = "/dev/fd"
-"""Lists open descriptors on other systems, in time proportional to their number."""
+"""Directory that lists open descriptors on other systems, in time proportional to their number."""
 
 _LISTED_AGAIN: Final = 0.1
-"""Least seconds between two listings."""
+"""Minimum seconds between two listings."""
 
 _LISTING_SHARE: Final = 0.01
-"""Greatest part of the time spent on listings."""
+"""Maximum fraction of the time that is spent on listings."""
 
 
 class Descriptors:
-    """The descriptors of this process.
+    """The open descriptors of this process, and their limit.
 
     Args:
-        now: seconds on a monotonic clock.
+        now: returns seconds on a monotonic clock.
     """
 
     __slots__ = ("_affordable_at", "_listed", "_now", "_opened", "_stale_at")
@@ -51,20 +51,20 @@ class Descriptors:
         self._listed = 0
         self._opened = 0  # since the listing
         self._stale_at = 0.0
-        self._affordable_at = 0.0  # when another listing is within its share of the time
+        self._affordable_at = 0.0  # when another listing is within its fraction of the time
 
     @property
     def limit(self) -> int | None:
-        """The soft limit as it is now, as a program may change its own; None without one."""
+        """The current soft limit, which a program may change at run time; None without a limit."""
         if resource is None:
             return None
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return None if limit == resource.RLIM_INFINITY else limit
 
     def used(self) -> int:
-        """How many are open; 0 where the system does not say.
+        """Return how many descriptors are open; 0 if the system does not report the number.
 
-        Those closed since the last listing count, too, where a listing is needed.
+        Where descriptors must be listed, those closed since the last listing still count.
         """
         try:
             count = os.stat(_TABLE).st_size
@@ -78,28 +78,28 @@ class Descriptors:
         return self._listed + self._opened
 
     def opened(self) -> None:
-        """One more was opened since the last listing."""
+        """Count one more descriptor opened since the last listing."""
         self._opened += 1
 
     def missing(self) -> int:
-        """How many of the reserve are in use."""
+        """Return how many descriptors of the reserve are in use."""
         limit = self.limit
         if limit is None:
             return 0
         reserve = min(RESERVE, limit // _LIMIT_SHARE)
         missing = reserve - (limit - self.used())
         if missing > 0 and self._opened and (now := self._now()) >= self._affordable_at:
-            # Many short connections in a tenth of a second: most of them are closed again.
+            # Of many short connections within a tenth of a second, most are closed again by now.
             self._list(now)
             missing = reserve - (limit - self._listed)
         return max(0, missing)
 
     def _list(self, now: float) -> None:
         try:
-            self._listed = len(os.listdir(_LISTING)) - 1  # without the listing's own
+            self._listed = len(os.listdir(_LISTING)) - 1  # minus the listing's own descriptor
         except FileNotFoundError:
             self._listed = 0
-        except OSError:  # there is none left to list them with
+        except OSError:  # no descriptor is left for the listing
             self._listed = self.limit or 0
         self._opened = 0
         end = self._now()

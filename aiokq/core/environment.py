@@ -1,7 +1,7 @@
-"""Owns the bundle of what is handed in instead of reached for, and the network's interface.
+"""Environment: the clock, network, files and threads that components receive as arguments.
 
-The real one is made by aiokq.connection.network.system_environment(), the simulated one by
-tests/sim/harness.
+aiokq.connection.network.system_environment() creates the real environment, tests/sim/harness the
+simulated one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Address(NamedTuple):
-    """One numeric address a name resolved to."""
+    """A numeric address that a name resolved to."""
 
     host: str
     port: int
@@ -36,20 +36,20 @@ class Address(NamedTuple):
 
 
 class Acceptor(DescriptorHolder, Protocol):
-    """Decides about the connections of a listener. Called on the loop; must not block."""
+    """Decides whether a listener accepts a connection. Called on the loop; must not block."""
 
     def accept(
         self, peer: Address, *, make_room: Callable[[], bool] | None
     ) -> asyncio.BaseProtocol | None:
-        """The protocol for a new connection; None to close it at once.
+        """Return the protocol for a new connection; None to close the connection at once.
 
-        `connection_lost` of that protocol is called in any case, also if no transport can be made
-        and `connection_made` was never called.
+        `connection_lost` of the protocol is called in any case, even if no transport can be
+        created and `connection_made` was never called.
 
         Args:
-            make_room: None if there are descriptors enough. Else the acceptor calls it once it
-                would take the connection, and refuses it where that says False: an idle connection
-                has to go for it, of any acceptor of the process.
+            make_room: None if enough descriptors are left. Otherwise it closes an idle connection
+                of any acceptor in the process; the acceptor calls it when it is about to accept the
+                connection, and refuses the connection if it returns False.
         """
         ...
 
@@ -74,23 +74,23 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The port it listens on, also where 0 was asked for."""
+        """The port number it listens on, also if port 0 was requested."""
         ...
 
     def close(self) -> None:
-        """Accepts no more; accepted connections stay."""
+        """Stop accepting; accepted connections stay open."""
         ...
 
     async def wait_closed(self) -> None:
-        """Until the socket is given back."""
+        """Wait until the socket is closed."""
         ...
 
 
 class Network(Protocol):
-    """Name resolution and byte streams, with asyncio's transports and protocols."""
+    """Name resolution and byte streams, on asyncio's transports and protocols."""
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """All addresses of a name, in the order to try them. Raises OSError."""
+        """Return all addresses of a name, in the order to try them. Raises OSError."""
         ...
 
     async def connect(
@@ -101,7 +101,7 @@ class Network(Protocol):
         ssl: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Connects to one address. Raises OSError (ssl.SSLError is one); has no timeout."""
+        """Connect to one address. Raises OSError (ssl.SSLError is a subclass); has no timeout."""
         ...
 
     async def listen(
@@ -113,19 +113,19 @@ class Network(Protocol):
         ssl: ssl.SSLContext | None = None,
         sockets: SocketOptions | None = None,
     ) -> Listener:
-        """Listens on `host` (None: all interfaces) and `port` (0: a free one). Raises OSError."""
+        """Listen on `host` (None: all interfaces) and `port` (0: a free port). Raises OSError."""
         ...
 
 
 @frozen
 class Environment:
-    """Everything the outside world is, to client and broker.
+    """The interfaces through which client and broker reach the operating system.
 
-    asyncio's own timers (`call_later`, `sleep`, `timeout`) follow the loop; in a simulation
-    that loop and `clock` tell the same time.
+    asyncio's timers (`call_later`, `sleep`, `timeout`) follow the loop; in a simulation the loop
+    and `clock` show the same time.
 
     Attributes:
-        watchdog: what notices a loop that stands still; None in a simulation, where time does too.
+        watchdog: detects a blocked event loop; None in a simulation, whose time stops too.
     """
 
     clock: Clock

@@ -1,7 +1,7 @@
-"""Owns files that nobody will miss after the process: as the system's, but nothing is ever synced.
+"""Files that are needed only while the process runs: operating system files that are never synced.
 
-For data that is removed when its owner is done with it. A sync would make each change wait for
-the disk, to survive a power cut that takes the owner as well.
+For data that is removed when its owner is closed. A sync would delay each change so that it
+survives a power failure, which ends the owner anyway.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["EphemeralFile", "EphemeralFiles"]
 
 
 class EphemeralFile(OsFile):
-    """A descriptor whose content is left to the system."""
+    """An open file whose content is never synced."""
 
     __slots__ = ()
 
     def sync(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 class EphemeralFiles(OsFiles):
@@ -39,10 +39,10 @@ class EphemeralFiles(OsFiles):
         return EphemeralFile(os.open(path, flags, 0o644), os.fspath(path))
 
     def sync_dir(self, path: Path) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
-        """As `Files.write_atomic`, but for the durability."""
+        """Replace a file as `Files.write_atomic` does, but without making it durable."""
         temporary = os.fspath(path) + ".tmp"
         with open(temporary, "wb") as file:
             file.write(data)

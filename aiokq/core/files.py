@@ -1,8 +1,8 @@
-"""Owns access to files, so that a simulation can have its own disk; no file format.
+"""File, Files and FileRange: file access that a simulation can replace by its own disk.
 
-All calls are synchronous: they are for the page cache. A call that may really wait for the
-disk (`sync`, a cold read) belongs behind Offload. Failures are OSError, as the system raised
-them. Tests: tests/unit/core/test_files.py, which also holds the simulation's disk to this.
+All calls are synchronous, because most of them only use the page cache. Run calls that may wait for
+the disk (`sync`, a cold read) through Offload. Failures are raised as the system's OSError.
+Tests: tests/unit/core/test_files.py, which also tests the simulated disk.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from aiokq.core.types import Buffer
 Path: TypeAlias = "str | os.PathLike[str]"
 
 IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
-"""Most buffers one pwritev takes."""
+"""Maximum number of buffers of one pwritev call."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _SAMPLE_BYTES = 128 * 1024
-"""Linux reads ahead by so much: what it dropped or never read is rarely smaller."""
+"""Linux's default read-ahead: a range that is not cached is rarely smaller."""
 
 _WHOLE_BYTES = 16 * 1024
-"""To read so much takes less time than two samples of it."""
+"""Reading this many bytes takes less time than reading two samples."""
 
 _LOAD_BYTES = 256 * 1024
 
 
 class File(Protocol):
-    """One open file, read and written at positions."""
+    """An open file, read and written at explicit positions."""
 
     @property
     def path(self) -> str: ...
@@ -42,52 +42,52 @@ class File(Protocol):
     def closed(self) -> bool: ...
 
     def pread(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+        """Return up to `length` bytes at `position`; fewer only at the end of the file."""
         ...
 
     def preadinto(self, buffer: bytearray | memoryview, position: int) -> int:
-        """Fills `buffer` from `position`; how many bytes, fewer only at the end of the file."""
+        """Read into `buffer`; return the number of bytes, smaller only at the end of the file."""
         ...
 
     def pread_cached(self, length: int, position: int) -> bytes | bytearray:
-        """As `pread`, but only what is in memory: without waiting for the disk.
+        """Return what `pread` would return, up to the first byte that is not cached.
 
-        Where the system cannot tell, it waits.
+        Waits for the disk on systems that do not report what is cached.
         """
         ...
 
     def cached(self, length: int, position: int) -> bool:
-        """Whether these bytes can be read without waiting for the disk.
+        """Return whether these bytes can be read without waiting for the disk.
 
-        A guess from samples; True where the system cannot tell.
+        An estimate from samples; True on systems that do not report what is cached.
         """
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Writes all of `buffers` at `position`; how many bytes.
+        """Write all of `buffers` at `position`; return the number of bytes.
 
-        When it raises, a part may have been written: truncate back to what was there.
+        If it raises, a part may have been written: truncate the file to its previous size.
         """
         ...
 
     def truncate(self, size: int) -> None:
-        """Cuts, or extends with zeros, to `size` bytes."""
+        """Shorten the file to `size` bytes, or extend it with zeros."""
         ...
 
     def sync(self) -> None:
-        """Returns once the content, and the size needed to read it, would survive a power cut."""
+        """Return once the content and the size of the file would survive a power failure."""
         ...
 
     def size(self) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
         ...
 
     def fileno(self) -> int | None:
-        """For os.sendfile; None where there is no descriptor."""
+        """Return the descriptor for os.sendfile; None for a file without one."""
         ...
 
     def close(self) -> None:
-        """Once is enough, twice is harmless."""
+        """Close the file. May be called twice."""
         ...
 
 
@@ -95,7 +95,7 @@ class Lock(Protocol):
     """A held lock file."""
 
     def release(self) -> None:
-        """Once is enough, twice is harmless."""
+        """Release the lock. May be called twice."""
         ...
 
 
@@ -105,20 +105,20 @@ class Files(Protocol):
     def open(
         self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
     ) -> File:
-        """Opens for reading and, if `writable`, writing.
+        """Open a file for reading and, if `writable`, for writing.
 
         Args:
-            create: make it if it is missing.
-            exclusive: make it, and raise FileExistsError if it is there.
+            create: create the file if it does not exist.
+            exclusive: create the file; raise FileExistsError if it exists.
         """
         ...
 
     def listdir(self, path: Path) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the sorted names in a directory."""
         ...
 
     def mkdirs(self, path: Path) -> None:
-        """Makes a directory and its parents; those that exist are left."""
+        """Create a directory and its parents; existing ones are kept."""
         ...
 
     def exists(self, path: Path) -> bool: ...
@@ -128,58 +128,58 @@ class Files(Protocol):
     def remove(self, path: Path) -> None: ...
 
     def remove_tree(self, path: Path) -> None:
-        """A directory with all in it, or a file."""
+        """Remove a file, or a directory with its content."""
         ...
 
     def rename(self, src: Path, dst: Path) -> None:
-        """Atomic; a file at `dst` is replaced. Durable after sync_dir of the parents."""
+        """Rename atomically, replacing a file at `dst`. Durable after sync_dir of the parents."""
         ...
 
     def link(self, src: Path, dst: Path) -> None:
-        """Gives a file a second name. Raises OSError where that cannot be, as between disks."""
+        """Give a file a second name. Raises OSError where links are impossible, as across disks."""
         ...
 
     def sync_dir(self, path: Path) -> None:
-        """Makes the names in a directory durable."""
+        """Make the names in a directory durable."""
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Locks a file, which is made if missing, against every process and this one.
+        """Lock a file, created if missing, against other processes and this one.
 
         Raises:
-            BlockingIOError: someone holds it.
+            BlockingIOError: the file is already locked.
         """
         ...
 
     def read_bytes(self, path: Path) -> bytes: ...
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
-        """Replaces a file so that after any crash either the old or the new one is there, whole.
+        """Replace a file so that after a crash either the old or the new content is complete.
 
-        Durable when it returns.
+        The new content is durable when the call returns.
         """
         ...
 
     def stat_size(self, path: Path) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
         ...
 
     def modified_ms(self, path: Path) -> int:
-        """Time of the last write, milliseconds since the epoch."""
+        """Return the time of the last write in milliseconds since 1970."""
         ...
 
     def disk_usage(self, path: Path) -> tuple[int, int]:
-        """Bytes of the disk that `path` is on, and how many of them may still be used."""
+        """Return the size of the disk of `path` and the bytes available on it."""
         ...
 
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
-        """What `modified_ms` says from now on: a copy is as old as its original."""
+        """Set what `modified_ms` returns, so that a copy can keep the time of its original."""
         ...
 
 
 @frozen
 class FileRange:
-    """Bytes of an open file, sent without being read where the transport can."""
+    """A range of an open file, sent with sendfile where the transport supports that."""
 
     file: File
     position: int
@@ -189,7 +189,7 @@ class FileRange:
         return self.length
 
     def read(self) -> bytes:
-        """The bytes. Raises EOFError if the file ends before."""
+        """Return the bytes. Raises EOFError if the file is too short."""
         data = self.file.pread(self.length, self.position)
         if len(data) != self.length:
             raise EOFError(
@@ -199,25 +199,25 @@ class FileRange:
         return data
 
     def cached(self) -> bool:
-        """Whether they can be read without waiting for the disk: see `File.cached`."""
+        """Return whether the range can be read without waiting for the disk; see `File.cached`."""
         return self.file.cached(self.length, self.position)
 
     def load(self) -> None:
-        """Have the bytes read into the system's cache: may wait for the disk. Raises OSError."""
+        """Read the range into the page cache; may wait for the disk. Raises OSError."""
         end = self.position + self.length
         for position in range(self.position, end, _LOAD_BYTES):
             self.file.pread(min(_LOAD_BYTES, end - position), position)
 
 
 class OsFile:
-    """A descriptor of the operating system, closed at the latest when nobody refers to it."""
+    """A file of the operating system; closed when it is garbage-collected, at the latest."""
 
     __slots__ = ("_fd", "_path", "_tells")
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self._path = path
-        self._tells = bool(_NOWAIT)  # the system tells what is in memory
+        self._tells = bool(_NOWAIT)  # the system reports what is cached
 
     @property
     def path(self) -> str:
@@ -231,7 +231,7 @@ class OsFile:
         data = os.pread(self._fd, length, position)
         if len(data) == length or not data:
             return data
-        # One call gives at most 2 GiB, and a signal may end it early: only b"" is the end.
+        # One call returns at most 2 GiB and may be cut short by a signal: only b"" means the end.
         parts = [data]
         got = len(data)
         while got < length and (data := os.pread(self._fd, length - got, position + got)):
@@ -256,7 +256,7 @@ class OsFile:
         except BlockingIOError:
             return b""
         except OSError as error:
-            # this file system cannot tell; what else is wrong, a read says better
+            # EOPNOTSUPP: unsupported by this file system; for other errors `pread` raises the cause
             self._tells = error.errno != errno.EOPNOTSUPP
             return self.pread(length, position)
         if got < length:
@@ -264,7 +264,7 @@ class OsFile:
         return buffer
 
     def cached(self, length: int, position: int) -> bool:
-        # hot: benchmarks/raw_load.py; a call takes 0.6 µs, 16 KiB in one 0.5 more.
+        # hot: benchmarks/raw_load.py; a call takes 0.6 µs, reading 16 KiB at once 0.5 µs more.
         if not length or not self._tells:
             return True
         fd, buffer = self._fd, (bytearray(1),)
@@ -302,8 +302,8 @@ class OsFile:
                 return total
             if skip:
                 views[first] = views[first][skip:]
-            # A short write means a nearly full disk, a signal or the 2 GiB limit; the next
-            # call tells which, and raises where it must.
+            # A short write means a nearly full disk, a signal or the 2 GiB limit; the next call
+            # raises the error if there is one.
             skip = os.pwritev(self._fd, views[first : first + IOV_MAX], position + written)
             written += skip
 
@@ -311,7 +311,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        # fdatasync leaves out times, but not the size, which is all a log needs.
+        # fdatasync does not write times, but it writes the size, which is all that a log needs.
         getattr(os, "fdatasync", os.fsync)(self._fd)
 
     def size(self) -> int:
@@ -325,7 +325,7 @@ class OsFile:
         if fd >= 0:
             os.close(fd)
 
-    # Whoever shares a file cannot know who uses it last; and no error path leaks a descriptor.
+    # Users of a shared file do not know which of them is the last; and no error path leaks it.
     __del__ = close
 
     def __repr__(self) -> str:
@@ -333,7 +333,7 @@ class OsFile:
 
 
 class OsFiles:
-    """The operating system's files."""
+    """The file system of the operating system."""
 
     __slots__ = ()
 
@@ -366,7 +366,7 @@ class OsFiles:
 
     def remove_tree(self, path: Path) -> None:
         if os.path.isdir(path) and not os.path.islink(path):
-            import shutil  # it brings compression along, for which no start should wait
+            import shutil  # it imports the compression modules, which would delay each start
 
             shutil.rmtree(path)
         else:
@@ -389,12 +389,12 @@ class OsFiles:
         return FileLock.acquire(os.fspath(path))
 
     def read_bytes(self, path: Path) -> bytes:
-        with open(path, "rb", buffering=0) as file:  # at once: a buffer costs two calls more
+        with open(path, "rb", buffering=0) as file:  # unbuffered: saves two calls
             return file.readall()
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
-        temporary = path + ".tmp"  # as Kafka names them: its log loader removes stray ones
+        temporary = path + ".tmp"  # Kafka's suffix: its log loader removes stray ones
         file = OsFile(
             os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644),
             temporary,

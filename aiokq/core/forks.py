@@ -1,10 +1,10 @@
-"""Owns what a forked child does about things of its parent: it forgets them.
+"""What a forked child does with resources of its parent: it closes its copies and forgets them.
 
-A child has copies of its parent's descriptors. While it keeps them, a port accepts connections that
-nobody serves, a ``flock`` stays held, and peers do not see that a connection was closed. So the
-child closes its copies. It does nothing that the parent would notice: no lock is released and
-nothing is removed from an epoll set, both of which are shared. Objects learn of the fork by the
-same registry. Tests: tests/unit/core/test_forks.py, tests/fault/test_forks.py.
+A child has copies of its parent's descriptors. As long as they are open, a port accepts connections
+that nobody serves, a ``flock`` stays held, and peers do not see that a connection was closed.
+Closing the copies must not affect the parent: the child releases no lock and removes nothing from
+an epoll set, because parent and child share both. Objects learn of the fork through the same
+registry. Tests: tests/unit/core/test_forks.py, tests/fault/test_forks.py.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["Descriptor", "Inherited", "watch", "watch_loop"]
 
 
 class Inherited(Protocol):
-    """Something that a forked child has of its parent."""
+    """An object that a forked child inherits from its parent."""
 
     def forget(self) -> None:
-        """In the child: this is the parent's. Must not raise, wait, or call an event loop.
+        """Give up the parent's resources in a child. Must not raise, wait or call an event loop.
 
-        Only the thread that forked exists here: a lock may be held by one that does not.
+        Only the thread that forked exists in the child, so a lock may be held by a missing thread.
         """
         ...
 
@@ -37,25 +37,26 @@ _loops: Final[weakref.WeakSet[AbstractEventLoop]] = weakref.WeakSet()
 
 
 def watch(item: Inherited) -> None:
-    """Have `item.forget()` called in each forked child, as long as somebody refers to the item."""
+    """Call `item.forget()` in each forked child as long as `item` is referenced."""
     _watched.add(item)
 
 
 def watch_loop(loop: AbstractEventLoop) -> None:
-    """Keep children away from what this loop waits for.
+    """Prevent forked children from changing the epoll set of `loop`.
 
-    A child that leaves a coroutine of its parent's loop (by ``sys.exit()``, or an exception) runs
-    and closes its copy of the loop. asyncio then removes descriptors from the epoll set, which is
-    the parent's too: no thread could wake the parent's loop any more.
+    A child that leaves a coroutine of its parent's loop (by ``sys.exit()`` or an exception) runs
+    and closes its copy of the loop. asyncio then removes descriptors from the epoll set, which the
+    parent
+    shares: no thread could wake up the parent's loop any more.
     """
     _loops.add(loop)
 
 
 class Descriptor:
-    """An open descriptor that forked children close their copies of.
+    """An open descriptor of which forked children close their copies.
 
-    It does not own the descriptor. Whoever does keeps this object as long as it is open, and
-    may keep it longer: a number that is another file's by then is left alone.
+    It does not own the descriptor. The owner keeps this object while the descriptor is open, and
+    may keep it longer: a number that denotes another file by then is not closed.
     """
 
     __slots__ = ("__weakref__", "_fd", "_identity")
@@ -66,14 +67,14 @@ class Descriptor:
         watch(self)
 
     def forget(self) -> None:
-        """In the child: close the copy. The number stays taken, by the null device.
+        """Close the copy in the child. The number stays in use, for the null device.
 
-        The object that the number belongs to will close it some time, or ask an epoll set about it.
+        The object that owns the descriptor will later close the number, or pass it to an epoll set.
         """
         try:
             if _identity(self._fd) != self._identity:
                 return
-            # Closed first, so that there is a free descriptor for the null device.
+            # Close first, so that a descriptor is free for the null device.
             os.close(self._fd)
             null = os.open(os.devnull, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
         except OSError:
@@ -87,16 +88,16 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def _put(source: int, fd: int) -> None:
-    """Moves an open file to another number."""
+    """Move an open file to another descriptor number."""
     if source != fd:
         os.dup2(source, fd, inheritable=False)
         os.close(source)
 
 
 def _forget_loop(loop: AbstractEventLoop) -> None:
-    """Gives the child's copy of asyncio's loop an epoll set and a self-pipe of its own.
+    """Give the child's copy of an asyncio loop its own epoll set and self-pipe.
 
-    uvloop's needs neither: closing it asks the set only about descriptors that are closed above.
+    A uvloop needs neither: when closed it removes only descriptors that are already closed.
     """
     selector = getattr(loop, "_selector", None)
     if sys.platform != "linux" or not isinstance(selector, selectors.EpollSelector):

@@ -1,8 +1,8 @@
-"""Owns `frozen`, the decorator of value classes: frozen dataclasses with slots, compiled late.
+"""`frozen`, the decorator of value classes: frozen dataclasses with slots, compiled on first use.
 
-`dataclass(frozen=True, slots=True)` compiles eight functions a class, which takes half a
-millisecond. A client has some hundred such classes, and a process makes objects of a few. So the
-functions are compiled when the first object of a class is made.
+`dataclass(frozen=True, slots=True)` compiles eight functions per class, which takes half a
+millisecond. A client has about a hundred such classes, of which a process uses a few. So the
+functions are compiled when the first object of a class is created.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ __all__ = ["frozen"]
 T = TypeVar("T")
 
 _COMPILED: Final = ("__repr__", "__eq__", "__hash__", "__init__")
-"""What a class may not define itself. `__init__` is set last: what it makes is used at once, by
-whichever thread, and has to compare by value then."""
+"""Methods that a class may not define itself. `__init__` is set last, because other threads may use
+an object as soon as `__init__` has created it, and must be able to compare it.
+"""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def frozen(cls: type[T]) -> type[T]:
-    """A class like one of ``dataclass(frozen=True, slots=True)``.
+    """Return the class as ``dataclass(frozen=True, slots=True)`` would, but compiled on first use.
 
-    Fields are the annotations of the body and of bases that are `frozen`. `dataclasses.field` and
-    ``__post_init__`` work, and the functions of `dataclasses` take the class and its objects.
+    Fields are the annotations of the class and of its `frozen` bases. `dataclasses.field`,
+    ``__post_init__`` and the functions of `dataclasses` work.
 
     Raises:
-        TypeError: the class has an ``__init__`` or the like of its own.
+        TypeError: the class defines ``__init__``, ``__repr__``, ``__eq__`` or ``__hash__``.
     """
     namespace = dict(cls.__dict__)
     if mine := [name for name in _COMPILED if name in namespace]:
@@ -58,7 +59,7 @@ def frozen(cls: type[T]) -> type[T]:
 
 
 class _Fields:
-    """`__dataclass_fields__` of a class that is not complete."""
+    """Descriptor for `__dataclass_fields__` of a class whose methods are not compiled yet."""
 
     def __get__(self, instance: object, owner: Any) -> object:
         for cls in owner.__mro__:
@@ -76,14 +77,14 @@ def _first_init(cls: Any) -> Callable[..., None]:
 
 
 def _complete(cls: Any) -> None:
-    """Gives the class what a dataclass has. Threads that do it at once do the same."""
+    """Compile the methods of a dataclass. Concurrent calls in several threads are harmless."""
     annotations: dict[str, object] = {}
     namespace: dict[str, Any] = {"__module__": cls.__module__, "__annotations__": annotations}
     for base in reversed(cls.__mro__):
         for name, default in base.__dict__.get("__frozen_fields__", {}).items():
             annotations[name] = base.__annotations__[name]
             if default is not dataclasses.MISSING:
-                # A Field belongs to the class that is made of it, and this may be a subclass.
+                # A Field belongs to one dataclass, and `cls` may be a subclass of that.
                 namespace[name] = (
                     copy.copy(default) if isinstance(default, dataclasses.Field) else default
                 )
@@ -94,7 +95,7 @@ def _complete(cls: Any) -> None:
     for name in ("__match_args__", "__dataclass_params__", *_COMPILED):
         setattr(cls, name, pattern.__dict__[name])
     cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    # Last: who finds it takes the class for complete.
+    # Set last: other threads consider the class complete when they find it.
     cls.__dataclass_fields__ = pattern.__dict__["__dataclass_fields__"]
 
 

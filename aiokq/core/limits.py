@@ -1,9 +1,9 @@
-"""Owns which numbers Kafka can carry: the range of each kind, and what is said past it.
+"""The ranges of the numbers that Kafka's protocol can hold, and their checks.
 
-Every public argument that is a number is checked by these, at the call: past it there is C, or the
-wire, where the same number would be an OverflowError in the middle of something. The compiled core
-has the ranges of partitions and timestamps itself, for records. Tests: tests/sim/test_numbers.py,
-which takes the arguments from the signatures.
+Every public numeric argument is checked by the call that receives it. Unchecked, it would raise an
+OverflowError later, in C or while a request is encoded. For records the compiled core has its own
+checks of partitions and timestamps. Tests: tests/sim/test_numbers.py, which reads the arguments
+from the signatures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 MAX_SECONDS: Final = INT32_MAX / 1000
-"""24.8 days: Kafka's timeouts are milliseconds of 32 bits."""
+"""24.8 days: Kafka's timeouts are 32-bit milliseconds."""
 
 _POWERS: Final = {
     INT16_MAX: "2**15 - 1",
@@ -43,15 +43,15 @@ _POWERS: Final = {
 def whole(
     value: int, name: str, low: int, high: int, *, error: type[ValueError] = ValueError
 ) -> int:
-    """The number, if it is an int from `low` to `high`; True and False are none.
+    """Return `value` if it is an int from `low` to `high`; bools are refused.
 
     Args:
-        name: of the argument, for the message.
-        error: what is raised past the range.
+        name: name of the argument, for the message.
+        error: class of the error for a number outside the range.
 
     Raises:
-        TypeError: it is no int.
-        ValueError: it is past the range.
+        TypeError: `value` is not an int.
+        ValueError: `value` is outside the range.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is an int, not {value!r}")
@@ -63,44 +63,44 @@ def whole(
 
 
 def partition(value: int, name: str = "partition", *, error: type[ValueError] = ValueError) -> int:
-    """A partition's number."""
+    """Return `value` if it is a valid partition number."""
     return whole(value, name, 0, INT32_MAX, error=error)
 
 
 def offset(value: int, name: str = "offset", *, error: type[ValueError] = ValueError) -> int:
-    """An offset that a log can have."""
+    """Return `value` if it is a valid offset in a log."""
     return whole(value, name, 0, INT64_MAX, error=error)
 
 
 def timestamp_ms(
     value: int, name: str = "timestamp_ms", *, error: type[ValueError] = ValueError
 ) -> int:
-    """Milliseconds since 1970."""
+    """Return `value` if it is a valid timestamp in milliseconds since 1970."""
     return whole(value, name, 0, INT64_MAX, error=error)
 
 
 def count(value: int, name: str, low: int = 1, *, error: type[ValueError] = ValueError) -> int:
-    """How many of something, or how many bytes."""
+    """Return `value` if it is a valid count, such as a number of items or bytes."""
     return whole(value, name, low, INT32_MAX, error=error)
 
 
 def optional_seconds(value: float | None, name: str = "timeout", *, positive: bool = False) -> None:
-    """As `seconds`, where None means a default of the caller's."""
+    """Check a time as `seconds` does; None is allowed and means the caller's default."""
     if value is not None:
         seconds(value, name, positive=positive)
 
 
 def seconds(value: float, name: str = "timeout", *, positive: bool = False) -> None:
-    """Checks a time to wait, in seconds.
+    """Check a time to wait, in seconds.
 
-    Infinity is refused: to wait without a limit, wait in a loop.
+    Infinity is refused: to wait without a limit, call in a loop.
 
     Args:
-        positive: 0 is refused, too.
+        positive: refuse 0 too.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is NaN, infinite, negative or more than Kafka's timeouts hold.
+        TypeError: `value` is not a number.
+        ValueError: `value` is NaN, infinite, negative or longer than Kafka's timeouts can be.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} is a number of seconds, not {value!r}")

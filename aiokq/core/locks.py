@@ -1,9 +1,9 @@
-"""Owns lock files that exclude other processes, Kafka's own among them, and this process.
+"""Lock files that exclude other processes, Apache Kafka included, and other users in this process.
 
-Kafka locks `.lock` with Java's FileChannel.tryLock, which is a POSIX record lock: so this is
-one too. Such a lock has two traps: it does not exclude its own process, and closing *any*
-descriptor of the file in this process drops it. So a registry of this process is asked
-first, before the file is opened. Tests: tests/unit/core/test_files.py.
+Kafka locks `.lock` with Java's FileChannel.tryLock, which is a POSIX record lock, so this module
+uses one too. Such a lock does not exclude its own process, and closing *any* descriptor of the file
+in the process releases it. Therefore a registry of this process is checked before the file is
+opened. Tests: tests/unit/core/test_files.py.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from aiokq.core import forks
 
 
 class _Held:
-    """What this process has locked, as (device, inode)."""
+    """The files that this process has locked, as (device, inode)."""
 
     def __init__(self) -> None:
-        self.guard = threading.RLock()  # not Lock: a lock may be collected while it is held
+        self.guard = threading.RLock()  # not Lock: its owner may collect a FileLock
         self.files: set[tuple[int, int]] = set()
         forks.watch(self)
 
     def forget(self) -> None:
-        """A forked child holds none of its parent's locks."""
+        """Forget the locks in a forked child, which does not hold its parent's locks."""
         self.guard = threading.RLock()
         self.files = set()
 
 
 _held: Final = _Held()
-"""State of the module because the kernel keeps these locks per process."""
+"""A global, because the kernel keeps these locks per process."""
 
 
 class FileLock:
-    """A held POSIX lock on a file; given up when nobody refers to it any more."""
+    """A held POSIX lock on a file; released when the object is garbage-collected, at the latest."""
 
     __slots__ = ("__weakref__", "_release", "path")
 
@@ -44,16 +44,16 @@ class FileLock:
         self.path = path
         mine = forks.Descriptor(fd)
         self._release = weakref.finalize(self, _release, os.getpid(), mine, fd, key)
-        self._release.atexit = False  # the kernel does it
+        self._release.atexit = False  # the kernel releases it
 
     @classmethod
     def acquire(cls, path: str) -> FileLock:
-        """Locks `path`, which is made if missing.
+        """Lock `path`, creating the file if it is missing.
 
         Raises:
-            BlockingIOError: another process, or this one, holds it.
+            BlockingIOError: the file is locked by another process or by this one.
         """
-        import fcntl  # not on Windows, where the client runs all the same
+        import fcntl  # missing on Windows, where only the client is used
 
         with _held.guard:
             try:
@@ -74,9 +74,9 @@ class FileLock:
             return cls(path, fd, key)
 
     def release(self) -> None:
-        """Once is enough, twice is harmless. The file stays: removing it would be a race.
+        """Release the lock; may be called twice. The file is kept: removing it would be a race.
 
-        In a forked child it does nothing: the lock is the parent's.
+        Does nothing in a forked child, because the lock is the parent's.
         """
         self._release()
 

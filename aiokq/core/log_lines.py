@@ -1,7 +1,8 @@
-"""Owns how a log line is written in the middle of a change, and how few of a kind are.
+"""Log lines that cannot interrupt their caller, and limits on the number of similar lines.
 
-The handlers of the standard library report their own failures; handlers of users may raise, and
-that must not break the change. Trouble that many things may have is a few lines and a number.
+Handlers of the standard library report their own failures; a user's handler may raise, which must
+not interrupt a change of state. A failure that concerns many objects is logged as a few lines and a
+count of the others.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ EVERY: Final = 60.0
 """Seconds between two lines about the same cause while it lasts."""
 
 BURST: Final = 4
-"""Lines about the same cause within `EVERY` seconds, however often it comes and goes. A broker that
-is stopped closes its connections, may take new ones for a moment, and is gone then."""
+"""Maximum lines about one cause within `EVERY` seconds, however often it starts and ends. A broker
+that shuts down closes its connections and may accept new ones before it exits.
+"""
 
 
 def log_line(
@@ -31,10 +33,10 @@ def log_line(
     *args: object,
     exc_info: BaseException | None = None,
 ) -> None:
-    """Log a line. What a handler raises goes to the running loop's exception handler.
+    """Log a line; pass exceptions of handlers to the running loop's exception handler.
 
-    Without a running loop it is printed to stderr, as logging does with failures of its own
-    handlers (``logging.raiseExceptions``).
+    Without a running loop such an exception is printed to stderr, as logging does with failures of
+    its own handlers (``logging.raiseExceptions``).
 
     Context: any thread.
     """
@@ -42,7 +44,7 @@ def log_line(
         logger.log(level, text, *args, exc_info=exc_info, stacklevel=2)
     except INTERRUPTS:
         raise
-    except BaseException as error:  # noqa: BLE001  told to the loop
+    except BaseException as error:  # noqa: BLE001  reported to the loop
         message = f"a handler of the logger {logger.name!r} failed"
         loop = asyncio._get_running_loop()
         if loop is not None:
@@ -53,17 +55,17 @@ def log_line(
 
 
 class LineLimit:
-    """Lines that differ in one name, of which there may be thousands.
+    """A limit for lines that differ only in a name, of which there may be thousands.
 
-    The first four of a minute are written. The others are counted, and told in one line at the end
-    of that minute, or of the owner.
+    The first four lines of a minute are written. The others are counted, and one line with their
+    number follows at the end of the minute or when the owner ends.
 
     Context: loop.
 
     Args:
-        logger: where the lines go.
-        level: theirs.
-        others: the text of the line that counts the others; `%d` stands for their number.
+        logger: logger of the lines.
+        level: level of the lines.
+        others: text of the line with the number of lines left out; `%d` stands for the number.
     """
 
     __slots__ = ("_left_out", "_level", "_logger", "_others", "_timer", "_written")
@@ -77,7 +79,7 @@ class LineLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, text: str, *args: object) -> None:
-        """A line, or one more to count."""
+        """Write a line, or only count it if the limit is reached."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(EVERY, self.end)
         if self._written < BURST:
@@ -88,7 +90,7 @@ class LineLimit:
             log_line(self._logger, logging.DEBUG, text, *args)
 
     def end(self) -> None:
-        """The minute is over, or the owner ends: tells how many were left out."""
+        """Log how many lines were left out, at the end of the minute or of the owner."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

@@ -1,4 +1,4 @@
-"""The known name that a misspelt one most likely means; owns what counts as a small slip.
+"""`nearest_name`, which suggests a known name for a misspelt one.
 
 Tests: tests/unit/core/test_nearest_name.py.
 """
@@ -13,15 +13,15 @@ _SEPARATORS = str.maketrans("", "", "._- ")
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name with the smallest edit distance to `name`, if that distance is small.
+    """Return the known name with the smallest edit distance to `name`, if that distance is small.
 
-    Case and separators (`.`, `_`, `-`) do not count. Allowed are one edit in names of 3 to 5
-    letters, two up to 11, three in longer ones; an edit inserts, deletes or replaces a letter, or
-    swaps two neighbours. A suggestion further away than that is no help.
+    Case and separators (`.`, `_`, `-`) are ignored. One edit is allowed in names of 3 to 5 letters,
+    two up to 11 letters, three in longer names; an edit inserts, deletes or replaces a letter, or
+    swaps two neighbouring letters.
 
     Returns:
-        The name as it stands in `known`, the first of those at the same distance; None if no
-        name is near.
+        The name as spelt in `known`, the first of several at the same distance; None if no name is
+        near.
     """
     wanted = _letters(name)
     allowed = _allowed(len(wanted))
@@ -52,7 +52,7 @@ def _allowed(length: int) -> int:
 
 
 def _without_common_ends(a: str, b: str) -> tuple[str, str]:
-    """Both without what they begin and end with alike: it changes no distance."""
+    """Return both names without common prefix and suffix, which do not affect the distance."""
     shorter = min(len(a), len(b))
     start = _alike(a, b, shorter)
     a, b = a[start:], b[start:]
@@ -61,7 +61,7 @@ def _without_common_ends(a: str, b: str) -> tuple[str, str]:
 
 
 def _alike(a: str, b: str, most: int) -> int:
-    """How many letters both begin with; found by halves, as slices are compared in C."""
+    """Return the length of the common prefix, by bisection, because slices are compared in C."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2
@@ -73,9 +73,9 @@ def _alike(a: str, b: str, most: int) -> int:
 
 
 def _distance(a: str, b: str, limit: int) -> int:
-    """The optimal string alignment distance; any number above `limit` if it is more than that.
+    """Return the optimal string alignment distance, or any number above `limit` if it exceeds that.
 
-    Cells further than `limit` from the diagonal are left out: they hold more than `limit`.
+    Cells further than `limit` from the diagonal are left out, because they hold more than `limit`.
     """
     far = limit + 1
     above: list[int] = []

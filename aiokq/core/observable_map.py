@@ -1,10 +1,10 @@
-"""Owns observable state: the latest value per key, told synchronously to who wants to know.
+"""ObservableMap: the latest value of each key, reported synchronously to subscribers.
 
-Rules, each with its test in tests/unit/core/test_observable_map.py and tests/property/core:
-subscribers get the latest value of every key first; a value equal to the latest is
-suppressed; what is emitted while subscribers are being called waits until they all were
-(run to completion); a subscriber neither awaits nor raises: what it raises is logged and
-the others are called all the same.
+Rules, each tested in tests/unit/core/test_observable_map.py and tests/property/core: a new
+subscriber first receives the latest value of every key; a value equal to the latest is suppressed;
+values emitted while subscribers are being called are queued until all have been called (run to
+completion); a subscriber neither awaits nor raises: its exceptions are logged, and the other
+subscribers are still called.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("aiokq.core")
 
 
 class Subscription(Generic[K, V]):
-    """One subscriber; made by ObservableMap.subscribe()."""
+    """A subscriber of an ObservableMap; created by `subscribe()`."""
 
     __slots__ = ("_callback", "_seen", "_source")
 
@@ -40,7 +40,7 @@ class Subscription(Generic[K, V]):
         return self._source is None
 
     def close(self) -> None:
-        """Not called again, not even for what is queued. Harmless twice and in a callback."""
+        """End the subscription, also for queued values. May be called twice, and in a callback."""
         if self._source is not None:
             self._source._subscriptions.pop(self, None)
             self._source = None
@@ -53,16 +53,16 @@ class Subscription(Generic[K, V]):
 
 
 class ObservableMap(Generic[K, V]):
-    """Emits on the loop that owns the state, after the state was changed.
+    """The latest value of each key. Used on the loop that owns the state; emit after each change.
 
-    Values are compared with `==`; use immutable ones.
+    Values are compared with `==`, so use immutable ones.
     """
 
     __slots__ = ("_dispatching", "_emitted", "_failure", "_latest", "_queue", "_subscriptions")
 
     def __init__(self) -> None:
         self._latest: dict[K, V] = {}
-        # A dict for its order, and because a set would lose the order of subscription.
+        # A dict, because a set would lose the order of subscription.
         self._subscriptions: dict[Subscription[K, V], None] = {}
         self._queue: deque[tuple[int, K, V]] = deque()
         self._emitted = 0
@@ -70,10 +70,10 @@ class ObservableMap(Generic[K, V]):
         self._failure: BaseException | None = None
 
     def emit(self, key: K, value: V) -> bool:
-        """Sets the latest value of `key` and tells the subscribers.
+        """Set the latest value of `key` and notify the subscribers.
 
         Returns:
-            False if that is its latest value already: nobody is told.
+            False if the latest value is equal already: no subscriber is notified.
         """
         latest = self._latest
         if key in latest and latest[key] == value:
@@ -89,11 +89,11 @@ class ObservableMap(Generic[K, V]):
     def subscribe(
         self, callback: Callable[[K, V], object], *, replay: bool = True
     ) -> Subscription[K, V]:
-        """Calls `callback(key, value)` for what is emitted from now on.
+        """Call `callback(key, value)` for every value emitted from now on.
 
         Args:
-            callback: must not block; what it raises is logged.
-            replay: call it now, once per key, with the latest values.
+            callback: must not block; its exceptions are logged.
+            replay: first call it with the latest value of each key.
         """
         subscription = Subscription(self, callback, self._emitted)
         self._subscriptions[subscription] = None
@@ -111,24 +111,24 @@ class ObservableMap(Generic[K, V]):
         return subscription
 
     def get(self, key: K) -> V | None:
-        """The latest value, None if there is none."""
+        """Return the latest value, or None if there is none."""
         return self._latest.get(key)
 
     def snapshot(self) -> dict[K, V]:
-        """The latest value of every key: a copy."""
+        """Return a copy of the latest values."""
         return dict(self._latest)
 
     def forget(self, key: K) -> None:
-        """Drops a key: late subscribers do not hear of it, an equal value is news again."""
+        """Remove a key: it is not replayed, and an equal value is emitted again."""
         self._latest.pop(key, None)
 
     async def wait_for(self, predicate: Callable[[K, V], bool]) -> tuple[K, V]:
-        """Waits until `predicate(key, value)` is true of a latest value or an emitted one.
+        """Wait until `predicate(key, value)` is true for a latest value or an emitted one.
 
-        Cancelling it leaves nothing behind. What the predicate raises is raised here.
+        Cancellation removes the subscription. Exceptions of the predicate are raised here.
 
         Raises:
-            the error given to close(), as a copy of the caller's own.
+            a copy of the error passed to close().
         """
         for key, value in self._latest.items():
             if predicate(key, value):
@@ -143,7 +143,7 @@ class ObservableMap(Generic[K, V]):
             try:
                 if predicate(key, value):
                     found.set_result((key, value))
-            except Exception as error:  # noqa: BLE001  it is the waiter's, and goes to the waiter
+            except Exception as error:  # noqa: BLE001  raised by wait_for()
                 found.set_exception(error)
 
         waiter = _Waiter(self, check, self._emitted, found)
@@ -154,9 +154,9 @@ class ObservableMap(Generic[K, V]):
             waiter.close()
 
     def close(self, error: BaseException) -> None:
-        """Ends every wait_for() with a copy of `error`, and every later one that has to wait.
+        """End all current wait_for() calls, and later ones that would wait, with a copy of `error`.
 
-        For the owner that goes away: nothing will be emitted any more.
+        Called by an owner that is closing: nothing will be emitted any more.
         """
         self._failure = error
         for subscription in list(self._subscriptions):
@@ -170,8 +170,8 @@ class ObservableMap(Generic[K, V]):
             while queue:
                 number, key, value = queue.popleft()
                 for subscription in list(self._subscriptions):
-                    # Who subscribed after this was emitted has had it as replay; who was
-                    # closed by a callback of this very round is not called any more.
+                    # A later subscriber has received this value as replay; a subscription closed by
+                    # a callback of this round is not called any more.
                     if subscription._seen < number and not subscription.closed:
                         subscription._deliver(key, value)
         finally:
@@ -179,7 +179,7 @@ class ObservableMap(Generic[K, V]):
 
 
 class _Waiter(Subscription[K, V]):
-    """The subscription of one wait_for()."""
+    """The subscription of one wait_for() call."""
 
     __slots__ = ("_found",)
 

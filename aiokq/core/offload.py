@@ -1,6 +1,6 @@
-"""Owns the way out of the event loop for work that takes long; not the decision what is long.
+"""Offload: runs work that takes long outside the event loop.
 
-An executor hop costs about 100 µs, so work below a size is done in place.
+An executor hop costs about 100 µs, so work below a size is done on the loop.
 Tests: tests/unit/core/test_offload.py.
 """
 
@@ -17,55 +17,56 @@ from aiokq.core.errors import Closed
 try:
     from concurrent.futures import ThreadPoolExecutor
 except RuntimeError:
-    pass  # imported first while the interpreter ends: then it is not used
+    pass  # first import at interpreter shutdown: no pool will be used
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 FAST_CODEC_THRESHOLD: Final = 128 * 1024
-"""Bytes from which snappy, lz4 and zstd leave the loop (about 80 µs of work)."""
+"""Bytes from which snappy, lz4 and zstd run in a thread (about 80 µs of work)."""
 
 GZIP_THRESHOLD: Final = 32 * 1024
-"""Bytes from which gzip leaves the loop (about 1 ms of work)."""
+"""Bytes from which gzip runs in a thread (about 1 ms of work)."""
 
 THREADS: Final = 12
-"""The most functions that run at once. Who may have many that take long leaves most of them to
-others."""
+"""Maximum number of concurrent functions. A caller with many long functions should leave most
+threads to other callers.
+"""
 
 
 def interpreter_ends() -> bool:
-    """Whether the pools of the process take no more work, as when functions of `atexit` run.
+    """Return whether thread pools refuse new work, as while functions of `atexit` run.
 
-    They are ended before those functions, and before threads that are no daemons are waited for.
+    Python shuts the pools down before those functions run and before it joins non-daemon threads.
     """
     pools = sys.modules.get("concurrent.futures.thread")
     return getattr(pools, "_shutdown", False) or not threading.main_thread().is_alive()
 
 
 class Offload(Protocol):
-    """Runs blocking functions off the loop.
+    """Runs blocking functions outside the event loop.
 
-    Cancelling the await ends the wait only: a function that already runs runs on.
+    Cancelling the await only ends the wait: a running function continues.
     """
 
     async def run(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """Always leaves the loop. Raises Closed after close()."""
+        """Run `fn` in a thread. Raises Closed after close()."""
         ...
 
     async def run_sized(self, size: int, threshold: int, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """In place while `size` is below `threshold` (both bytes), else as `run`."""
+        """Run `fn` on the loop if `size` is below `threshold` (both in bytes), else in a thread."""
         ...
 
     def close(self) -> None:
-        """No new work; what was accepted is finished."""
+        """Refuse new work; accepted work is finished."""
         ...
 
 
 class ThreadOffload:
-    """A bounded pool of threads, made when first needed.
+    """A bounded thread pool, created on first use.
 
-    While the interpreter ends there is no pool, and work is done in place: a broker that is closed
-    by `atexit` must still write that it was closed.
+    At interpreter shutdown there is no pool, and functions run on the loop: a broker that `atexit`
+    closes must still record its clean shutdown.
     """
 
     def __init__(self, max_workers: int = THREADS, *, name: str = "aiokq-offload") -> None:
@@ -86,7 +87,7 @@ class ThreadOffload:
         except RuntimeError:
             if not interpreter_ends():
                 raise
-            return fn(*args)  # it has begun to end since it was asked
+            return fn(*args)  # interpreter shutdown has begun since the check
         return await done
 
     async def run_sized(self, size: int, threshold: int, fn: Callable[[*Ts], R], *args: *Ts) -> R:
@@ -98,13 +99,13 @@ class ThreadOffload:
         self._closed = True
         executor, self._executor = self._executor, None
         if executor is not None:
-            # Not waited for, the loop must not block; queued work is kept, its awaiters
-            # would otherwise see a CancelledError that nobody asked for.
+            # Without waiting, because the loop must not block. Queued work is kept: its awaiters
+            # would otherwise get a CancelledError although nobody cancelled them.
             executor.shutdown(wait=False)
 
 
 class InlineOffload:
-    """Runs everything in place: for simulations, where a thread would bring chance in."""
+    """Runs functions on the loop: for simulations, where threads would not be deterministic."""
 
     def __init__(self) -> None:
         self._closed = False

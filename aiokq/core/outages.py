@@ -1,6 +1,6 @@
-"""Owns what is logged of trouble that lasts: its beginning, one line a minute, and its end.
+"""Log lines of lasting failures: when a failure begins, once a minute, and when it ends.
 
-What is trouble, and when it is over, its owners know: nodes, the metadata, producers, consumers,
+The callers decide what a failure is and when it is over: nodes, metadata, producers, consumers and
 groups. Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
 """
 
@@ -18,29 +18,30 @@ from aiokq.core.log_lines import BURST, EVERY, log_line
 __all__ = ["Outages", "cause_of"]
 
 FORGOTTEN_AFTER: Final = 600.0
-"""Seconds without another failure after which nobody waits for the end of it: what it concerned
-is not tried any more. Pauses between tries are shorter."""
+"""Seconds without another failure after which an outage is dropped without a line about its end,
+because the operation is no longer retried. Pauses between retries are shorter.
+"""
 
 
 def cause_of(error: KafkaError) -> str:
-    """What makes two failures the same: Kafka's name of the error, or that of its class."""
+    """Return Kafka's name of an error, or its class name: failures with equal names are equal."""
     return error.name if isinstance(error, BrokerError) else type(error).__name__
 
 
 class _Run:
-    """One cause at one place, from its first failure on.
+    """One cause of failures at one place, since its first failure.
 
     Attributes:
-        what, where: how its lines begin.
-        began: when.
-        latest: when it failed last.
-        due: when it is told again if it still lasts; where it is over, when it is forgotten.
-        lines: when the last ones were written.
-        times: failures so far.
-        records: that were concerned, where failures count them.
-        lasting: it failed last; else it is over, and remembered until `due`.
-        told: the last line says that it lasts.
-        members: what it concerns, as partitions; it is over when none is left.
+        what, where: first words of its lines.
+        began: time of the first failure.
+        latest: time of the latest failure.
+        due: time of the next line if the failure still lasts; if it is over, time to forget it.
+        lines: times of the latest lines.
+        times: number of failures.
+        records: number of failed records, for failures that count them.
+        lasting: whether the latest attempt failed; else the run is over and kept until `due`.
+        told: whether the latest line says that the failure lasts.
+        members: affected members, such as partitions; the run is over when none is left.
     """
 
     __slots__ = (
@@ -75,7 +76,7 @@ class _Run:
         self.members: dict[Hashable, None] = {}
 
     def begin(self, now: float) -> bool:
-        """It failed, and had not just before. Returns whether that is to be told."""
+        """Record a failure after a success; return whether to log a line."""
         self.lasting = True
         if len(self.lines) == BURST and now - self.lines[0] < EVERY:
             return False
@@ -89,16 +90,16 @@ class _Run:
 
 
 class Outages:
-    """The troubles of one client, and their lines in the log.
+    """The lasting failures of one client, and their log lines.
 
-    A cause at a place is one line when it appears, one a minute while it lasts, and one when it is
-    over. One that comes and goes is four lines a minute at most; the times in between are counted.
-    All of it is logged as warnings, the end as well: who reads warnings only shall know that it is
-    over. What merely follows from a broker that cannot be reached is for DEBUG.
+    Each cause at each place gets one line when it begins, one line a minute while it lasts and one
+    when it is over. A cause that comes and goes gets at most four lines a minute; the failures in
+    between are counted. All lines are warnings, including the end, so that a log of warnings shows
+    that the failure is over. Consequences of an unreachable broker are logged at DEBUG.
 
     Args:
-        now: seconds; any clock that goes on.
-        logger: where the lines go.
+        now: returns seconds on a monotonic clock.
+        logger: logger of the lines.
     """
 
     def __init__(self, now: Callable[[], float], logger: logging.Logger) -> None:
@@ -106,7 +107,7 @@ class Outages:
         self._logger = logger
         self._runs: dict[tuple[str, Hashable], dict[str, _Run]] = {}
         self._unreachable: dict[int | str, _Run] = {}
-        """By name and by address of the node that cannot be used, or could not just now."""
+        """Runs of unreachable nodes, present and recent, by name and by address."""
         self._memberships: dict[tuple[str, Hashable], dict[_Run, None]] = {}
 
     def failed(
@@ -118,13 +119,14 @@ class Outages:
         where: Mapping[str, object],
         member: Hashable = None,
     ) -> None:
-        """Something failed that will be tried again.
+        """Record a failure of an operation that will be retried.
 
         Args:
-            what: in a word or two; the lines begin with it.
-            key: the place; `ended` is told it.
-            where: the place in words, for the first line: names and values.
-            member: what it failed for, if others may fail for the same cause; `recovered` is told.
+            what: one or two words with which the lines begin.
+            key: the place, as passed to `ended`.
+            where: the place for the first line, as names and values.
+            member: what the operation failed for, if the same cause can affect several, as passed
+                to `recovered`.
         """
         now = self._now()
         self._unreachable = {n: r for n, r in self._unreachable.items() if not r.is_old(now)}
@@ -141,11 +143,11 @@ class Outages:
         *,
         records: int,
     ) -> None:
-        """Records failed for good: an error in the log, whatever the cause of it is.
+        """Record the final failure of records, logged as an error whatever its cause.
 
         Args:
-            partition: theirs; `recovered` is told when others are delivered to it.
-            records: how many.
+            partition: the partition of the records, as passed to `recovered` after a success.
+            records: number of records.
         """
         where = {"partition": partition}
         self._note(what, None, cause_of(error), error, where, partition, records, logging.ERROR)
@@ -153,16 +155,16 @@ class Outages:
     def unreachable(
         self, name: int | str, address: str, error: KafkaError, *, retry_in: float
     ) -> None:
-        """A node cannot be connected to, or its connection was lost.
+        """Record a failed connection attempt, or the loss of a connection.
 
         Args:
-            name: its id, or its address where the id is not known; as in the `node` of errors.
+            name: node id, or the address if the id is not known; as `node` of errors.
         """
         where = {"node": name} if name == address else {"node": name, "address": address}
         what, other = "node unreachable", "node refuses"
         if not error.retriable:
             what, other = other, what
-        self._runs.pop((other, address), None)  # its state is another now
+        self._runs.pop((other, address), None)  # the node's state has changed
         cause = "unreachable" if error.retriable else cause_of(error)
         run = self._note(what, address, cause, error, where, None, 0, logging.WARNING)
         self._unreachable[name] = self._unreachable[address] = run
@@ -170,19 +172,19 @@ class Outages:
         self._write(logging.DEBUG, text, name, retry_in, error)
 
     def reached(self, address: str) -> bool:
-        """A node answers. Returns whether it had been told that it does not."""
+        """Record a response of a node; return whether it had been logged as unreachable."""
         lost = self.ended("node unreachable", address)
         return self.ended("node refuses", address) or lost
 
     def moved(self, address: str, to: str) -> None:
-        """A node has another address now: what lasts there goes on here."""
+        """Keep the outages of a node whose address has changed under its new address."""
         for what in ("node unreachable", "node refuses"):
             runs = self._runs.pop((what, address), None)
             if runs is not None:
                 self._runs[what, to] = runs
 
     def ended(self, what: str, key: Hashable) -> bool:
-        """All is well at a place again. Returns whether a line was written."""
+        """Record the end of a failure at a place; return whether a line was written."""
         runs = self._runs.get((what, key))
         if not runs:
             return False
@@ -193,21 +195,21 @@ class Outages:
 
     @property
     def troubled(self) -> bool:
-        """Whether anything that `recovered` could be told of fails."""
+        """Whether any outage exists that `recovered` could end."""
         return bool(self._memberships)
 
     def recovered(self, what: str, member: Hashable) -> None:
-        """What it failed for succeeded. Harmless if nothing is known of it."""
+        """Record a success for `member`. Does nothing if no failure of `member` is known."""
         for run in self._memberships.pop((what, member), ()):
             run.members.pop(member, None)
             if not run.members:
                 self._end(run)
 
     def explains(self, error: BaseException | None) -> bool:
-        """Whether an error only follows from nodes that cannot be used, which is told already."""
+        """Return whether an error follows from unreachable nodes, which are already logged."""
         if not isinstance(error, KafkaError):
             return False
-        failures = getattr(error, "failures", None)  # of a NoAnswer: one per node that was asked
+        failures = getattr(error, "failures", None)  # set by NoAnswer: one error per node tried
         if isinstance(failures, dict):
             return any(map(self.explains, failures.values())) and all(
                 map(_is_of_connection, failures.values())
@@ -220,8 +222,8 @@ class Outages:
             return False
         if isinstance(error.__cause__, KafkaError):
             return self.explains(error.__cause__)
-        # Somebody waited in vain, nobody knows for whom. A node that does not answer is told of
-        # as soon as a request to it is overdue.
+        # The error names no node, so any unreachable node may be its cause. A node that does not
+        # answer is logged as soon as a request to it is overdue.
         return bool(self._unreachable)
 
     # -- inside
@@ -288,7 +290,7 @@ class Outages:
         log_line(self._logger, level, text, *args)
 
     def _forget_old(self, now: float) -> None:
-        """Runs that ended a while ago, and those that nobody tries any more."""
+        """Forget runs that are over, and those without failures for `FORGOTTEN_AFTER` seconds."""
         for place, runs in list(self._runs.items()):
             for cause, run in list(runs.items()):
                 if run.is_old(now):

@@ -1,7 +1,7 @@
-"""Owns the text format of Java's property files; what the names mean is the settings' part.
+"""Reader and writer of Java's property files.
 
-The client's `from_properties`, the broker's `--config` and Kafka's `meta.properties` use it,
-so it imports nothing heavy. Source: java.util.Properties.load.
+Used by the client's `from_properties`, the broker's `--config` and Kafka's `meta.properties`, so it
+must not import heavy modules. Source: java.util.Properties.load.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Names and values, in the order of the file; of a name given twice the last counts."""
+    """Return names and values in the order of the file; a repeated name has its last value."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         key = _KEY.match(line)
@@ -25,7 +25,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str], *, comment: str = "") -> str:
-    """The text of a file that parse_properties() reads back."""
+    """Return the text of a property file that parse_properties() can read."""
     head = "".join(f"# {line}\n" for line in comment.splitlines())
     return head + "".join(
         f"{_escape(name, ' =:')}={_escape(value, '')}\n" for name, value in values.items()

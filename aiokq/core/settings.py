@@ -1,7 +1,7 @@
-"""Owns what all client settings share: Kafka's names, refusal of unknown ones, env and files.
+"""Base class of all client settings: Kafka's names, errors for unknown names, environment, files.
 
-The settings themselves are in cluster, producer, consumer and admin. The broker has a plain
-dataclass instead: pydantic costs its start path 90 ms. Tests:
+Subclasses are in cluster, producer, consumer and admin. The broker's settings are a plain
+dataclass, because importing pydantic would delay its start by 90 ms. Tests:
 tests/unit/core/test_settings.py.
 """
 
@@ -76,12 +76,12 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "value.deserializer": "pass a deserializer where you read",
     "value.serializer": "pass a serializer where you write",
 }
-"""Names that only Java's clients have, or whose values are Java classes, and what to do instead."""
+"""Settings of Java clients only, or with Java classes as values, and their replacements here."""
 
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "what may pass is asked for again until default.api.timeout.ms is over",
 }
-"""Names that are a setting of some of our clients, and in Java of others too."""
+"""Settings that only some aiokq clients have, but more of Java's clients."""
 
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "GSSAPI comes with a later version; of SASL there is PLAIN",
@@ -90,18 +90,19 @@ NOT_YET: Final[Mapping[str, str]] = {
     "share.": "no share groups so far",
     "transaction.": "transactions come with a later version",
 }
-"""How names begin that Kafka has and aiokq does not have yet. What they ask for cannot be kept, so
-unlike JAVA_ONLY they are refused, but not as a slip of the pen."""
+"""Prefixes of settings that Kafka has and aiokq does not have yet. Their effect would be missing,
+so unlike JAVA_ONLY they are refused, but without suggesting a similar name.
+"""
 
 
 class Settings(Rules, BaseModel):
     """Frozen settings with Kafka's property names in snake_case and Kafka's units.
 
-    Strings are accepted for numbers, booleans and (comma-separated) lists, so that values
-    from the environment and from files need no conversion.
+    Strings are accepted for numbers, booleans and (comma-separated) lists, so that values from the
+    environment and from files need no conversion.
 
     Raises:
-        ConfigError: a name is unknown (the nearest one is suggested) or a value refused.
+        ConfigError: a name is unknown (the nearest name is suggested) or a value is invalid.
     """
 
     model_config = ConfigDict(
@@ -114,7 +115,7 @@ class Settings(Rules, BaseModel):
     )
 
     FILES: ClassVar[frozenset[str]] = frozenset()
-    """The settings that name files: whatever the system can open is right."""
+    """Names of the settings that are file paths, which may hold any path of the system."""
 
     _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
 
@@ -126,7 +127,7 @@ class Settings(Rules, BaseModel):
 
     @property
     def explicit(self) -> frozenset[str]:
-        """The names that were given, by whatever way; the others have their defaults."""
+        """The names of the settings that were given; the others have their defaults."""
         return frozenset(self.model_fields_set)
 
     @property
@@ -135,7 +136,7 @@ class Settings(Rules, BaseModel):
         return self._of_cluster
 
     def with_overrides(self, **values: object) -> Self:
-        """These settings with some replaced; all are validated together again."""
+        """Return these settings with some replaced; all are validated again."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**(given | {"_of_cluster": self._of_cluster - values.keys()} | values))
 
@@ -143,14 +144,14 @@ class Settings(Rules, BaseModel):
     def from_env(
         cls, prefix: str = "KAFKA_", *, environ: Mapping[str, str] | None = None, **values: object
     ) -> Self:
-        """Settings from variables such as KAFKA_LINGER_MS.
+        """Return settings from environment variables such as KAFKA_LINGER_MS.
 
-        Variables with the prefix that are no setting of this class are left alone
-        (KAFKA_HEAP_OPTS is not ours), but one that is nearly a setting's name warns.
+        Other variables with the prefix (KAFKA_HEAP_OPTS) are ignored; a name that nearly equals a
+        setting causes a warning.
 
         Args:
             environ: os.environ if not given.
-            values: settings that win over the environment.
+            values: settings that override the environment.
         """
         found: dict[str, object] = {}
         for variable, text in (os.environ if environ is None else environ).items():
@@ -169,13 +170,13 @@ class Settings(Rules, BaseModel):
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str], **values: object) -> Self:
-        """Settings from a Java property file; names that only Java has warn and are ignored.
+        """Return settings from a Java property file; Java-only names are ignored with a warning.
 
         Args:
-            values: settings that win over the file.
+            values: settings that override the file.
 
         Raises:
-            ConfigError: the file cannot be read, or has an unknown name or a bad value.
+            ConfigError: the file cannot be read, a name is unknown or a value is invalid.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -210,13 +211,13 @@ class Settings(Rules, BaseModel):
             if isinstance(value, str) and field is not None and is_list(field.annotation):
                 split[name] = split_list(value)
             elif isinstance(value, bool) and field is not None and _is_number(field.annotation):
-                split[name] = _Flag(value)  # pydantic would take True for 1
+                split[name] = _Flag(value)  # pydantic would convert True to 1
         return split
 
     @field_validator("*")
     @classmethod
     def _check_texts(cls, value: object, info: ValidationInfo) -> object:
-        """What goes into requests is refused here, not by the encoder in the midst of work."""
+        """Refuse text that a request cannot hold; encoding the request would fail later."""
         if info.field_name in cls.FILES:
             return value
         if isinstance(value, SecretStr):
@@ -232,7 +233,7 @@ class Settings(Rules, BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Checks the settings together; `_of_cluster` is none, and neither validated nor shown."""
+        """Check the settings together; `_of_cluster` is not a setting and is removed first."""
         of_cluster: frozenset[str] = frozenset()
         if isinstance(values, dict):
             values = dict(values)
@@ -244,7 +245,7 @@ class Settings(Rules, BaseModel):
 
 
 class _Flag:
-    """A bool where a number belongs: pydantic takes it for none, and shows it as it was."""
+    """A bool given for a number: pydantic refuses it and shows it as it was given."""
 
     def __init__(self, value: bool) -> None:
         self._value = value
@@ -254,7 +255,7 @@ class _Flag:
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """The text of the ConfigError for a name that is none."""
+    """Return the text of the ConfigError for an unknown name."""
     java_name = name.lower().replace("_", ".")
     for start, what in NOT_YET.items():
         if java_name.startswith(start):
@@ -265,10 +266,10 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 
 
 def _relatives() -> list[type[Settings]]:
-    """The settings of all clients.
+    """Return the settings classes of all clients.
 
-    By name, for they are above this layer; and whatever is imported by now, so that a refusal
-    always says the same.
+    Imported by name, because they are in higher layers. All of them are imported, so that an error
+    text does not depend on which modules the program has imported.
     """
     return [
         getattr(importlib.import_module(f"aiokq.{package}.settings"), f"{package.title()}Settings")
@@ -282,7 +283,7 @@ def _java_names(cls: type[Settings]) -> list[str]:
 
 def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
     lines = []
-    # What the branches of a union expect, by setting: one text for all of them.
+    # By setting: the types that the branches of a union expect, joined into one line.
     expected: dict[str, list[str]] = {}
     items = error.errors(include_url=False, include_context=True, include_input=True)
     for item in items:
@@ -315,12 +316,12 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
 
 
 def _is_number(annotation: object) -> bool:
-    """Whether a type takes a number and no bool."""
+    """Return whether a type accepts a number and no bool."""
     return annotation in (int, float) or annotation == int | None
 
 
 def is_list(annotation: object) -> bool:
-    """Whether a type takes several values but no plain string."""
+    """Return whether a type accepts several values but not a plain str."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         branches = typing.get_args(annotation)

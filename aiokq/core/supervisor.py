@@ -1,7 +1,7 @@
-"""Owns tasks: the only place that starts any. What they do is their owners' business.
+"""Supervisor: starts and owns background tasks; no other module starts any.
 
-A TaskGroup must be entered and left by one task, so each Supervisor has a root task that
-does, and that outlives the calls of start() and close(). Tests:
+A TaskGroup must be entered and exited by one task, so each Supervisor has a root task for that,
+which is independent of the callers of start() and close(). Tests:
 tests/unit/core/test_supervisor.py.
 """
 
@@ -23,33 +23,34 @@ T = TypeVar("T")
 logger = logging.getLogger("aiokq.core")
 
 STILL_RUNNING_SECONDS: Final = 0.1
-"""Until a call that was handed to another loop asks whether that loop still runs."""
+"""Interval at which a call that waits for another loop checks that the loop is still running."""
 
 
 class State(Enum):
-    """Of a Supervisor; it moves down the list only."""
+    """States of a Supervisor; transitions go down this list only."""
 
     NEW = auto()
-    """Made, touches no loop yet."""
+    """Created, not bound to a loop."""
     OPEN = auto()
-    """start() was called: takes tasks."""
+    """start() was called: tasks are accepted."""
     FAILED = auto()
-    """A child raised: the others are being cancelled, no new ones are taken."""
+    """A child raised: the other children are being cancelled, and new ones are refused."""
     CLOSED = auto()
     """close() was called, or the root task was cancelled with the loop."""
 
 
 class Supervisor:
-    """A group of background tasks that live and fail together.
+    """A group of background tasks that run and fail together.
 
-    A child retries what it expects by itself. An exception that leaves a child is a bug, or
-    the end of the owner: `on_failure` is called with the first one, at once, and the other
-    children are cancelled. A CancelledError that leaves a child which nobody cancelled is one, too.
+    A child handles and retries the errors that it expects. Any exception that leaves a child is a
+    bug or the end of the owner: `on_failure` is called at once with the first exception, and the
+    other children are cancelled. The same applies to a CancelledError of a child that was not
+    cancelled.
 
     Args:
-        name: of the owner, for task names and logs.
-        on_failure: called once, on the loop, in the failing child; must not block. It is where
-            the owner fails its waiters.
+        name: name of the owner, for task names and logs.
+        on_failure: called once, on the loop, in the failing child; must not block. The owner fails
+            its waiters there.
     """
 
     def __init__(
@@ -75,11 +76,11 @@ class Supervisor:
         return self._state
 
     async def start(self) -> None:
-        """Binds to the running loop. Harmless if started.
+        """Bind to the running loop. May be called again.
 
         Raises:
-            Closed: it was closed, perhaps meanwhile; cancelling the call that began to start it
-                does that, too.
+            Closed: the supervisor was closed, possibly during this call. Cancelling the call that
+                binds to the loop closes it too.
         """
         begins = self._state is State.NEW
         if begins:
@@ -87,10 +88,10 @@ class Supervisor:
             self._entered = loop.create_future()
             self._state = State.OPEN
             self._root = loop.create_task(self._hold(), name=f"{self.name}: root")
-            self._root.add_done_callback(self._root_entered)  # closed before its first step
+            self._root.add_done_callback(self._root_entered)  # if cancelled before its first step
         if self._entered is not None:
             try:
-                # Shielded: the cancellation of one is not that of others who start it as well.
+                # Shielded: cancelling one caller must not cancel other callers of start().
                 await asyncio.shield(self._entered)
             except asyncio.CancelledError:
                 if begins:
@@ -100,12 +101,13 @@ class Supervisor:
             raise self._closed_error()
 
     def spawn(self, coro: Coroutine[object, None, T], *, name: str) -> asyncio.Task[T]:
-        """Starts a child.
+        """Start a child task.
 
         Context: loop, sync.
 
         Raises:
-            Closed: not started, failed or closed; `coro` is closed then, so nothing warns.
+            Closed: not started, failed or closed; `coro` is closed, so that Python does not warn
+                about it.
         """
         if self._state is not State.OPEN or self._group is None:
             coro.close()
@@ -113,18 +115,18 @@ class Supervisor:
         task = self._group.create_task(self._guard(coro), name=f"{self.name}: {name}")
         self._children.add(task)
         task.add_done_callback(self._children.discard)
-        # A task cancelled before its first step never enters _guard, which then could not
+        # A task cancelled before its first step never enters _guard, which therefore could not
         # close `coro`: Python would warn that it was never awaited.
         task.add_done_callback(lambda _: coro.close())
         return task
 
     async def close(self, timeout: float | None = None) -> None:
-        """Cancels the children and waits for them. Harmless twice and concurrently.
+        """Cancel the children and wait for them. May be called twice and concurrently.
 
-        Cancelling it ends the wait, not the closing.
+        Cancelling the call ends the wait but not the closing.
 
         Args:
-            timeout: seconds to wait for children that will not end; they are logged and left.
+            timeout: seconds to wait for children that do not end; they are logged and left running.
         """
         current = asyncio.current_task()
         if current in self._children:
@@ -162,9 +164,9 @@ class Supervisor:
                 self._root_entered()
                 await asyncio.get_running_loop().create_future()  # until cancelled
         except asyncio.CancelledError:
-            pass  # close(), or the loop's end: the children were cancelled and are done
+            pass  # close(), or the end of the loop: the children have been cancelled and are done
         except BaseExceptionGroup as failures:
-            # _guard has seen each of them; this is the first time they are all there.
+            # _guard has reported each of them; here all of them are available for the first time.
             self._failed = unwrap(failures, first=self._failed)
         finally:
             self._group = None
@@ -178,28 +180,29 @@ class Supervisor:
             task = asyncio.current_task()
             if self._state is not State.OPEN or task is None or task.cancelling():
                 raise
-            # Nobody cancelled it: what it awaited was, or a callback raised this.
+            # The child was not cancelled: an awaitable was, or a callback raised CancelledError.
             failure = RuntimeError("cancelled from inside, by what it awaited or called")
             failure.__cause__ = error  # before it is logged
             self._fail(failure)
             raise failure from error
         except GeneratorExit as error:
             if closed_here(error):
-                raise  # it is being forgotten, with a loop that was closed before it
+                raise  # collected together with a loop that was closed first
             failure = RuntimeError("ended by a GeneratorExit that what it called raised")
             failure.__cause__ = error
             self._fail(failure)
             raise failure from error
         except BaseException as error:
             if isinstance(error, Closed) and self._state is not State.OPEN:
-                # It tried to start a task, and was told of the end before its cancellation came.
+                # The child tried to start a task after the end, before its own cancellation
+                # arrived.
                 raise asyncio.CancelledError from error
             self._fail(error)
             raise
 
     def _fail(self, error: BaseException) -> None:
         # A forked child that leaves its parent's loop may still run a step of the parent's tasks,
-        # in which asyncio finds no running loop. Nothing has failed for the parent.
+        # in which asyncio finds no running loop. That is no failure of the parent.
         if self._failed is not None or os.getpid() != self._pid:
             return
         self._failed = error
@@ -207,7 +210,7 @@ class Supervisor:
             self._state = State.FAILED
         try:
             logger.error("task failed: supervisor=%s", self.name, exc_info=error)
-        finally:  # a handler of the log may raise: the waiters must fail all the same
+        finally:  # a log handler may raise, but the waiters must fail nevertheless
             self._tell(error)
 
     def _tell(self, error: BaseException) -> None:
@@ -236,13 +239,13 @@ async def handed_over(
     name: str,
     gone: Callable[[], Exception],
 ) -> T:
-    """Runs `call` on another loop, in whatever thread runs that one, and waits for its outcome.
+    """Run `call` on another loop, in the thread that runs that loop, and wait for its outcome.
 
-    Cancelling it cancels the call, and does not wait for it.
+    Cancelling the wait cancels the call without waiting for its end.
 
     Args:
-        gone: makes the error to raise where that loop does not run, or stops before the call has
-            ended. The call is then cancelled, should the loop run again.
+        gone: returns the error to raise if the loop is not running, or stops before the call has
+            ended. The call is then cancelled in case the loop runs again.
     """
     outcome: Future[T] = Future()
     running: list[asyncio.Task[T]] = []
@@ -268,33 +271,33 @@ async def handed_over(
         raise gone()
     waiting = asyncio.wrap_future(outcome)
     try:
-        # Nothing tells of a loop that stops: it is asked now and then.
+        # A loop that stops sends no notification, so its state is polled.
         while not (await asyncio.wait([waiting], timeout=STILL_RUNNING_SECONDS))[0]:
             if not loop.is_running():
                 raise gone()
         return waiting.result()
     finally:
         if waiting.done():
-            # These hold what is raised, whose traceback holds this frame: a cycle.
+            # These refer to the raised exception, whose traceback refers to this frame: a cycle.
             running.clear()
             del waiting, outcome
         else:
-            waiting.cancel()  # and with it the outcome: what has not begun never will
+            waiting.cancel()  # also the outcome: a call that has not begun never starts
             _call_soon(loop, withdraw)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
     try:
         loop.call_soon_threadsafe(callback)
-    except RuntimeError:  # it is closed
+    except RuntimeError:  # the loop is closed
         return False
     return True
 
 
 async def shielded(coro: Coroutine[object, None, T], *, name: str = "cleanup") -> T:
-    """Finishes `coro` even if the caller is cancelled; the cancellation is raised afterwards.
+    """Finish `coro` even if the caller is cancelled; the cancellation is raised afterwards.
 
-    For closing what must not be left half closed. Bound its time inside.
+    For cleanup that must not be interrupted. `coro` should have a timeout of its own.
     """
     task = asyncio.get_running_loop().create_task(coro, name=name)
     cancelled: asyncio.CancelledError | None = None
@@ -311,20 +314,20 @@ async def shielded(coro: Coroutine[object, None, T], *, name: str = "cleanup") -
             raise cancelled from failure
         raise cancelled
     finally:
-        del cancelled  # a frame that holds the exception that holds the frame
+        del cancelled  # breaks a cycle of frame and exception
 
 
 def unwrap(
     group: BaseExceptionGroup[BaseException], *, first: BaseException | None = None
 ) -> BaseException:
-    """The cause out of an exception group: one leaf, the others chained to its `__context__`.
+    """Return one exception of a group; the others are chained to its `__context__`.
 
-    No ExceptionGroup leaves the public API.
+    The public API raises no ExceptionGroup.
 
     Args:
-        first: the leaf that came first in time, if known.
+        first: the exception that was raised first, if known.
     """
-    # Set as every exception has it: a foreign class may refuse attributes.
+    # Set by BaseException's own method, because a foreign class may refuse attributes.
     leaves = list(_leaves(group))
     if first is not None:
         leaves = [first, *(leaf for leaf in leaves if leaf is not first)]

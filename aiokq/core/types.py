@@ -1,6 +1,6 @@
-"""Owns the small values every layer names things with; no behaviour and no I/O.
+"""Small value types that all layers use, without behaviour or I/O.
 
-`Record`, `RecordMetadata` and the like are native: aiokq.fastpath has them.
+`Record`, `RecordMetadata` and similar types are in aiokq.fastpath.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that are passed on without a copy."""
 
 OWN_MEMBER_PREFIX: Final = "aiokq-"
-"""How member ids of this library begin where members name themselves (KIP-848, KIP-1082)."""
+"""Prefix of the member ids that aiokq generates for itself (KIP-848, KIP-1082)."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; any `(topic, partition)` tuple is equal to it."""
+    """A partition of a topic; equal to any `(topic, partition)` tuple."""
 
     topic: str
     partition: int
@@ -28,11 +28,11 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def of(cls, value: TopicPartition | tuple[str, int]) -> TopicPartition:
-        """One of what people give for it.
+        """Return `value` as a TopicPartition.
 
         Raises:
-            TypeError: it is no (topic, partition).
-            ValueError: the number is no partition's.
+            TypeError: `value` is not (topic, partition).
+            ValueError: the number is not a valid partition.
         """
         if (
             not isinstance(value, tuple)
@@ -50,12 +50,12 @@ class TopicPartition(NamedTuple):
 
 @frozen
 class OffsetAndMetadata:
-    """What a group commits for a partition.
+    """An offset that a group commits for a partition.
 
     Attributes:
-        offset: of the next record to read.
-        metadata: any text the committer wants kept with it.
-        leader_epoch: of the last record read, for truncation detection (KIP-320).
+        offset: offset of the next record to read.
+        metadata: any text to store with the offset.
+        leader_epoch: leader epoch of the last record read, for truncation detection (KIP-320).
     """
 
     offset: int
@@ -65,12 +65,12 @@ class OffsetAndMetadata:
 
 @frozen
 class OffsetAndTimestamp:
-    """The first record at or after a time.
+    """The first record whose timestamp is at or after a given time.
 
     Attributes:
-        offset: of that record.
-        timestamp_ms: of that record, milliseconds since the epoch.
-        leader_epoch: of that record, if the broker says.
+        offset: offset of the record.
+        timestamp_ms: timestamp of the record in milliseconds since 1970.
+        leader_epoch: leader epoch of the record; None if the broker does not return it.
     """
 
     offset: int
@@ -80,10 +80,11 @@ class OffsetAndTimestamp:
 
 @frozen
 class GroupMetadata:
-    """Which member of which group, for fenced commits (Kafka's ConsumerGroupMetadata).
+    """A member of a group, for fenced commits (Kafka's ConsumerGroupMetadata).
 
     Attributes:
-        generation: of the classic protocol, the member epoch of the modern one; -1 outside one.
+        generation: generation in the classic protocol, member epoch in the consumer protocol; -1
+            outside a group.
         member_id: "" outside a group.
         group_instance_id: set for static members.
     """
@@ -96,11 +97,11 @@ class GroupMetadata:
 
 @frozen
 class TopicFilter:
-    """Which topics to subscribe to: two regular expressions that must match whole names.
+    """The topics to subscribe to, by two regular expressions that must match whole names.
 
     Attributes:
-        include: topics to take.
-        exclude: topics to leave out of those, if given.
+        include: pattern of the topics to subscribe to.
+        exclude: pattern of topics to leave out of those, if given.
     """
 
     include: str

@@ -1,8 +1,7 @@
-"""Owns the form in which what user code raised goes on; what becomes of the work is its caller's.
+"""Exceptions of user code in a form that coroutines and iterators can raise.
 
-User code that is called synchronously may raise anything: the panics of Rust extensions are no
-Exceptions, and some exceptions mean something else to a coroutine or an iterator than they meant
-where they were raised.
+User code that is called synchronously may raise anything: panics of Rust extensions do not derive
+from Exception, and some exceptions mean something else when a coroutine or an iterator raises them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 __all__ = ["INTERRUPTS", "closed_here", "passable"]
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
-"""What ends the program: raised on, wherever user code raises it."""
+"""Exceptions that end the program; raised again wherever user code raises them."""
 
 _MEANS_SOMETHING_ELSE: Final = (
     StopIteration,
@@ -24,14 +23,14 @@ _MEANS_SOMETHING_ELSE: Final = (
 
 
 def passable(error: BaseException, where: str) -> BaseException:
-    """What user code raised, as our coroutines and iterators can raise it.
+    """Return an exception of user code as coroutines and iterators can raise it.
 
-    StopIteration and StopAsyncIteration would pass for the end of a loop or for its next item,
-    GeneratorExit for the end of a generator, CancelledError for the cancellation of the task that
-    made the call. A RuntimeError stands for them, with the original as its cause.
+    StopIteration and StopAsyncIteration would end a loop or supply its next item, GeneratorExit
+    would end a generator, and CancelledError would look like the cancellation of the calling task.
+    They are replaced by a RuntimeError with the original as its cause.
 
     Args:
-        where: the user code that raised it; begins the message.
+        where: the user code that raised `error`; begins the message.
     """
     if not isinstance(error, _MEANS_SOMETHING_ELSE):
         return error
@@ -41,11 +40,11 @@ def passable(error: BaseException, where: str) -> BaseException:
 
 
 def closed_here(error: GeneratorExit) -> bool:
-    """Whether the coroutine that catches this is being closed.
+    """Return whether the calling coroutine is being closed.
 
     Call it in the `except` clause around an `await` of a coroutine. Closing ends the awaited
-    coroutine first and raises in the closed one itself; what code inside raised has that code's
-    frames in its traceback.
+    coroutine first and then raises `error` in the calling one; the traceback of an error that inner
+    code raised contains frames of that code.
     """
     traceback = error.__traceback__
     return traceback is None or traceback.tb_next is None

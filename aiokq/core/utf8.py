@@ -1,4 +1,4 @@
-"""Text as Kafka's protocol can hold it: UTF-8, of a length that fits into 16 bits."""
+"""Checks that Kafka's protocol can hold a text: as UTF-8, with a length that fits into 16 bits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["check_text", "check_utf8"]
 
 
 def check_utf8(text: str) -> None:
-    """Raises ValueError for text that has no UTF-8; the error does not show it."""
+    """Raise ValueError for text that UTF-8 cannot encode; the error does not show the text."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -20,7 +20,7 @@ def check_utf8(text: str) -> None:
 
 
 def check_text(text: str) -> None:
-    """Raises ValueError for text that no request can hold; the error does not show it."""
+    """Raise ValueError for text that no request can hold; the error does not show the text."""
     check_utf8(text)
     size = len(text.encode())
     if size > INT16_MAX:

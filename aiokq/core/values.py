@@ -1,9 +1,9 @@
-"""Owns the settings as the package uses them: plain frozen values, and the table they obey.
+"""Client settings as frozen values without pydantic, and the tables that check them.
 
-A constructor's keywords are checked here, without pydantic, which costs a start 100 ms. The table
-takes only what needs no conversion. Whatever it does not take is given to the settings model,
-which converts it, or refuses it in words: so there is one place that knows how values are
-converted and what a refusal says. `tools/generate_settings.py` writes the tables from the models.
+Constructor keywords are checked here, because importing pydantic would delay the start by 100 ms.
+The table accepts only values that need no conversion. All other values are passed to the settings
+model, which converts them or raises the error, so that conversions and error texts exist only
+there. `tools/generate_settings.py` generates the tables from the models.
 Tests: tests/property/core/test_settings_parity.py.
 """
 
@@ -28,7 +28,7 @@ M = TypeVar("M", bound="Settings")
 
 
 class _NotTaken(ValueError):
-    """The table does not take the value as it is."""
+    """The table does not accept the value without conversion."""
 
 
 @final
@@ -36,15 +36,15 @@ class Row:
     """One setting of the table.
 
     Args:
-        kind: one of the functions below; it takes a value or raises ValueError.
-        default: as the model has it.
-        optional: whether None is a value.
+        kind: one of the functions below; returns a value or raises ValueError.
+        default: the model's default.
+        optional: whether None is allowed.
         at_least, at_most: bounds of a number, inclusive.
-        choices: the values there are.
-        types: classes of which the value, or each item of it, is an instance.
-        takes_callables: whether any callable is a value too.
+        choices: the allowed values.
+        types: classes of which the value, or each of its items, is an instance.
+        takes_callables: whether callables are allowed too.
         splits: whether text is a comma-separated list.
-        before, after: the hooks of the model, around the check of the type.
+        before, after: the model's hooks before and after the check of the type.
     """
 
     __slots__ = (
@@ -89,10 +89,10 @@ class Row:
         self.after = after
 
     def take(self, value: object) -> object:
-        """The value as the model would have it.
+        """Return the value as the model would have it.
 
         Raises:
-            ValueError: the table does not take it; the model may.
+            ValueError: the table does not accept the value; the model may.
         """
         if self.splits and isinstance(value, str):
             value = split_list(value)
@@ -103,14 +103,14 @@ class Row:
         return value if self.after is None else self.after(value)
 
     def check_bounds(self, number: float) -> None:
-        """Raises ValueError for a number that is out of bounds."""
+        """Raise ValueError for a number that is out of bounds."""
         if self.at_least is not None and not number >= self.at_least:
             raise _NotTaken
         if self.at_most is not None and not number <= self.at_most:
             raise _NotTaken
 
 
-# -- kinds. They take exact types only: a subclass, such as an enum's, is the model's to decide.
+# -- kinds. They accept exact types only: the model decides about subclasses, such as enums.
 
 
 def boolean(row: Row, value: object) -> bool:
@@ -138,7 +138,7 @@ def real(row: Row, value: object) -> float:
 def text(row: Row, value: object) -> str:
     if type(value) is not str or len(value.encode()) > INT16_MAX:
         raise _NotTaken
-    return value  # a lone surrogate has no encoding: a ValueError as well
+    return value  # a lone surrogate raises UnicodeEncodeError, a ValueError too
 
 
 def secret(row: Row, value: object) -> str:
@@ -192,13 +192,13 @@ def _instance(row: Row, value: object) -> object:
 
 
 class Values(Rules):
-    """Frozen settings of one kind of client; a subclass per kind is generated.
+    """Frozen settings of one kind of client; a subclass for each kind is generated.
 
-    The attributes are those of the settings model. A secret is a plain str, which no
-    representation shows.
+    The attributes are those of the settings model. A secret is a plain str that `repr` does not
+    show.
 
     Attributes:
-        TABLE: each setting by name.
+        TABLE: the settings by name.
     """
 
     TABLE: ClassVar[Mapping[str, Row]] = {}
@@ -215,30 +215,31 @@ class Values(Rules):
 
     @staticmethod
     def model() -> type[Settings]:
-        """The settings model; calling this imports pydantic."""
+        """Return the settings model; imports pydantic."""
         raise NotImplementedError
 
     @classmethod
     def given(
         cls, settings: Mapping[str, object], of_cluster: frozenset[str] = frozenset()
     ) -> Self:
-        """The values of these settings; the others have their defaults.
+        """Return the values of the given settings; the others have their defaults.
 
         Args:
             of_cluster: names among them that were given to the Cluster which this client shares.
 
         Raises:
-            ConfigError: a name is unknown, a value refused, or two contradict each other.
+            ConfigError: a name is unknown, a value is invalid, or two settings contradict each
+                other.
         """
         try:
             return cls._taken(settings, of_cluster)
         except ValueError:
-            pass  # not in here: a ConfigError of the model would have this as its context
+            pass  # raised below, so that a ConfigError of the model has no context
         return cls.of(cls.model()(**settings, _of_cluster=of_cluster))
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The values of a settings model, or of one that extends it."""
+        """Return the values of a settings model or of a subclass of it."""
         values = {name: getattr(settings, name) for name in cls.TABLE}
         for name in cls._SECRETS:
             if values[name] is not None:
@@ -247,10 +248,10 @@ class Values(Rules):
 
     @classmethod
     def _taken(cls, settings: Mapping[str, object], of_cluster: frozenset[str]) -> Self:
-        """What the table takes.
+        """Return the values if the table accepts all of them.
 
         Raises:
-            ValueError: it does not take all of it.
+            ValueError: the table does not accept a value.
         """
         values = dict(cls._DEFAULTS)
         for name, value in settings.items():
@@ -276,7 +277,7 @@ class Values(Rules):
 
     @property
     def explicit(self) -> frozenset[str]:
-        """The names that were given; the others have their defaults."""
+        """The names of the settings that were given; the others have their defaults."""
         return self._explicit
 
     @property
@@ -285,15 +286,15 @@ class Values(Rules):
         return self._of_cluster
 
     def explicit_values(self) -> dict[str, object]:
-        """The settings that were given."""
+        """Return the settings that were given."""
         return {name: getattr(self, name) for name in self.TABLE if name in self._explicit}
 
     def _as(self, model: type[M]) -> M:
-        """These values as the model, made when somebody asks for it."""
+        """Return these values as the settings model, which is created on demand."""
         if not isinstance(self._settings, model):
             from pydantic import SecretStr
 
-            # Not validated again: they are valid, and warnings were logged.
+            # Not validated again: the values are valid, and their warnings have been logged.
             values = {name: getattr(self, name) for name in self.TABLE}
             for name in self._SECRETS:
                 if values[name] is not None:

@@ -1,4 +1,4 @@
-"""Owns how often the same trouble is worth a line in the log; what is logged is the caller's."""
+"""WarningBackoff: decides how often a repeated failure is logged as a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["WarningBackoff"]
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds between two warnings about the same; the pause doubles from the first to the longest."""
+"""Maximum seconds between two warnings about one failure; the pause doubles up to this."""
 
 
 class _Run:
@@ -24,10 +24,10 @@ class _Run:
 
 
 class WarningBackoff:
-    """Tells warnings that say something new from those that an outage repeats every second.
+    """Chooses the log level of repeated failures: WARNING at growing intervals, DEBUG in between.
 
     Args:
-        now: seconds; any clock that goes on.
+        now: returns seconds on a monotonic clock.
     """
 
     __slots__ = ("_now", "_runs")
@@ -37,11 +37,11 @@ class WarningBackoff:
         self._runs: dict[object, _Run] = {}
 
     def note(self, what: object) -> tuple[int, int]:
-        """It happened: the level to log it with (WARNING or DEBUG), and how often it has by now.
+        """Count a failure; return the level to log it with (WARNING or DEBUG) and the count so far.
 
         Args:
-            what: makes two of them the same, as the kind of error; hashable, and there must be few
-            different ones.
+            what: identifies equal failures, as by the type of the error; hashable, with few
+                different values.
         """
         now = self._now()
         run = self._runs.get(what)
@@ -56,5 +56,5 @@ class WarningBackoff:
         return logging.WARNING, run.times
 
     def over(self) -> None:
-        """All is well again: what comes next is new."""
+        """Forget all failures, because operation is normal again."""
         self._runs.clear()

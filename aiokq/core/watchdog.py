@@ -1,8 +1,8 @@
-"""Owns noticing that an event loop stands still, and on which line; what follows is the owner's.
+"""Watchdog: detects a blocked event loop and reports the line that blocks it.
 
-A thread, one for all who watch a loop, asks the loop for a sign of life and, if none comes in time,
-takes the stack of the loop's thread while it still hangs. Never used in a simulation. Tests:
-tests/unit/core/test_watchdog.py.
+One thread for all watchers of a loop schedules a callback on the loop. If the callback does not run
+in time, the thread records the stack of the loop's thread while it is blocked. Never used in a
+simulation. Tests: tests/unit/core/test_watchdog.py.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from aiokq.core import forks
 logger = logging.getLogger("aiokq.core")
 
 STACK_LIMIT: Final = 40
-"""Innermost frames that are kept."""
+"""Maximum number of innermost frames recorded."""
 
 
 class Watchdog:
-    """Watches the loop that starts it.
+    """Watches the loop on which it is started.
 
     Args:
-        on_stall: called on the loop, once it runs again, with the seconds it stood still and
-            the stack it was first seen with. A stall that does not end is logged all the same.
-        threshold: seconds without a sign of life that are a stall.
-        interval: seconds between two looks; each costs the loop one callback.
+        on_stall: called on the loop, when it runs again, with the seconds it was blocked and the
+            first stack recorded. A stall that does not end is logged nevertheless.
+        threshold: seconds without a response of the loop that count as a stall.
+        interval: seconds between two checks; each check costs the loop one callback.
     """
 
     def __init__(
@@ -54,31 +54,31 @@ class Watchdog:
         return self._thread is not None and self._thread.is_alive() and not self._stopped
 
     def start(self) -> None:
-        """Context: on the loop to be watched. Harmless if started."""
+        """Watch the running loop. May be called again while started."""
         if self._thread is None:
             self._thread = _LoopThread.watched_by(self)
 
     def stop(self) -> None:
-        """Returns at once; harmless twice. A watchdog is not started again."""
+        """Stop watching, without waiting; final. May be called twice."""
         self._stopped = True
         if self._thread is not None:
             self._thread.leave(self)
 
     def report(self, stalled: float, stack: str) -> None:
-        """Context: on the loop, which runs again."""
+        """Report the end of a stall. Context: the watched loop."""
         if not self._stopped:
             self._on_stall(stalled, stack)
 
 
 class _Threads:
-    """Those of this process, by their loop."""
+    """The watchdog threads of this process, by loop."""
 
     def __init__(self) -> None:
         self.forget()
         forks.watch(self)
 
     def forget(self) -> None:
-        """A forked child has no threads, and the lock may be held by one of its parent's."""
+        """Forget threads and lock in a forked child: a thread of the parent may hold the lock."""
         self.lock = threading.Lock()
         self.of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopThread] = (
             weakref.WeakKeyDictionary()
@@ -89,19 +89,20 @@ _threads: Final = _Threads()
 
 
 class _LoopThread(threading.Thread):
-    """The thread for one loop; it ends with the loop, or when nobody watches any more."""
+    """The thread that watches one loop; it ends with the loop, or when no watchdog is left."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, first: Watchdog) -> None:
         super().__init__(name="aiokq-watchdog", daemon=True)
         self._loop = loop
         self._loop_thread = threading.get_ident()
-        # Replaced, never changed: the thread goes through it while others come and go.
+        # Replaced, never modified: the thread iterates over it while watchdogs are added and
+        # removed.
         self._watchdogs: tuple[Watchdog, ...] = (first,)
         self._changed = threading.Event()
 
     @classmethod
     def watched_by(cls, watchdog: Watchdog) -> _LoopThread:
-        """The thread of the running loop, which this one watches too from now on."""
+        """Return the thread of the running loop, after adding `watchdog` to it."""
         loop = asyncio.get_running_loop()
         with _threads.lock:
             thread = _threads.of.get(loop)
@@ -122,7 +123,7 @@ class _LoopThread(threading.Thread):
         try:
             self._watch()
         finally:
-            with _threads.lock:  # it holds on to its loop, which would never go
+            with _threads.lock:  # removed, because the entry keeps the loop alive
                 if _threads.of.get(self._loop) is self:
                     del _threads.of[self._loop]
 
