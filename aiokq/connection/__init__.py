@@ -1,1 +1,1 @@
-"""One peer: framing, transport, negotiation, security, backoff; client side and accepting side."""
+"""Connections to one peer, for client and server: framing, transport, handshake, backoff."""

@@ -1,8 +1,7 @@
 """`AcceptedConnection`, one client of a server; handles its requests one at a time, in order.
 
-Reading goes on while a request is in work, so that the next ones are there when it is done; it
-stops when several are waiting. Together with one response being written that bounds what a client
-can make a server hold.
+It reads the next requests while one is being handled, and stops reading when several are queued.
+That limit, and the limit of one response being written, bound the memory that a client can use.
 """
 
 from __future__ import annotations
@@ -30,22 +29,26 @@ logger = logging.getLogger("aiokq.connection")
 
 
 WAITING_REQUESTS: Final = 16
-"""Nothing more is read when so many requests wait for the one in work. Several that are received
-together, handled together and answered together find code and data in the processor's caches; and
-to stop and go on costs system calls, so these are more than most producers have under way."""
+"""Queued requests at which reading stops. Requests that are received, handled and answered together
+find code and data in the processor's caches, and stopping and resuming costs system calls, so the
+limit is above the number of requests that most producers have in flight.
+"""
 
 WAITING_BYTES: Final = 1152 * 1024
-"""Likewise of their bytes, and eight requests of 128 KB are less. So a connection holds less than
-this, what one read brings, and the memory of the request in work and of those it came with. Both of
-the latter are one request, or of several at most as much again."""
+"""Bytes of queued requests at which reading stops; eight requests of 128 KB are below the limit. A
+connection holds at most these bytes, those of one read, and the memory of the request in work and
+of the requests received with it: of one request, or of several at most as much again.
+"""
 
 
 class _Pause:
-    """Why nothing is read; reading goes on when no reason is left. (An IntFlag's operators are
-    calls, several per request.)"""
+    """Reasons to stop reading; reading resumes when none is left. (Not an IntFlag, whose operators
+    are
+    calls: several per request.)
+    """
 
     BUSY: Final = 1
-    """Requests wait for the one in work."""
+    """The queue of requests is full."""
     BUDGET: Final = 2
     """The server's memory for requests is used up."""
     MUTED: Final = 4
@@ -56,9 +59,9 @@ class AcceptedConnection:
     """One client of a server.
 
     Attributes:
-        context: what handlers are told.
-        busy: a request is in work, or its response is being written.
-        last_active: the loop's time of the last byte received, or of the end of being busy.
+        context: the connection's context, passed to handlers.
+        busy: a request is being handled, or its response is being written.
+        last_active: the loop's time of the last byte received, or of the end of the last response.
     """
 
     def __init__(
@@ -72,17 +75,17 @@ class AcceptedConnection:
         self._server = server
         self._budget = server.budget
         self._idle = server.idle
-        self._clock = server.clock.monotonic  # for latencies: exact, where the loop's is of a turn
+        self._clock = server.clock.monotonic  # for latencies: the loop's time is coarser
         self._loop = asyncio.get_running_loop()
-        # With its bytes, those to give back when it is answered, and since when.
+        # Each frame with the bytes to give back when it is answered, and the time it was received.
         self._frames: deque[tuple[memoryview, int, int, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._paused = 0  # reasons of `_Pause`
         self._waiting = 0  # bytes of requests received and not in work
-        self._received = 0  # bytes of these, and of what is held of those before them
+        self._received = 0  # bytes of these, and of earlier requests whose memory is held
         self._held = 0  # bytes charged to the server's budget
-        self._granted = 0  # of these, bytes that the reader may take next
-        self._granted_at = 0  # while it has so many
+        self._granted = 0  # part of `_held` that the reader may allocate next
+        self._granted_at = 0  # the reader's allocation when it was granted
         self._frame_started: float | None = None
         self._stopping = False
         self._error: KafkaError | None = None
@@ -106,7 +109,7 @@ class AcceptedConnection:
     # -- what the transport reports
 
     def connected(self) -> None:
-        """Serve it."""
+        """Start to serve the client."""
         try:
             self._server.supervisor.spawn(
                 self._serve(self.context), name=f"connection {self.context.peer}"
@@ -115,7 +118,7 @@ class AcceptedConnection:
             self.transport.fail(error)
 
     def bytes_received(self) -> None:
-        """A request is under way; it counts against the server's memory."""
+        """Charge a request that is received in part to the server's memory budget."""
         self.last_active = now = self._loop.time()
         if self._frame_started is None:
             self._frame_started = now
@@ -135,7 +138,7 @@ class AcceptedConnection:
             nbytes += size
             queue.append((frame, size, 0 if together else size, arrived))
         self._server.counters.bytes_in += nbytes + SIZE_BYTES * len(frames)
-        if together:  # all is held until the last of them is answered
+        if together:  # all memory is held until the last of them is answered
             slack = reader.slack
             nbytes += slack
             queue[-1] = (frames[-1], size + slack, nbytes, arrived)
@@ -147,7 +150,7 @@ class AcceptedConnection:
         elif self._frame_started is not None:
             self._frame_started = None
             self._account()
-        else:  # `_account`, where nothing is under way and nothing was
+        else:  # same as `_account` without a partial request, before and now
             self._held += nbytes
             self._budget.charge(nbytes)
         wake = self._wake
@@ -158,9 +161,10 @@ class AcceptedConnection:
             self._pause(_Pause.BUSY)
 
     def lost(self, error: KafkaError) -> None:
-        """The client is gone. What it sent whole is handled all the same, as in Kafka.
+        """End the connection, but handle the complete requests received, as Kafka does.
 
-        Otherwise a producer with acks=0 that closes when it has sent would lose records.
+        Otherwise records of a producer with acks=0 would be lost if it closes after its last
+        request.
         """
         self._error = error
         self._writer.lost()
@@ -175,12 +179,12 @@ class AcceptedConnection:
         self._server.forget(self)
         self.context.disconnected()
 
-    # -- what the server asks
+    # -- called by the server
 
     def check(self, now: float) -> None:
-        """Close it if the client is idle for too long, or gone in the middle of a request."""
+        """Close the connection if the client is idle for too long, or stalled within a request."""
         limits = self._server.limits
-        if self.busy or not self.transport.made:  # a handshake has a timeout of its own
+        if self.busy or not self.transport.made:  # a handshake has its own timeout
             return
         quiet = now - self.last_active
         if self.transport.closing:
@@ -211,7 +215,8 @@ class AcceptedConnection:
     async def _serve(self, context: RequestContext) -> None:
         """Handle requests until the connection ends."""
         try:
-            # Not idle before the loop has polled the socket: a request may have arrived already.
+            # Not idle before the loop has polled the socket: a request may already be in its
+            # buffer.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             while not self._stopping:
@@ -237,13 +242,13 @@ class AcceptedConnection:
             self._waiting = self._received = 0
             self._budget.settle(self)
             self._account()
-            if self._error is None:  # with an error, after which it hands over nothing more
+            if self._error is None:  # after an error the reader delivers nothing more
                 self.transport.close(Closed("no more of its requests are handled"))
 
     async def _handle_queued(self, context: RequestContext) -> bool:
-        """Handle the requests that wait, the oldest first; false if the connection is to be closed.
+        """Handle the queued requests in order; return False if the connection must be closed.
 
-        All of them, but for those behind one that muted the client, or after which to stop.
+        Stops after a request that muted the client, and when the connection is being stopped.
         """
         # hot: benchmarks/micro/produce.py
         server, budget, writer = self._server, self._budget, self._writer
@@ -259,10 +264,10 @@ class AcceptedConnection:
             api = "unknown"
             if len(frame) >= 2:
                 api = API_NAMES.get(frame[0] << 8 | frame[1], "unknown")
-            response = None  # nor is the last one kept while this one is in work
+            response = None  # do not keep the last response during this request
             try:
                 response = await handle(context, frame)
-                # The handler may have kept the frame; if it did not, its memory is free now.
+                # If the handler did not keep the frame, its memory is free now.
                 del frame
                 if response is not None and self._error is None:
                     sent = writer.write_small(response)
@@ -273,7 +278,7 @@ class AcceptedConnection:
                 logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
                 return False
             except ConnectionLost as error:
-                # There is nobody to answer; what else was received is handled all the same.
+                # The client is gone; the other requests received are handled nevertheless.
                 logger.debug("connection lost: peer=%s api=%s: %s", context.peer, api, error)
                 self.transport.fail(error)
             except ProtocolError as error:
@@ -298,7 +303,7 @@ class AcceptedConnection:
         return True
 
     async def _mute(self, context: RequestContext) -> None:
-        """Read nothing until the client's throttle is over; that it is gone ends it early."""
+        """Read nothing until the throttle time is over or the client disconnects."""
         self._pause(_Pause.MUTED)
         self._wake = self._loop.create_future()
         try:
@@ -307,20 +312,21 @@ class AcceptedConnection:
                     await self._wake
                     self._wake = self._loop.create_future()
         except TimeoutError:
-            pass  # it is over
+            pass  # the throttle time is over
         finally:
             self._wake = None
             self._resume(_Pause.MUTED)
 
     def _account(self) -> None:
-        """Charge what is held to the server's budget; stop reading where there is no more."""
+        """Charge the memory in use to the server's budget; stop reading if that is used up."""
         reader, budget = self.transport.reader, self._budget
         under_way, wanted = reader.needs
         if not wanted or under_way != self._granted_at:
-            self._granted = 0  # it is part of what is under way now
+            self._granted = 0  # the reader has allocated it
         self._charge(under_way)
         if wanted and not self._granted and not self._paused & _Pause.BUDGET:
-            # Small requests always pass: others may wait for what they bring (replicas fetch).
+            # Small requests always pass: others may wait for their effect, as Fetch of replicas
+            # does.
             if under_way + wanted <= RECEIVE_BUFFER_BYTES or budget.may_take(
                 self, wanted, self._budget_granted
             ):
@@ -332,11 +338,11 @@ class AcceptedConnection:
         held = under_way + self._granted + self._received
         more = held - self._held
         if more:
-            self._held = held  # first: what is given back may be granted to this connection at once
+            self._held = held  # first: freed memory may be granted to this connection at once
             self._budget.charge(more)
 
     def _grant(self, nbytes: int) -> None:
-        """Charge memory that the reader is about to take."""
+        """Charge memory that the reader is about to allocate."""
         self._granted, self._granted_at = nbytes, self.transport.reader.allocated
         self._charge(self._granted_at)
 

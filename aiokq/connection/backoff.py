@@ -1,4 +1,4 @@
-"""Owns how long to wait between attempts: exponential with jitter; not the waiting itself.
+"""Backoff: exponential delays with jitter between attempts.
 
 Source: KIP-580 (exponential backoff), KIP-144 (reconnects).
 """
@@ -11,15 +11,15 @@ from typing import Final
 __all__ = ["JITTER", "Backoff"]
 
 JITTER: Final = 0.2
-"""Kafka's: each delay is spread by 20 % either way, so that clients do not return in step."""
+"""Kafka's value: each delay varies by 20 % either way, so that clients do not retry in step."""
 
 
 class Backoff:
-    """Delays in seconds: `initial`, twice that, and so on up to `maximum`, each with jitter.
+    """Delays in seconds: `initial`, doubled with each failure up to `maximum`, each with jitter.
 
     Args:
         initial: first delay, before jitter.
-        maximum: no delay is longer, jitter included.
+        maximum: longest delay, including jitter.
         random: source of the jitter.
     """
 
@@ -32,12 +32,12 @@ class Backoff:
         self._random = random
 
     def next(self) -> float:
-        """The delay after one more failure."""
-        # The exponent is capped where any sensible maximum is long reached: no overflow.
+        """Return the delay after one more failure."""
+        # The exponent is capped above any sensible maximum, so that it cannot overflow.
         base = min(self.initial * 2.0 ** min(self.failures, 40), self.maximum)
         self.failures += 1
         return min(base * self._random.uniform(1 - JITTER, 1 + JITTER), self.maximum)
 
     def reset(self) -> None:
-        """Begin anew after a success."""
+        """Start again with the initial delay, after a success."""
         self.failures = 0

@@ -1,6 +1,6 @@
-"""Owns one open connection to a broker: requests in, futures out, deadlines, and how it ends.
+"""Connection: one open connection to a broker, with its requests, their futures and deadlines.
 
-How it is opened is in `handshake.py`; which connections there are, and when, in `node.py`.
+`handshake.py` opens connections; `node.py` decides which connections exist, and when.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ logger = logging.getLogger("aiokq.connection")
 R = TypeVar("R", bound="Response")
 
 _CLOSE_TIMEOUT: Final = 1.0
-"""Seconds that a closing connection may take to send what was written."""
+"""Maximum seconds that a closing connection takes to send what was written."""
 
-# A loop that was busy sees its timers before the answers that lie in the socket: it looks at the
-# socket once more before a request is given up.
+# After a long iteration the loop runs timers before it reads responses that are already in the
+# socket. So the socket is polled once more before a request is given up.
 _GRACE: Final = 0.001
 
 
 class Connection:
-    """One open connection; it is pipelined, and the broker answers in order.
+    """One open connection. Requests are pipelined, and the broker answers them in order.
 
-    Made by `handshake.open_connection`. Requests are sent at once; how many may be in flight is the
-    caller's matter.
+    Created by `handshake.open_connection`. Requests are sent at once; the caller limits how many
+    are in flight.
 
     Attributes:
-        name: node id, or "host:port" before that is known; for errors and logs.
-        api_versions: (oldest, newest) version the broker has of each API key.
-        error: why it ended; `None` while it is open. `Closed` if this end wanted it.
+        name: node id, or "host:port" before the id is known; for errors and logs.
+        api_versions: the broker's (oldest, newest) version of each API key.
+        error: cause of the end; `None` while it is open. `Closed` if this client closed it.
         last_used: the loop's time of the last request or response.
-        proven: a request was answered, apart from the handshake.
-        on_proven: called when the first one is.
+        proven: whether a request was answered, not counting the handshake.
+        on_proven: called when the first such request is answered.
     """
 
     def __init__(
@@ -105,24 +105,24 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that were sent and not answered."""
+        """The number of requests sent and not answered."""
         return len(self._protocol.pending)
 
     @property
     def closed(self) -> bool:
-        """Whether it ended, or is about to: nothing can be sent."""
+        """Whether the connection has ended or is closing: nothing can be sent."""
         return self.error is not None or self.transport.closing
 
     @property
     def retiring(self) -> bool:
-        """Whether it should be replaced, as the login expires soon (KIP-368).
+        """Whether it should be replaced, because the login expires soon (KIP-368).
 
         It closes as soon as nothing is in flight.
         """
         return self._retiring
 
     def version_for(self, request_class: type[Request[Response]]) -> int:
-        """The newest version of an API that both sides have.
+        """Return the newest version of an API that both sides support.
 
         Raises:
             UnsupportedVersion: there is none.
@@ -135,21 +135,21 @@ class Connection:
         return version
 
     def version_carrying(self, message: Request[Response]) -> int:
-        """The newest version that both sides have and that has every field the message sets.
+        """Return the newest version of both sides that has every field the message sets.
 
-        Looks at every field: `version_for` is for messages that are made for a version.
+        Examines every field; use `version_for` for messages that are built for a version.
 
         Raises:
-            UnsupportedVersion: there is no version that both have.
-            FieldNotSupported: none of them has all the fields.
+            UnsupportedVersion: both sides have no version in common.
+            FieldNotSupported: no common version has all the fields.
         """
         oldest, newest = common_versions(type(message), self.api_versions, node=self.name)
         return newest_version(message, oldest, newest)
 
     def completed(self, message: Request[R]) -> Request[R]:
-        """The message with what it leaves to the connection: in ApiVersions, who is asking.
+        """Return the message; in ApiVersions, with the client's name and version filled in.
 
-        Brokers refuse an ApiVersions request that does not say (KIP-511).
+        Brokers refuse an ApiVersions request without them (KIP-511).
         """
         if isinstance(message, ApiVersionsRequest):
             options = self._options
@@ -161,7 +161,7 @@ class Connection:
         return message
 
     def on_close(self, callback: Callable[[Connection], None]) -> None:
-        """Call `callback(self)` when it ends, in the loop; at once if it has."""
+        """Call `callback(self)` on the loop when the connection ends; at once if it has ended."""
         if self.error is None:
             self._close_callbacks.append(callback)
         else:
@@ -173,21 +173,21 @@ class Connection:
     def send(
         self, message: Request[R], *, timeout: float | None = None, version: int | None = None
     ) -> asyncio.Future[R]:
-        """Send a request; the future gives the response.
+        """Send a request and return a future of the response.
 
-        Cancelling the future ends the wait only: the response is dropped when it arrives.
+        Cancelling the future only ends the wait: the response is dropped when it arrives.
 
         Context: loop, sync.
 
         Args:
             message: the request.
-            timeout: seconds until it is given up, and the connection with it, since the answers
-                of a broker come in order. Default: `request_timeout_ms`.
-            version: default: the newest that both sides have.
+            timeout: seconds until the request fails and the connection is closed, because a broker
+                answers in order. Default: `request_timeout_ms`.
+            version: default: the newest version that both sides support.
 
         Raises:
             ConnectionLost: the connection has ended; nothing was sent.
-            UnsupportedVersion: the broker has no version of this API that we have.
+            UnsupportedVersion: both sides have no version of this API in common.
             ProtocolError: the request cannot be encoded in that version.
         """
         if self.error is not None or self.transport.closing:
@@ -215,15 +215,15 @@ class Connection:
         """Send a request and wait for the response.
 
         Raises:
-            RequestTimeout: no answer within `timeout` seconds.
-            ConnectionLost: the connection ended before the answer.
-            ProtocolError: the answer cannot be read.
+            RequestTimeout: no response within `timeout` seconds.
+            ConnectionLost: the connection ended before the response.
+            ProtocolError: the response cannot be decoded.
             UnsupportedVersion: as `send`.
         """
         return await self.send(message, timeout=timeout, version=version)
 
     def send_no_reply(self, message: Request[Response], *, version: int | None = None) -> None:
-        """Send a request that is not answered: Produce with acks=0.
+        """Send a request that has no response: Produce with acks=0.
 
         Raises:
             ConnectionLost, UnsupportedVersion, ProtocolError: as `send`.
@@ -239,17 +239,17 @@ class Connection:
         self.transport.write(fragments, size)
 
     async def drain(self) -> None:
-        """Wait while more than 1 MiB of requests waits to be sent.
+        """Wait while more than 1 MiB of requests is unsent.
 
         Raises:
-            ConnectionLost: it ended.
+            ConnectionLost: the connection ended.
         """
         await self.transport.drain()
 
     # -- the end
 
     async def close(self, reason: str = "closed by this client") -> None:
-        """Send what was written, then close; pending requests fail. Harmless twice."""
+        """Send what was written, then close; pending requests fail. May be called twice."""
         self.shut(reason)
         if self.error is None:
             done, _ = await asyncio.wait([self._closed], timeout=_CLOSE_TIMEOUT)
@@ -258,7 +258,7 @@ class Connection:
                 await asyncio.wait([self._closed], timeout=_CLOSE_TIMEOUT)
 
     def shut(self, reason: str) -> None:
-        """Begin to close, without waiting for the end of it."""
+        """Start closing, without waiting for the end."""
         if self.error is None and not self.transport.closing:
             self.transport.close(Closed(reason))
             self._fail_pending(ConnectionLost(f"connection to {self.name}: {reason}"))
@@ -269,33 +269,33 @@ class Connection:
         self.transport.fail(error)
 
     async def wait_closed(self) -> KafkaError:
-        """Wait until it ended, and return why."""
+        """Wait until the connection has ended, and return the cause."""
         await asyncio.wait([self._closed])
         assert self.error is not None
         return self.error
 
     def retire_after(self, seconds: float) -> None:
-        """Let it be replaced then: the login is valid for that long (KIP-368)."""
+        """Set `retiring` after `seconds`, because the login is valid only that long (KIP-368)."""
         if self.error is None:
             self._retirement = self._loop.call_later(seconds, self._retire)
 
     def ready(self) -> None:
-        """The handshake is done: idle time counts, and refusals are no part of it any more."""
+        """Start to count idle time, because the handshake is done."""
         self._ready = True
         if self._options.max_idle and self.error is None:
             self._idle.arm(self._loop.time() + self._options.max_idle)
 
-    # -- what the transport reports
+    # -- called by the transport
 
     def connected(self) -> None:
-        """Nothing to do: who opens the connection goes on by itself."""
+        """Do nothing: the handshake continues when the transport exists."""
 
     def bytes_received(self) -> None:
-        """Only whole frames count."""
+        """Do nothing: only complete frames are handled."""
 
     # hot: once per read, benchmarks/micro/connection.py
     def frames_received(self, frames: list[memoryview]) -> None:
-        """Give each response to whoever waits for it."""
+        """Resolve the future of each response."""
         self.last_used = self._loop.time()
         protocol = self._protocol
         counters = self._counters
@@ -313,7 +313,7 @@ class Connection:
                 continue
             future = sent.future
             assert future is not None
-            if future.done():  # cancelled; the response has come in its turn all the same
+            if future.done():  # cancelled; its response has arrived nevertheless
                 continue
             try:
                 response = protocol.decode(sent, frame)
@@ -329,7 +329,7 @@ class Connection:
                 self.transport.fail(lost)
                 return
             except Exception as error:
-                # A bug; as the request is pending no more, nobody else would tell who waits.
+                # A bug. The request is no longer pending, so nothing else would fail its future.
                 future.set_exception(error)
                 self.transport.fail(ConnectionLost(f"closed, {error!r} while reading {sent!r}"))
                 logger.exception("response not handled: node=%s request=%r", self.name, sent)
@@ -341,12 +341,12 @@ class Connection:
             if not self.proven and self._ready:
                 self.proven = True
                 if self.on_proven is not None:
-                    self.on_proven()  # last: it may log, and a handler of the log may raise
+                    self.on_proven()  # last, because it may log, and a log handler may raise
         if self._retiring and not protocol.pending:
             self.shut("replaced, its login expires")
 
     def lost(self, error: KafkaError) -> None:
-        """The transport is gone: everything pending fails."""
+        """Fail all pending requests, because the transport is gone."""
         if (
             self._ready
             and not self.proven
@@ -392,7 +392,7 @@ class Connection:
                 fail_request(sent, error, self.name)
 
     def _check_deadlines(self, now: float) -> float | None:
-        """Give up the requests whose time is over, and the connection with them."""
+        """Fail requests past their deadline and close the connection; return when to check next."""
         pending = self._protocol.pending
         if not pending:
             return None
@@ -432,7 +432,7 @@ class Connection:
 
 
 def fail_request(sent: PendingRequest[Response], error: KafkaError, node: int | str) -> None:
-    """Give one pending request its own error, which says that the connection ended under it."""
+    """Fail one pending request with its own error, which says that the connection ended."""
     own = ConnectionLost(
         f"{error.message}; {sent.request_class.NAME} was not answered",
         api=sent.request_class.NAME,
@@ -441,5 +441,5 @@ def fail_request(sent: PendingRequest[Response], error: KafkaError, node: int | 
     own.__cause__ = error
     assert sent.future is not None
     sent.future.set_exception(own)
-    # The end of the connection is reported by its state; a future nobody looks at is no news.
+    # Mark the exception as retrieved, because the connection's state reports its end.
     sent.future.exception()

@@ -1,7 +1,7 @@
-"""Owns which connections a server accepts, and which idle one is closed to make room.
+"""Admission of connections to a server, and closing of idle ones when limits are reached.
 
 Source: Kafka's ``Selector.lowestPriorityChannel`` for the connection that has been idle longest.
-Kafka does not make room when descriptors run out.
+Kafka closes no connection when descriptors run out.
 Tests: ``tests/unit/connection/test_connection_quotas.py``.
 """
 
@@ -37,15 +37,15 @@ long."""
 
 
 class ConnectionQuotas:
-    """The connections of one server, counted, and those of them that are idle.
+    """Counts the connections of one server, and knows which of them are idle.
 
     Args:
-        counts: how many connections may be open; shared by all servers of a node.
-        now: seconds on a monotonic clock.
-        listener: its name.
+        counts: number of open connections; shared by all servers of a node.
+        now: returns seconds on a monotonic clock.
+        listener: name of the listener.
 
     Attributes:
-        listener: its name.
+        listener: name of the listener.
         idle: connections with no request in work, queued or received in part; idle longest first.
     """
 
@@ -68,10 +68,10 @@ class ConnectionQuotas:
         counts.join(self)
 
     def admit(self, peer: str, host: str, make_room: Callable[[], bool] | None) -> bool:
-        """Whether a new connection may stay; if so it is counted until `leave`.
+        """Return whether a new connection may stay; if so, count it until `leave`.
 
         Args:
-            make_room: has an idle connection closed for it; None where descriptors are left.
+            make_room: closes an idle connection to free a descriptor; None if enough are left.
         """
         counters = self._counters
         refusal = self._counts.refusal(self.listener, host)
@@ -88,28 +88,31 @@ class ConnectionQuotas:
 
     @property
     def leaving(self) -> int:
-        """Connections that `make_room` aborted and whose sockets are open. In any thread."""
+        """The number of aborted connections whose sockets are still open. In any thread."""
         return len(self._leaving)
 
     def idle_since(self, behind: int) -> float | None:
-        """The loop's time since which the connection is idle before which `behind` others are.
+        """Return since when a connection has been idle, on the loop's clock; None if there is none.
 
-        In any thread; None if there is no such connection.
+        Context: any thread.
+
+        Args:
+            behind: the number of connections that have been idle longer than the requested one.
         """
         while True:
             try:
                 for connection in itertools.islice(self.idle, behind, None):
                     return connection.last_active
-            except RuntimeError:  # changed meanwhile, on the loop
+            except RuntimeError:  # modified by the loop during the iteration
                 continue
             return None
 
     def make_room(self, limit: str | None = None) -> bool:
-        """Close the connection that has been idle longest; False if there is none.
+        """Close the connection that has been idle longest; return False if none is idle.
 
         Args:
-            limit: the setting that a connection of another listener goes beyond; None if the
-                process is out of descriptors.
+            limit: the setting that a connection of another listener exceeds; None if the process is
+                out of descriptors.
         """
         idle = self.idle
         for _ in range(min(LOOKED_AT, len(idle))):
@@ -119,8 +122,8 @@ class ConnectionQuotas:
             if connection.transport.unsent or connection.transport.unread:
                 idle[connection] = None
                 continue
-            # Nothing unsent is lost, nor a request that the system acknowledged to its sender. An
-            # orderly close may wait for the client, with TLS.
+            # An idle connection loses neither unsent output nor a request that the system has
+            # acknowledged to the client. An orderly close could wait for the client with TLS.
             reason = "the process is out of descriptors" if limit is None else limit
             connection.transport.fail(Closed(f"idle, and {reason}"))
             self._leaving.add(connection)
@@ -133,15 +136,15 @@ class ConnectionQuotas:
         return False
 
     def leave(self, connection: AcceptedConnection, host: str) -> None:
-        """A connection that was admitted is gone."""
+        """Stop counting a connection that was admitted and has ended."""
         self.idle.pop(connection, None)
-        if connection in self._leaving:  # its socket is closed when this turn of the loop is over
+        if connection in self._leaving:  # its socket closes at the end of this iteration
             asyncio.get_running_loop().call_soon(self._leaving.discard, connection)
         self._counts.closed(self.listener, host)
         self._counters.connections.value -= 1
 
     def report(self) -> None:
-        """Log what happened since the last line; to be called now and then."""
+        """Log what happened since the last lines; called periodically."""
         self._limited.report()
         self._scarce.report()
         self._full.report()
@@ -165,17 +168,17 @@ class _Line:
         self._logged_at: float | None = None
 
     def note(self, detail: str = "", **counts: int) -> None:
-        """It happened.
+        """Count an event and log it, unless a line was logged within the last minute.
 
         Args:
-            detail: more about this time; the line shows that of the latest.
+            detail: details of this event; a line shows those of the latest event.
         """
         self._counts.update(counts)
         self._detail = detail
         self.report()
 
     def report(self) -> None:
-        """Log, if there is something and the last line is a minute old."""
+        """Log the events since the last line if that line is a minute old."""
         if not self._counts:
             return
         now = self._now()

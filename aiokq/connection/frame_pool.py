@@ -1,9 +1,10 @@
-"""Owns memory for large frames, used again when nobody looks at it any more.
+"""FramePool: buffers for large frames, reused when nothing refers to their memory.
 
-A fresh megabyte costs more than receiving into it: the system hands out zeroed pages one fault at a
-time and takes them back at once. Under uvloop that was 0.8 s of CPU per GB received, where all else
-takes 0.17 (benchmarks/micro/connection.py). Whether a buffer is free is not tracked: views of it go
-where they please, and the language knows: a bytearray cannot be resized while there are any.
+Allocating a fresh megabyte costs more than receiving into it: the system zeroes its pages one fault
+at a time and reclaims them at once. Under uvloop that took 0.8 s of CPU per GB received, where
+everything else takes 0.17 (benchmarks/micro/connection.py). The pool does not track which buffers
+are free, because any code may hold views of them. It asks Python instead: a bytearray cannot be
+resized while a view of it exists.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ POOL_BYTES: Final = 16 * 1024 * 1024
 
 
 class FramePool:
-    """Buffers of the frames received last, up to `max_bytes` together.
+    """The buffers of the latest frames, up to `max_bytes` together.
 
-    A buffer that stays in use, as of records an application keeps, is forgotten when newer ones
-    need its place.
+    A buffer that stays in use, as by records that an application keeps, is dropped from the pool
+    when newer buffers need its place.
     """
 
     __slots__ = ("_buffers", "_held", "_ready", "max_bytes")
@@ -32,38 +33,38 @@ class FramePool:
 
     @property
     def held(self) -> int:
-        """Bytes of the buffers it knows, in use or not."""
+        """The total size of the pool's buffers, in use or not."""
         return self._held
 
     def ready(self, size: int) -> memoryview:
-        """Memory of `size` bytes to receive into, the same until somebody claims it.
+        """Return memory of `size` bytes to receive into, the same until `claim` is called.
 
-        So a hundred readers that wait for something large hold one buffer. They must not return to
-        the loop between this call and `claim`.
+        So a hundred readers that wait for large frames share one buffer. A reader must not return
+        to the loop between this call and `claim`.
         """
         view = self._ready
         if view is None or len(view) != size:
-            self._ready = None  # it may be the one to take
+            self._ready = None  # it may be the buffer to take
             view = self._ready = memoryview(self.take(size))[:size]
         return view
 
     def claim(self) -> None:
-        """What `ready` gave is the caller's."""
+        """Give the memory that `ready` returned to the caller."""
         self._ready = None
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes, of any content; free when its views are gone."""
+        """Return a buffer of at least `size` bytes, with any content; free when no view is left."""
         buffers = self._buffers
         for index in range(len(buffers) - 1, -1, -1):
             buffer = buffers[index]
             if size <= len(buffer) <= 2 * size and _unseen(buffer):
                 buffers.append(buffers.pop(index))
                 return buffer
-        # Sizes are rounded up by an eighth at most, so that frames of about the same size share.
+        # Sizes are rounded up by at most an eighth, so that frames of similar size share buffers.
         step = 1 << max(0, size.bit_length() - 4)
         capacity = -(-size // step) * step
         buffer = bytearray(capacity + 1)
-        buffer.pop()  # room for the byte that `_unseen` adds: no reallocation
+        buffer.pop()  # capacity for the byte that `_unseen` appends without a reallocation
         if capacity <= self.max_bytes:
             buffers.append(buffer)
             self._held += capacity
@@ -73,7 +74,7 @@ class FramePool:
 
 
 def _unseen(buffer: bytearray) -> bool:
-    """Whether nobody has a view of it."""
+    """Return whether no view of `buffer` exists."""
     try:
         buffer.append(0)
     except BufferError:

@@ -1,10 +1,11 @@
-"""Owns cutting the byte stream into frames, on both ends; no sockets, no meaning of the bytes.
+"""FrameReader: splits the received byte stream into frames, for client and server, without sockets.
 
-A frame is a 4-byte big-endian size and that many bytes. Frames that arrive whole are copied out of
-a receive buffer, several per read; of a larger one the rest is received straight into the buffer
-that becomes the frame. Behind a large frame others are expected: of those less is received to be
-copied, or, where memory is ample, all of them into memory that was made ready: as many at once as
-came together the last time. Frames are writable memoryviews over memory that nothing else uses.
+A frame is a 4-byte big-endian size and that many bytes. Frames that arrive complete are copied out
+of a receive buffer, several per read; the rest of a larger frame is received directly into the
+buffer that becomes the frame. After a large frame more large ones are expected. The next read is
+then small, so that little is copied, or, if memory is ample, goes into memory prepared for as many
+large frames as the last read brought. Frames are writable memoryviews of memory that nothing else
+uses.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """
@@ -29,23 +30,23 @@ __all__ = [
 SIZE_BYTES: Final = 4
 
 DEFAULT_MAX_FRAME_BYTES: Final = 104_857_600
-"""Kafka's `socket.request.max.bytes`."""
+"""Kafka's default of `socket.request.max.bytes`."""
 
 _read_size: Final = Struct(">i").unpack_from
 
-# Large enough for thousands of small frames per read, small enough that of a 1 MB frame only a
-# sixteenth is copied.
+# Large enough for thousands of small frames per read, and small enough that only a sixteenth of a 1
+# MB frame is copied.
 RECEIVE_BUFFER_BYTES: Final = 65_536
 
-# What is read first behind a frame that was larger than the receive buffer.
+# Size of the first read after a frame that was larger than the receive buffer.
 _START_BYTES: Final = 4096
 
-# So much is received at once of several large frames: of a producer's batches of 128 KB as many as
-# may wait on a server's connection.
+# Maximum bytes of large frames received in one read: as many batches of 128 KB as may be queued on
+# a server's connection.
 _TOGETHER_BYTES: Final = 1152 * 1024
 
-# Produce requests are at most 1 MB with every client's defaults, and are received without a copy.
-# No larger frame is expected either: memory for it comes in steps, as its bytes do.
+# With every client's defaults Produce requests are at most 1 MB, and are received without a copy.
+# Memory for larger frames is never prepared: it is allocated in steps as their bytes arrive.
 _FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
@@ -55,39 +56,40 @@ _HTTP_STARTS: Final = (
 
 
 class Spare(Protocol):
-    """Who knows whether there is memory to spare, at any moment."""
+    """Reports whether memory is free, at any time."""
 
     @property
     def ample(self) -> bool:
-        """Whether so much is left that some may be taken without asking first."""
+        """Whether enough memory is free to read ahead without asking the budget."""
         ...
 
 
 class FrameReader:
-    """Cuts what a transport receives into frames.
+    """Splits what a transport receives into frames.
 
-    Made for `asyncio.BufferedProtocol`: `get_buffer` gives the memory to receive into,
-    `buffer_updated` says how much came. The size of a frame is checked before memory is taken.
+    Designed for `asyncio.BufferedProtocol`: `get_buffer` returns the memory to receive into,
+    `buffer_updated` takes the number of bytes received. The size of a frame is checked before
+    memory is allocated.
 
     Args:
-        max_frame_bytes: largest frame accepted, without its size field.
-        trusted: the peer's announced size is believed once checked, and allocated at once. For
-            others memory doubles in steps as bytes really arrive: a hostile size costs nothing.
-        scratch: receive buffer to share between readers of one loop, so that an idle connection
-            holds no memory. Sharing needs a transport that calls `get_buffer`, receives and calls
+        max_frame_bytes: largest accepted frame, without its size field.
+        trusted: allocate the peer's announced size at once, after the check. For other peers the
+            memory is doubled in steps as bytes arrive, so that a hostile size allocates nothing.
+        scratch: receive buffer that readers of one loop share, so that an idle connection holds no
+            memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop, as all but Windows' proactor do.
-        pool: where the memory of large frames comes from; may be shared likewise.
-        spare: while it is ample, behind a large frame another of its size is received in one go,
-            size field and all, if it has arrived, or several: memory for them is taken without
-            asking. For those who share `scratch` and `pool`; else none is.
+        pool: source of the memory of large frames; may be shared under the same condition.
+        spare: while it is ample, the read after a large frame receives one or more frames of the
+            same size, with their size fields, into memory taken without asking the budget. Only
+            used with a shared `scratch` and `pool`.
 
     Attributes:
         max_frame_bytes: as given.
-        together: the frames returned last are of one memory, which is free when nobody needs any of
-            them; small ones at their end may have their own.
-        slack: bytes of that memory that are no frame's; 0 where there is none.
-        error: what is wrong with the bytes behind the frames that were returned last, if anything;
-            nothing may be received after it.
+        together: the frames returned last share one memory, which is free when none of them is in
+            use; small frames at the end may have their own.
+        slack: bytes of that memory that belong to no frame; 0 if there are none.
+        error: error in the bytes after the frames returned last, or None; nothing may be received
+            after an error.
     """
 
     __slots__ = (
@@ -124,33 +126,33 @@ class FrameReader:
         self.error: ProtocolError | None = None
         self.together = False
         self.slack = 0
-        self._expected = 0  # bytes of the large frames that may come next, and their size fields
-        self._taken_ahead = False  # whether the last buffer was memory for these
+        self._expected = 0  # bytes of the large frames expected next, with size fields
+        self._taken_ahead = False  # whether the last buffer was memory for expected frames
         self._pool = FramePool() if pool is None else pool
         self._spare = spare
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
-        self._start = self._scratch  # the part of it that the next read may fill
+        self._start = self._scratch  # the part that the next read may fill
         self._partial = b""  # the first bytes of a size field, at most 3
-        # Memory of the frame under way. A view, held all the time: the pool would take the buffer
-        # for free between two reads.
+        # Memory of the partial frame. A view that is held all the time: otherwise the pool would
+        # consider the buffer free between two reads.
         self._frame: memoryview | None = None
-        self._room = 0  # bytes of it that are the frame's, up to the whole frame
+        self._room = 0  # bytes of it for this frame, at most the whole frame
         self._frame_size = 0
-        self._allocated = 0  # bytes of memory it keeps from others
+        self._allocated = 0  # bytes of memory that other users cannot have
         self._filled = 0
         self._checked_first = False
 
     @property
     def allocated(self) -> int:
-        """Bytes of memory taken for a frame that has not arrived whole."""
+        """The bytes of memory allocated for a frame received in part."""
         return self.needs[0]
 
     @property
     def wanted(self) -> int:
-        """Bytes of memory that the frame under way needs next; 0 while there is room.
+        """The bytes of memory that the partial frame needs next; 0 if it has enough.
 
-        The owner may put off the next `get_buffer` until it can spare them.
+        The owner may delay the next `get_buffer` until that memory is available.
         """
         return self.needs[1]
 
@@ -165,11 +167,11 @@ class FrameReader:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether part of a frame has arrived, and the rest has not."""
+        """Whether a frame has been received in part."""
         return self._frame is not None or bool(self._partial)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Memory to receive into; never empty. Valid until the next call of either method."""
+        """Return non-empty memory to receive into, valid until the next call of either method."""
         frame = self._frame
         if frame is None:
             spare = self._spare
@@ -186,11 +188,12 @@ class FrameReader:
         return frame[filled : self._room]
 
     def buffer_updated(self, nbytes: int) -> list[memoryview]:
-        """Take note that `nbytes` were received into the last buffer; returns frames now whole.
+        """Count `nbytes` received into the last buffer; return the frames that are now complete.
 
         Raises:
-            ProtocolError: a size that is negative or above the limit, or bytes that are no Kafka;
-                in `error` if frames came before it.
+            ProtocolError: a size is negative or above the limit, or the bytes are not Kafka's
+                protocol. If frames came before the error, they are returned, and the error is in
+                `error`.
         """
         frame = self._frame
         self.together = False
@@ -213,12 +216,12 @@ class FrameReader:
         return [frame[:size]]
 
     def abandon(self) -> None:
-        """Let go of what came of a frame: there is no more to come."""
+        """Release the memory of a partial frame, because no more bytes will come."""
         self._frame = None
         self._partial = b""
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
-        """The frames in `data`, for callers that have bytes and no transport.
+        """Return the frames in `data`, for callers without a transport.
 
         Raises:
             ProtocolError: as `buffer_updated`.
@@ -237,7 +240,7 @@ class FrameReader:
 
     # hot: one pass per read of large frames, benchmarks/raw_load.py
     def _take_expected(self, nbytes: int) -> list[memoryview]:
-        """What came into the memory made ready: mostly just the frames that were expected."""
+        """Return the frames received into the prepared memory: mostly just the expected ones."""
         received = self._pool.ready(self._expected)
         frames: list[memoryview] = []
         position = left = one = 0
@@ -258,22 +261,22 @@ class FrameReader:
             frames.append(received[begin:end])
             left += size
             position = end
-        if not one:  # something small came, which is copied
+        if not one:  # a small frame was received, which is copied
             self._expected = 0
             return self._cut(received[:nbytes])
         self._pool.claim()
-        if self._frame is None:  # else it is held for the one under way
+        if self._frame is None:  # otherwise the partial frame holds it
             self.together = True
             self.slack = len(received) - left
-        # So much again; more where there was no more room. The end of a frame that is too large to
-        # be expected corrects this.
+        # Expect as much again, or more if the memory was full. The end of a frame that is too large
+        # to be expected corrects this.
         ahead = 2 * nbytes if nbytes == len(received) else nbytes
         self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
         if position < nbytes:
             try:
                 frames += self._cut(received[position:nbytes])
             except ProtocolError as error:
-                self.error = error.with_traceback(None)  # which would hold the frames
+                self.error = error.with_traceback(None)  # the traceback would hold the frames
         return frames
 
     # hot: one pass per read, benchmarks/micro/connection.py
@@ -315,7 +318,7 @@ class FrameReader:
                 return frames
 
     def _check(self, size_field: bytes | memoryview) -> int:
-        """The size in the field; on the first frame also whether the peer speaks Kafka at all."""
+        """Return the size in the field; on the first frame, check that the peer speaks Kafka."""
         if not self._checked_first:
             self._checked_first = True
             foreign = foreign_protocol(bytes(size_field))
@@ -327,7 +330,7 @@ class FrameReader:
         return size
 
     def _begin(self, size: int, start: memoryview) -> None:
-        """Keep the start of a frame that has not arrived whole."""
+        """Keep the start of a frame received in part."""
         self._frame_size = size
         self._filled = len(start)
         self._start = self._scratch[:_START_BYTES] if size > RECEIVE_BUFFER_BYTES else self._scratch
@@ -335,7 +338,7 @@ class FrameReader:
             self._room = self._allocated = size
             self._frame = frame = memoryview(self._take(size))
             frame[: self._filled] = start
-        else:  # `get_buffer` makes room, when its owner lets it
+        else:  # `get_buffer` allocates memory when the owner allows it
             self._room = self._allocated = self._filled
             self._frame = memoryview(bytearray(start))
 
@@ -347,9 +350,9 @@ class FrameReader:
 
 
 def foreign_protocol(start: bytes) -> str | None:
-    """What the peer seems to speak, by its first 4 bytes; `None` if it may be Kafka.
+    """Return the protocol that the first 4 bytes suggest; `None` if it may be Kafka.
 
-    The sizes these bytes would announce (from 320 MB up) are no size of a first frame.
+    As a size these bytes mean at least 320 MB, which no first frame has.
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (

@@ -1,4 +1,4 @@
-"""Owns opening a connection: connect, TLS, ApiVersions, SASL; each failure says what to do.
+"""Opening of a connection: connect, TLS, ApiVersions, SASL; each error says what to do.
 
 Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
 """
@@ -45,14 +45,14 @@ TOO_OLD = (
 
 
 class ClosedOnApiVersions(ConnectionLost):
-    """The peer closed instead of answering ApiVersions.
+    """The peer closed the connection instead of answering ApiVersions.
 
-    Once, that may be a broker on its way down; whoever sees it again raises `too_old`.
+    This may be a broker that is shutting down; a caller that gets the error again raises `too_old`.
     """
 
 
 def too_old(peer: int | str) -> UnsupportedVersion:
-    """The error for a peer that always closes on ApiVersions."""
+    """Return the error for a peer that repeatedly closes the connection on ApiVersions."""
     return UnsupportedVersion(f"the peer {TOO_OLD}", api="ApiVersions", node=peer)
 
 
@@ -70,21 +70,21 @@ async def open_connection(
     """Connect to one address and complete the handshake. Has no timeout; may be cancelled.
 
     Args:
-        address: numeric.
+        address: numeric address.
         options: security and limits.
-        host: the name it was resolved from, for certificates and SASL.
+        host: name that resolved to the address, for certificates and SASL.
         name: node id or "host:port", for errors.
         environment: network and clock.
-        counters: where traffic is counted.
-        on_throttle: called with seconds when the broker asks to be left alone (KIP-219).
+        counters: counters of the traffic.
+        on_throttle: called with the throttle time in seconds that the broker asks for (KIP-219).
         pool: memory for large responses, shared with other connections.
 
     Raises:
-        ConnectionLost: not reachable, or closed under way.
+        ConnectionLost: the peer is unreachable, or closed the connection during the handshake.
         AuthenticationFailed: certificate or credentials are refused.
-        UnsupportedVersion: nothing we speak.
+        UnsupportedVersion: no version of an API is common to both sides.
         ProtocolError: the peer does not speak Kafka.
-        BrokerError: the SASL mechanism is not enabled there, or SASL is not.
+        BrokerError: the broker has not enabled SASL, or not this mechanism.
     """
     security = options.security
     connection = Connection(
@@ -122,12 +122,13 @@ async def open_connection(
         reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
         connection.abort(reason)
         if isinstance(error, ConnectionLost):
-            # What the peer sent says more than that its connection is closed now.
+            # An error in what the peer sent is more specific than that its connection is closed.
             cause = await connection.wait_closed()
             if isinstance(cause, ProtocolError):
                 raise cause from None
             if isinstance(cause.__cause__, ssl.SSLError):
-                # TLS 1.3: the peer judges our certificate when our side is done with the handshake.
+                # TLS 1.3: the peer checks our certificate after our side has finished the
+                # handshake.
                 raise tls_error(cause.__cause__, str(address)) from error
         raise
     connection.ready()
@@ -135,7 +136,7 @@ async def open_connection(
 
 
 async def _negotiate(connection: Connection) -> None:
-    """Ask for the broker's versions: in our newest, then as it asks, then in the oldest."""
+    """Request the broker's versions: in our newest, then as it asks, then in the oldest."""
     request = connection.completed(ApiVersionsRequest())
     version = ApiVersionsRequest.MAX_VERSION
     while True:
@@ -144,7 +145,7 @@ async def _negotiate(connection: Connection) -> None:
             break
         if version == 0:
             raise too_old(connection.name)
-        # The refusal is in version 0 and names the range (KIP-511); before Kafka 2.4 it did not.
+        # The error response has version 0 and the range (KIP-511); before Kafka 2.4 without it.
         newest = next(
             (api.max_version for api in response.api_keys if api.api_key == request.API_KEY), 0
         )
@@ -170,7 +171,7 @@ async def _ask_versions(
 
 
 async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> None:
-    """Log in: choose the mechanism, then exchange its messages until the broker has no more."""
+    """Log in: select the mechanism, then exchange its messages until the broker is satisfied."""
     from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
     from aiokq.wire.sasl_handshake import SaslHandshakeRequest
 
@@ -220,13 +221,13 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
         lifetime_ms = answer.session_lifetime_ms
         token = mechanism.step(answer.auth_bytes)
     if lifetime_ms > 0:
-        # As in Java, well before the broker closes it; it counts from the login, as we do.
+        # As in Java, well before the broker closes the connection; both count from the login.
         spent = connection.last_used - started
         connection.retire_after(max(0.0, lifetime_ms / 1000 * 0.85 - spent))
 
 
 def _os_reason(error: OSError) -> str:
-    """The system's words: asyncio's own loop puts "Connect call failed" in their place."""
+    """Return the system's text: asyncio's own loop replaces it by "Connect call failed"."""
     if error.errno:
         return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__

@@ -18,11 +18,11 @@ R = TypeVar("R", bound="Response")
 
 
 class LazyConnection:
-    """A connection to a node that is opened when somebody asks for it, and again when it is gone.
+    """A connection to a node that is opened on first use, and again after it is lost.
 
     Args:
-        node: where to.
-        name: what for, in logs and task names.
+        node: the node to connect to.
+        name: purpose of the connection, for logs and task names.
     """
 
     def __init__(self, node: Node, name: str) -> None:
@@ -35,7 +35,7 @@ class LazyConnection:
 
     @property
     def current(self) -> Connection | None:
-        """The open connection; `None` if there is none now."""
+        """The open connection, or `None`."""
         connection = self._connection
         if connection is None or connection.closed:
             return None
@@ -43,19 +43,19 @@ class LazyConnection:
 
     @property
     def connecting(self) -> bool:
-        """Whether an attempt is under way, or waiting for its time."""
+        """Whether an attempt is in progress or waiting for the end of a backoff."""
         return self._attempt is not None
 
     async def get(self) -> Connection:
-        """The open connection; opens one if there is none, waiting out the node's backoff.
+        """Return the open connection; if there is none, open one after the node's backoff.
 
-        A cancelled wait does not cancel the attempt for the others.
+        Cancelling one caller does not cancel the attempt for the others.
 
         Raises:
-            ConnectionLost: this attempt failed; the next call begins another one.
+            ConnectionLost: this attempt failed; the next call starts another one.
             AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: as
-                `open_connection`; while the node backs off from such an error, at once.
-            Closed: the node, or this place on it, was closed.
+                `open_connection`; raised at once while the node backs off from such an error.
+            Closed: the node or this connection was closed.
         """
         while True:
             connection = self.current
@@ -63,19 +63,19 @@ class LazyConnection:
                 break
             if not connection.retiring:
                 return connection
-            # What was sent on it goes first: two connections would not keep the order.
+            # Wait for the requests in flight: two connections would not preserve the order.
             await connection.wait_closed()
         attempt = self._attempt
         if attempt is None:
             attempt = self._begin()
         try:
-            # A caller that is cancelled ends its wait, not the attempt.
+            # Cancelling a caller ends its wait, not the attempt.
             return await asyncio.shield(attempt)
         except KafkaError as error:
             raise copy_error(error) from error.__cause__
 
     def shut(self, reason: str) -> None:
-        """Begin to close, without waiting for the end of it."""
+        """Start closing, without waiting for the end."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -83,16 +83,16 @@ class LazyConnection:
             self._connection.shut(reason)
 
     async def close(self, reason: str = "closed by this client") -> None:
-        """Close the connection, or give up the attempt. Harmless twice."""
+        """Close the connection, or give up the attempt. May be called twice."""
         self.shut(reason)
         if self._connection is not None:
             await self._connection.close(reason)
 
     def reset(self, reason: str) -> None:
-        """Close what there is; the next caller opens anew. For a node that moved."""
+        """Close the connection, because the node has moved; the next call opens a new one."""
         if self._connection is not None:
             self._connection.shut(reason)
-        # An attempt under way is begun again by the node.
+        # The node restarts an attempt that is in progress.
 
     def _begin(self) -> asyncio.Future[Connection]:
         if self._closed:
@@ -124,7 +124,7 @@ class LazyConnection:
         attempt.set_result(connection)
 
     def _abandon(self, attempt: asyncio.Future[Connection]) -> None:
-        """The task ended; if it did not decide the attempt, it was cancelled, or has a bug."""
+        """Fail an attempt whose task ended without a result, by cancellation or a bug."""
         self._task = None
         if self._attempt is attempt:
             self._attempt = None
@@ -134,7 +134,7 @@ class LazyConnection:
     @staticmethod
     def _fail(attempt: asyncio.Future[Connection], error: KafkaError) -> None:
         attempt.set_exception(error)
-        attempt.exception()  # those who waited may all have been cancelled
+        attempt.exception()  # marked as retrieved: all waiters may have been cancelled
 
     def _closed_error(self) -> Closed:
         return Closed(f"connections to node {self.node.name} are closed")
@@ -143,11 +143,12 @@ class LazyConnection:
 class DedicatedConnection(LazyConnection):
     """A connection of one owner, such as a consumer's fetches or a group member.
 
-    It shares the node's backoff and state, and nothing else: what blocks on it blocks its owner.
+    It shares only the backoff and state of the node, so that a blocked request delays only its
+    owner.
     """
 
     async def request(self, message: Request[R], *, timeout: float | None = None) -> R:
-        """Send a request on it and wait for the response.
+        """Send a request on this connection and wait for the response.
 
         Raises:
             KafkaError: as `get` and `Connection.request`.
@@ -157,6 +158,6 @@ class DedicatedConnection(LazyConnection):
         return await connection.request(message, timeout=timeout)
 
     async def close(self, reason: str = "closed by this client") -> None:
-        """Close it; the node forgets it. Harmless twice."""
+        """Close the connection and remove it from the node. May be called twice."""
         self.node.release(self)
         await super().close(reason)

@@ -1,4 +1,4 @@
-"""Owns one timer of a connection that is cheap to arm for each request; not what it times."""
+"""LazyTimer: a timer of a connection that is cheap to arm for each request."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ __all__ = ["LazyTimer"]
 
 
 class LazyTimer:
-    """A timer that is moved only when it must fire earlier.
+    """A timer that is rescheduled only if it must fire earlier.
 
-    A request arms it with its deadline; as deadlines mostly grow, that is one comparison and no
-    new timer. When it fires, `check(now)` does what is due and returns when to look next.
+    Each request arms it with its deadline. Deadlines mostly increase, so that this is one
+    comparison and no new timer. When the timer fires, `check(now)` does what is due and returns the
+    next time to fire.
 
     Args:
         loop: the running loop; its `time()` is the clock.
@@ -30,7 +31,7 @@ class LazyTimer:
         self._when = 0.0
 
     def arm(self, when: float) -> None:
-        """See to it that `check` runs at `when` or before."""
+        """Make `check` run at `when` or earlier."""
         if self._handle is not None:
             if self._when <= when:
                 return
@@ -39,7 +40,7 @@ class LazyTimer:
         self._handle = self._loop.call_at(when, self._fire)
 
     def cancel(self) -> None:
-        """Never fire again, unless armed again."""
+        """Stop the timer until it is armed again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
