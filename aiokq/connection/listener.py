@@ -1,8 +1,8 @@
-"""Owns listening sockets: accepts connections and gives each one a transport.
+"""TcpListener: accepts connections and creates a transport for each.
 
 The acceptor decides which connections stay. The accept loops of asyncio and uvloop are not used:
-when the process has no descriptor left, asyncio's tries a thousand times per turn of the loop and
-logs each failure, and uvloop's leaves clients waiting.
+when the process has no descriptor left, asyncio's tries a thousand times per iteration of the loop
+and logs each failure, and uvloop's leaves clients waiting.
 
 Tests: tests/fault/test_listener.py, tests/fault/test_descriptors.py.
 """
@@ -34,7 +34,7 @@ __all__ = ["TcpListener", "bind"]
 logger = logging.getLogger("aiokq.connection")
 
 _PER_TURN: Final = 64
-"""Connections accepted in one turn of the loop, so that the others are served meanwhile."""
+"""Maximum connections accepted in one iteration of the loop, so that other tasks can run."""
 
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -45,34 +45,35 @@ _CLIENT_GONE: Final = frozenset(
         *("EHOSTUNREACH", "EOPNOTSUPP", "ENETUNREACH", "ETIMEDOUT", "EPERM"),
     )
 )
-"""Errors of accept() that concern one connection and not the socket: Linux reports what happened
-to the connection before it was accepted, and EPERM if a firewall forbids it."""
+"""Errors of accept() that concern one connection and not the socket: Linux reports errors that the
+connection had before it was accepted, and EPERM if a firewall forbids it.
+"""
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""Seconds without accepting after the system refused; doubled while it goes on refusing."""
+"""Maximum seconds without accepting after an error; the pause doubles with each error."""
 
 _WATCH_SECONDS: Final = 1.0
-"""Seconds between two checks whether the reserve of descriptors is still there."""
+"""Seconds between two checks of the reserve of descriptors."""
 
 _LOG_AGAIN: Final = 60.0
-"""Seconds between two log lines about a system that refuses."""
+"""Seconds between two log lines about errors of accept()."""
 
 
 class TcpListener:
     """Listening TCP sockets on the running loop, all with one port.
 
-    Forked children close their copies of them.
+    Forked children close their copies of the sockets.
 
     Args:
-        sockets: bound, not listening yet; closed by `close`.
+        sockets: bound and not yet listening; closed by `close`.
         acceptor: decides about each connection.
-        reserve: tells when descriptors are scarce.
-        ssl: for a TLS listener.
-        backlog: connections that the system keeps until they are accepted.
+        reserve: reports when descriptors are scarce.
+        ssl: context of a TLS listener.
+        backlog: connections that the system queues until they are accepted.
 
     Attributes:
-        port: also where 0 was asked for.
+        port: the port number, also if port 0 was requested.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class TcpListener:
         self.port: int = sockets[0].getsockname()[1]
         self._sockets = sockets
         self._inherited = [forks.Descriptor(sock.fileno()) for sock in sockets]
-        # For a listener whose loop was closed before it: its port is given back with the object.
+        # Frees the port when the object is collected, for a listener whose loop was closed first.
         weakref.finalize(self, _close_in, os.getpid(), sockets).atexit = False
         self._acceptor = acceptor
         self._reserve = reserve
@@ -96,8 +97,8 @@ class TcpListener:
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor("listener")
         self._connecting: set[asyncio.Task[Exception | None]] = set()
-        # Closed to accept a connection when there is no other descriptor. A client left in the
-        # system's queue would not learn that it is refused, and the socket would stay readable.
+        # Closed to accept a connection when no other descriptor is free. A client left in the
+        # system's queue would not be told of the refusal, and the socket would stay readable.
         self._spare = _Spare()
         self._resumption: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -106,10 +107,10 @@ class TcpListener:
         self._closed = False
 
     async def start(self) -> None:
-        """Listen and accept.
+        """Listen and accept connections.
 
         Raises:
-            OSError: another program listens there.
+            OSError: another program listens on the address.
         """
         await self._supervisor.start()
         for sock in self._sockets:
@@ -121,7 +122,7 @@ class TcpListener:
         self._reserve.add(self._acceptor)
 
     def close(self) -> None:
-        """Accept no more; connections that are not handed over yet are closed. Safe twice."""
+        """Stop accepting and close connections without a transport. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -137,16 +138,16 @@ class TcpListener:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until nothing of it is left."""
+        """Wait until all sockets and tasks of the listener are closed."""
         await self._supervisor.close()
 
     # -- accepting
 
     def _ready(self, sock: socket.socket) -> None:
-        """Take the connections that wait, a bounded number per turn of the loop."""
+        """Accept queued connections, a limited number per iteration of the loop."""
         for _ in range(_PER_TURN):
             if self._closed:
-                return  # by the acceptor
+                return  # closed by the acceptor
             if not self._spare.take():
                 self._pause("out of descriptors")
                 return
@@ -164,7 +165,7 @@ class TcpListener:
                 self._spare.give_up()
                 try:
                     connection, address = sock.accept()
-                except OSError as again:  # another thread took the descriptor
+                except OSError as again:  # another thread took the free descriptor
                     if not isinstance(again, BlockingIOError):
                         self._pause(str(again))
                     return
@@ -174,7 +175,7 @@ class TcpListener:
             scarce = scarce or self._reserve.missing() > 0
             self._hand_over(connection, Address(address[0], address[1]), scarce)
             if scarce:
-                return  # the connection closed for this one frees its descriptor in the next turn
+                return  # the closed connection's descriptor is free in the next iteration
 
     def _hand_over(self, connection: socket.socket, peer: Address, scarce: bool) -> None:
         protocol = None
@@ -199,7 +200,7 @@ class TcpListener:
     async def _connect(
         self, connection: socket.socket, protocol: asyncio.BaseProtocol
     ) -> Exception | None:
-        """Give it a transport; returns the error if that fails, as in a TLS handshake."""
+        """Create a transport; return the error if that fails, as in a TLS handshake."""
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._ssl)
         except Exception as error:  # noqa: BLE001 - of this connection: the others go on
@@ -219,15 +220,15 @@ class TcpListener:
             connection.close()
             protocol.connection_lost(error)
 
-    # -- when there are few descriptors
+    # -- when descriptors are scarce
 
     def _look_at_reserve(self) -> None:
-        """Descriptors that other code opened are noticed only here."""
+        """Check the reserve periodically: only here are descriptors of other code noticed."""
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
         self._reserve.restore()
 
     def _pause(self, reason: str) -> None:
-        """Accept nothing for a while; else the loop would try again in every turn."""
+        """Stop accepting for a while, because otherwise every iteration of the loop would retry."""
         now = self._loop.time()
         if self._logged_at is None or now - self._logged_at >= _LOG_AGAIN:
             self._logged_at = now
@@ -248,7 +249,7 @@ class TcpListener:
 
 
 class _Spare:
-    """A descriptor that is kept to be given up."""
+    """A descriptor that is kept open so that it can be freed."""
 
     __slots__ = ("_fd",)
 
@@ -256,7 +257,7 @@ class _Spare:
         self._fd: int | None = None
 
     def take(self) -> bool:
-        """Have one; False if there is none left."""
+        """Open the descriptor if it is not open; return False if none is available."""
         if self._fd is None:
             try:
                 self._fd = os.open(os.devnull, os.O_RDONLY)
@@ -265,7 +266,7 @@ class _Spare:
         return True
 
     def give_up(self) -> None:
-        """Close it. Safe twice."""
+        """Close the descriptor. May be called twice."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -280,12 +281,13 @@ def _close_in(pid: int, sockets: Sequence[socket.socket]) -> None:
 
 
 async def bind(host: str | None, port: int, options: SocketOptions) -> list[socket.socket]:
-    """Sockets for all addresses of a host (None or "": all interfaces), with one port.
+    """Return bound sockets for all addresses of a host (None or "": all interfaces), with one port.
 
     Raises:
-        OSError: the port is taken, the address not ours, or the host unknown (`socket.gaierror`).
+        OSError: the port is in use, the address is not local, or the host unknown
+            (`socket.gaierror`).
     """
-    if host and _is_ipv4(host):  # to look it up takes milliseconds of a broker's start
+    if host and _is_ipv4(host):  # the resolver would delay the broker's start by milliseconds
         return [_bound(socket.AF_INET, (host, port), options)]
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -299,7 +301,7 @@ async def bind(host: str | None, port: int, options: SocketOptions) -> list[sock
             try:
                 sockets.append(_bound(family, (address[0], port, *address[2:]), options))
             except OSError as error:
-                # IPv6 may be switched off where the resolver still names its addresses.
+                # IPv6 may be disabled although the resolver returns IPv6 addresses.
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
                 refused = refused or error
@@ -319,7 +321,7 @@ def _bound(family: int, address: tuple[object, ...], options: SocketOptions) -> 
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, True)
-        # Before listen(): the window scale that clients are told depends on the receive buffer.
+        # Before listen(), because the advertised window scale depends on the receive buffer.
         for option, size in (
             (socket.SO_SNDBUF, options.send_buffer),
             (socket.SO_RCVBUF, options.receive_buffer),

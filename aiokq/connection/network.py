@@ -1,4 +1,4 @@
-"""Owns the real network: asyncio's sockets behind the `Network` interface; no frames, no policy."""
+"""TcpNetwork: the `Network` interface on asyncio's sockets."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class TcpNetwork:
-    """TCP on the running loop, asyncio's or uvloop's, with TLS where a context is given."""
+    """TCP on the running loop, asyncio's or uvloop's, with TLS if a context is given."""
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """All addresses of a name, in the resolver's order (RFC 6724: mostly IPv6 first).
+        """Return all addresses of a name, in the resolver's order (RFC 6724: mostly IPv6 first).
 
         Raises:
-            OSError: no such host.
+            OSError: the host is unknown.
         """
         try:
-            if interpreter_ends():  # asyncio's pool is gone
+            if interpreter_ends():  # asyncio's thread pool has been shut down
                 found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             else:
                 found = await asyncio.get_running_loop().getaddrinfo(
                     host, port, type=socket.SOCK_STREAM
                 )
-        except UnicodeError as error:  # a label that is empty or too long
+        except UnicodeError as error:  # a label of the name is empty or too long
             raise socket.gaierror(socket.EAI_NONAME, f"not a host name: {error}") from error
         return list(dict.fromkeys(Address(str(item[4][0]), int(item[4][1])) for item in found))
 
@@ -53,7 +53,7 @@ class TcpNetwork:
         """Connect to one address.
 
         Raises:
-            OSError: refused, unreachable or reset; `ssl.SSLError` is one.
+            OSError: refused, unreachable or reset; `ssl.SSLError` is a subclass.
         """
         return await asyncio.get_running_loop().create_connection(
             factory, address.host, address.port, ssl=ssl, server_hostname=server_hostname
@@ -68,12 +68,12 @@ class TcpNetwork:
         ssl: ssl_module.SSLContext | None = None,
         sockets: SocketOptions | None = None,
     ) -> Listener:
-        """Listen on `host` (`None`: all interfaces) and `port` (0: a free one).
+        """Listen on `host` (`None`: all interfaces) and `port` (0: a free port).
 
         Raises:
-            OSError: the port is taken, or the address not ours.
+            OSError: the port is in use, or the address is not local.
         """
-        # Clients never listen, and each module that they load costs them time at their start.
+        # Imported here, because clients never listen, and each module delays their start.
         from aiokq.connection.listener import TcpListener, bind
         from aiokq.core.descriptor_reserve import PROCESS
 
@@ -95,7 +95,7 @@ class TcpNetwork:
 
 
 def system_environment() -> Environment:
-    """The machine we run on: clock, chance, network, files, threads and a watchdog."""
+    """Return the real environment: clock, random source, network, files, threads, watchdog."""
     return Environment(
         clock=SystemClock(),
         random=random.Random(),

@@ -1,7 +1,7 @@
-"""Owns the connections to one broker: which there are, when they are tried, and whether it is up.
+"""Node: the connections to one broker, their attempts and backoff, and whether the broker is up.
 
-Which node to ask, and what its loss means, is the cluster's business. No node knows of another: a
-dead one delays nobody.
+The cluster decides which node to ask, and what the loss of a node means. Nodes are independent: an
+unreachable node delays no other.
 
 Source: KIP-144 (reconnect backoff), KIP-601 (setup timeout), KIP-302 (all addresses), KIP-219.
 """
@@ -45,23 +45,23 @@ logger = logging.getLogger("aiokq.connection")
 
 R = TypeVar("R", bound="Response")
 
-# Kafka's clients may give up for good on wrong credentials; ours ask again this seldom, as somebody
-# may put the broker right, and as locked accounts come from clients that ask often.
+# After wrong credentials Kafka's clients may give up for good. aiokq retries at this long interval,
+# because the broker may be corrected, and because frequent attempts can lock an account.
 _REFUSED_BACKOFF: Final = 10.0
 
 
 class Purpose(Enum):
-    """What a shared connection is for; each has a socket of its own."""
+    """Use of a shared connection; each purpose has its own connection."""
 
     PRODUCE = "produce"
-    """Produce requests only: they may wait for replicas, and carry megabytes."""
+    """Produce requests only, because they may wait for replicas and carry megabytes."""
     CONTROL = "control"
     """Short requests: metadata, offsets, coordinator lookups, admin."""
 
 
 @frozen
 class NodeUp:
-    """A connection was made, handshake included."""
+    """Event: a connection was opened, including its handshake."""
 
     node_id: int
     host: str
@@ -70,7 +70,7 @@ class NodeUp:
 
 @frozen
 class NodeDown:
-    """An attempt failed, or a connection was lost that this end did not close."""
+    """Event: an attempt failed, or a connection was lost that the client did not close."""
 
     node_id: int
     host: str
@@ -85,25 +85,26 @@ class Node:
     """One broker, by id and address; negative ids are bootstrap addresses.
 
     Args:
-        node_id: of the broker.
-        host: name or address it advertises.
-        port: and its port.
-        options: for its connections.
-        environment: network, clock and chance.
-        supervisor: of whoever owns the node; attempts are its children.
-        counters: the client's.
-        state: where ups and downs are emitted, under the node id; one may serve many nodes. Only
-            changes are emitted.
-        on_throttle: called with the node and seconds when the broker asks for silence.
-        pool: memory for large responses; one may serve many nodes.
-        outages: logs that it cannot be reached, and that it can again; None for a node whose
-            failures mean nothing that is not told of others.
-        spoken: addresses that have spoken Kafka; one set may serve many nodes. From then on,
-            closing on ApiVersions is passing trouble: it restarts, or a proxy stands before it.
+        node_id: id of the broker.
+        host: advertised name or address.
+        port: advertised port.
+        options: options of its connections.
+        environment: network, clock and random numbers.
+        supervisor: supervisor of the node's owner, which runs the attempts.
+        counters: the client's counters.
+        state: map in which NodeUp and NodeDown are emitted under the node id when the state
+            changes; may be shared by many nodes.
+        on_throttle: called with the node and seconds when the broker throttles the client.
+        pool: memory for large responses; may be shared by many nodes.
+        outages: logs when the node becomes unreachable and reachable; None for a node whose
+            failures are logged for other nodes.
+        spoken: addresses that have answered a Kafka request; may be shared by many nodes. If such
+            an address closes on ApiVersions, the failure is temporary: the broker restarts, or a
+                proxy
+            is in front of it.
 
     Attributes:
-        last_error: why the last attempt failed or the last connection was lost; `None` after a
-            success.
+        last_error: error of the last failed attempt or lost connection; `None` after a success.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Node:
         self._retry_at = 0.0
         self._outages = outages
         self._introduced = False
-        """It was told that it is up."""
+        """Whether the log says that the node is up."""
         self._up: bool | None = None
         self._closed = False
         self._closed_on_api_versions = 0
@@ -151,66 +152,67 @@ class Node:
         self._dedicated: dict[DedicatedConnection, None] = {}
         self._open: dict[Connection, None] = {}
         self._attempts: set[asyncio.Timeout] = set()
-        """Attempts that wait for their time or for an answer; ended when the broker moves."""
+        """Attempts that wait for a backoff or a response; interrupted when the broker moves."""
 
     def __repr__(self) -> str:
         state = {None: "not tried", True: "up", False: "down"}[self._up]
         return f"<Node {self.name} at {self.host}:{self.port}, {state}>"
 
-    # -- what is known of it
+    # -- state
 
     @property
     def name(self) -> int | str:
-        """Its id; "host:port" for a bootstrap address."""
+        """The node id; "host:port" for a bootstrap address."""
         return self.node_id if self.node_id >= 0 else f"{self.host}:{self.port}"
 
     @property
     def up(self) -> bool | None:
-        """Whether the last that was heard of it was good; `None` if it was never tried."""
+        """Whether the latest event was a success; `None` before the first attempt."""
         return self._up
 
     @property
     def in_flight(self) -> int:
-        """Requests in flight on all its connections."""
+        """The number of requests in flight on all its connections."""
         return sum(connection.in_flight for connection in self._open)
 
     @property
     def backing_off(self) -> float:
-        """Seconds until the next attempt may begin; 0 if it may now."""
+        """The seconds until the next attempt may begin; 0 if it may begin now."""
         return max(0.0, self._retry_at - asyncio.get_running_loop().time())
 
     def connected(self, purpose: Purpose) -> Connection | None:
-        """The open shared connection, without opening one."""
+        """Return the open shared connection, or None, without opening one."""
         connection = self._shared[purpose].current
         return None if connection is None or connection.retiring else connection
 
-    # -- using it
+    # -- use
 
     async def connection(self, purpose: Purpose) -> Connection:
-        """The shared connection for a purpose, opened if there is none.
+        """Return the shared connection for a purpose, opening it if necessary.
 
-        All who wait share one attempt. It begins when the backoff from the last failure is over.
+        All callers share one attempt, which begins when the backoff from the last failure is over.
 
         Raises:
-            ConnectionLost: the attempt failed; every address is named.
+            ConnectionLost: the attempt failed; the message names every address.
             AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
-                be used as configured; raised at once while the node backs off from that.
+                be used with this configuration; raised at once while the node backs off from such
+                an error.
             Closed: the node was closed.
         """
         return await self._shared[purpose].get()
 
     def dedicated(self, name: str) -> DedicatedConnection:
-        """A connection of the caller's own, opened when first used; the caller closes it."""
+        """Return a connection of the caller's own, opened on first use; the caller closes it."""
         dedicated = DedicatedConnection(self, name)
         self._dedicated[dedicated] = None
         return dedicated
 
     async def request(self, message: Request[R], *, timeout: float | None = None) -> R:
-        """Send a short request on the CONTROL connection.
+        """Send a short request on the CONTROL connection and wait for the response.
 
         Args:
             message: the request.
-            timeout: seconds for the answer, once connected; default `request_timeout_ms`.
+            timeout: seconds for the response, once connected; default `request_timeout_ms`.
 
         Raises:
             KafkaError: as `connection` and `Connection.request`.
@@ -220,7 +222,7 @@ class Node:
         return await connection.request(message, timeout=timeout)
 
     def throttled(self, milliseconds: float) -> None:
-        """The broker asked for that long a silence (KIP-219)."""
+        """Record that the broker throttles the client for so many milliseconds (KIP-219)."""
         seconds = milliseconds / 1000
         until = asyncio.get_running_loop().time() + seconds
         self._counters.throttle_seconds += seconds
@@ -229,11 +231,11 @@ class Node:
             self._on_throttle(self, seconds)
 
     async def ready(self) -> None:
-        """Wait until the silence that the broker asked for is over."""
+        """Wait until the throttle time of the broker is over."""
         await self._wait_until(lambda: self.throttle_until)
 
     def update(self, host: str, port: int) -> None:
-        """The broker has this address now; if it moved, its connections are made anew."""
+        """Set the broker's address; if it has changed, reset the connections and attempts."""
         if (host, port) == (self.host, self.port):
             return
         before = f"{self.host}:{self.port}"
@@ -249,31 +251,31 @@ class Node:
         for slot in (*self._shared.values(), *self._dedicated):
             slot.reset("the broker moved")
         now = asyncio.get_running_loop().time()
-        attempts, self._attempts = self._attempts, set()  # each is ended once
+        attempts, self._attempts = self._attempts, set()  # so that each attempt is interrupted once
         for attempt in attempts:
             attempt.reschedule(now)
         logger.info("broker moved: node=%s from=%s to=%s:%s", self.name, before, host, port)
 
     def shut(self) -> None:
-        """Begin to close, without waiting for the end of it."""
+        """Start closing, without waiting for the end."""
         self._closed = True
         for slot in (*self._shared.values(), *self._dedicated):
             slot.shut("closed by this client")
 
     async def close(self) -> None:
-        """Close all connections and give up attempts; waiters get `Closed`. Harmless twice."""
-        self.shut()  # all at once, then one by one
+        """Close all connections and end attempts; waiters get `Closed`. May be called twice."""
+        self.shut()  # starts closing all of them before waiting for each
         for slot in (*self._shared.values(), *self._dedicated):
             await slot.close()
 
-    # -- for its slots
+    # -- called by its connections
 
     def release(self, dedicated: DedicatedConnection) -> None:
-        """A dedicated connection was closed."""
+        """Remove a dedicated connection that was closed."""
         self._dedicated.pop(dedicated, None)
 
     def refusal(self) -> KafkaError | None:
-        """The error to raise without an attempt, if there should not be one."""
+        """Return the error to raise without an attempt, or None if an attempt may begin."""
         if self._closed:
             return Closed(f"connections to node {self.name} are closed")
         error = self.last_error
@@ -282,12 +284,12 @@ class Node:
         return None
 
     async def connect(self, purpose: str) -> Connection:
-        """One attempt: wait out the backoff, resolve the name, try each address.
+        """Make one attempt: wait for the end of the backoff, resolve the name, try each address.
 
-        When the broker moves meanwhile, the attempt begins again, at once and there.
+        If the broker moves during the attempt, the attempt restarts at once with the new address.
 
         Raises:
-            KafkaError: none worked.
+            KafkaError: no address worked.
         """
         while True:
             host, port = self.host, self.port
@@ -296,7 +298,7 @@ class Node:
             except KafkaError:
                 if (host, port) == (self.host, self.port):
                     raise
-                continue  # it moved just then
+                continue  # the broker has just moved
             if connection is None:
                 continue
             if self._closed:
@@ -312,7 +314,7 @@ class Node:
     # -- inside
 
     async def _unless_moved(self, attempt: Coroutine[Any, Any, Connection]) -> Connection | None:
-        """What an attempt gives; None if it was ended because the broker moved."""
+        """Return the result of an attempt; None if it was interrupted because the broker moved."""
         limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -338,7 +340,7 @@ class Node:
 
     @staticmethod
     async def _wait_until(when: Callable[[], float]) -> None:
-        """Sleep until the loop's time is `when()`, which may move meanwhile."""
+        """Sleep until the loop's time reaches `when()`, which may change during the sleep."""
         loop = asyncio.get_running_loop()
         while True:
             remaining = when() - loop.time()
@@ -347,7 +349,7 @@ class Node:
             await asyncio.sleep(remaining)
 
     async def _try_addresses(self, host: str, port: int) -> Connection:
-        """A connection to the first address that works; else an error that names all of them."""
+        """Return a connection to the first address that works; the error names all of them."""
         try:
             addresses = await self._environment.network.resolve(host, port)
         except OSError as error:
@@ -358,7 +360,7 @@ class Node:
                 may_have_been_written=False,
             ) from error
         if self._last_address in addresses:
-            # One that failed comes last this time, one that worked first.
+            # The last address tried comes last if it failed, and first if it worked.
             start = addresses.index(self._last_address) + (1 if self._up is False else 0)
             addresses = addresses[start:] + addresses[:start]
         timeout = self._setup.next()
@@ -381,7 +383,8 @@ class Node:
                 self._spoken.add(address)
                 return connection
             except TimeoutError as error:
-                # Of a request in the handshake, which tells its own limit; else of all of it.
+                # The limit of a request in the handshake, which its message states, or of the whole
+                # setup.
                 told = error.message if isinstance(error, RequestTimeout) else None
                 reasons.append(
                     f"{address}: {told or f'no answer within {timeout:.3g} s'}:"
@@ -399,12 +402,12 @@ class Node:
                 if not error.retriable:
                     failure = error
                 if isinstance(error, AuthenticationFailed):
-                    break  # the next address has the same users, and may lock them out
+                    break  # other addresses have the same users, and could lock the account
         if failure is not None:
             raise failure
         where = f"{host}:{port}"
         raise ConnectionLost(
-            # Each address with its reason, but not an address that says nothing new.
+            # The error of each address, without repeated texts.
             f"cannot connect to {where}: "
             + "; ".join(r.removeprefix(f"{where}: ") for r in reasons),
             node=self.name,
@@ -412,7 +415,7 @@ class Node:
         )
 
     def _succeeded(self, connection: Connection) -> None:
-        # The backoff goes on until a request is answered: a broker may shake hands and hang up.
+        # The backoff is not reset: a broker may close the connection after the handshake.
         self._setup.reset()
         self._retry_at = 0.0
         self._closed_on_api_versions = 0
@@ -427,7 +430,7 @@ class Node:
         connection.on_close(self._connection_closed)
 
     def _proven(self) -> None:
-        """A request was answered: a broker may well shake hands, and hang up then."""
+        """Log that the node is up, because a request was answered after the handshake."""
         told = self._outages is not None and self._outages.reached(f"{self.host}:{self.port}")
         known, self._introduced = self._introduced or told, True
         if not known:
@@ -439,12 +442,12 @@ class Node:
         if connection.proven:
             self._backoff.reset()
         error = connection.error
-        # Of a broker that goes down all connections are lost; that is one failure.
+        # A broker that shuts down loses all its connections at once, which counts as one failure.
         if error is not None and not isinstance(error, Closed) and self._up:
             self._failed(error)
 
     def _failed(self, error: KafkaError) -> None:
-        """Remember the failure, put off the next attempt, and tell who watches."""
+        """Record a failure, start the backoff, and emit NodeDown if the state changed."""
         self.last_error = error
         self._counters.errors[getattr(error, "name", type(error).__name__)] += 1
         delay = self._backoff.next()

@@ -1,4 +1,4 @@
-"""Owns what a client connection needs to be told; the settings it comes from are the cluster's."""
+"""ConnectionOptions: how a client's connections are opened and kept."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["ConnectionOptions"]
 
 @frozen
 class ConnectionOptions:
-    """How connections to brokers are made and kept. Durations are seconds; defaults are Kafka's.
+    """How connections to brokers are opened and kept. Durations are seconds; defaults are Kafka's.
 
     Attributes:
         client_id: sent with every request.
-        request_timeout: `request_timeout_ms`, for requests that are given no timeout.
-        setup_timeout: `socket_connection_setup_timeout_ms`: of one attempt on one address, TLS
-            and handshake included; doubles with every failure in a row (KIP-601),
-        setup_timeout_max: up to this.
-        reconnect_backoff: `reconnect_backoff_ms`: delay after a first failure,
-        reconnect_backoff_max: `reconnect_backoff_max_ms`: and after many.
-        max_idle: `connections_max_idle_ms`; 0 for never.
+        request_timeout: `request_timeout_ms`, for requests without a timeout of their own.
+        setup_timeout: `socket_connection_setup_timeout_ms`: limit of one attempt on one address,
+            with TLS and handshake; doubled with every failure in a row (KIP-601).
+        setup_timeout_max: maximum of that limit.
+        reconnect_backoff: `reconnect_backoff_ms`: delay after a first failure.
+        reconnect_backoff_max: `reconnect_backoff_max_ms`: maximum delay.
+        max_idle: `connections_max_idle_ms`; 0 for no limit.
         max_frame_bytes: largest response accepted.
         security: TLS and SASL.
-        software_name: who we are, for the broker's metrics (KIP-511).
-        software_version: and which version.
+        software_name: name of the client, for the broker's metrics (KIP-511).
+        software_version: version of the client.
     """
 
     client_id: str = "aiokq"

@@ -1,7 +1,7 @@
-"""Owns the client's half of the protocol, sans-IO: correlation of requests and responses.
+"""ClientProtocol: the client's side of the protocol without I/O; matches responses to requests.
 
-Bytes come in as frames (`framing.py` cuts them) and go out as fragments; who sends them, when a
-request is too old and who waits for it is not decided here.
+It receives frames, which `framing.py` splits, and returns fragments to send. Sending, deadlines and
+waiting are the caller's.
 
 Source: Kafka protocol guide; KIP-511 (ApiVersions fallback).
 """
@@ -33,12 +33,12 @@ class PendingRequest(Generic[R]):
     """A request that was sent and not answered.
 
     Attributes:
-        correlation_id: what the response must begin with.
+        correlation_id: first field of the response.
         request_class: class of the request.
-        version: version it was sent in; the response has the same.
-        future: whoever waits for it; `None` in tests of the protocol alone.
-        timeout: seconds it was given.
-        deadline: the loop's time at which it is given up.
+        version: version of the request and of its response.
+        future: future of the response; `None` in tests of the protocol alone.
+        timeout: its timeout in seconds.
+        deadline: the loop's time at which it fails.
         sent_at: monotonic seconds, for latency.
     """
 
@@ -66,10 +66,10 @@ class PendingRequest(Generic[R]):
 
 
 class ClientProtocol:
-    """Numbers requests, and finds for each response the request it answers.
+    """Numbers requests, and finds the request that each response answers.
 
-    A broker answers a connection in order, so requests wait in a queue, and anything but the
-    answer to its head is a `ProtocolError`, after which the connection is of no more use.
+    A broker answers the requests of a connection in order, so requests are kept in a queue. Any
+    response but that to the first one is a `ProtocolError`, after which the connection is unusable.
 
     Args:
         client_id: sent with every request, for the broker's logs and quotas.
@@ -85,15 +85,15 @@ class ClientProtocol:
     def send(
         self, request: Request[R], version: int, *, expect_response: bool = True
     ) -> tuple[PendingRequest[R], list[Buffer]]:
-        """The fragments of a request, to be sent as they are.
+        """Return a pending request and its fragments, to be sent unchanged.
 
         Args:
             request: the message.
-            version: as negotiated.
-            expect_response: false for Produce with acks=0, which is not answered.
+            version: the negotiated version.
+            expect_response: False for Produce with acks=0, which has no response.
 
         Raises:
-            FieldNotSupported: the request uses what the version lacks.
+            FieldNotSupported: the request sets a field that the version does not have.
             ProtocolError: the version or a value cannot be encoded; nothing was sent.
         """
         correlation_id = self._next_correlation_id
@@ -109,13 +109,13 @@ class ClientProtocol:
         return sent, cast("list[Buffer]", fragments)
 
     def match(self, frame: memoryview) -> PendingRequest[Response] | None:
-        """The request that a frame answers; it is pending no more.
+        """Remove and return the pending request that a frame answers.
 
-        None for an answer to a request that wants none: librdkafka's mock cluster, and brokers made
-        after it, answer Produce with acks=0 all the same.
+        None for a response to Produce with acks=0, which librdkafka's mock cluster and brokers
+        derived from it send.
 
         Raises:
-            ProtocolError: no request, or not the one that is due.
+            ProtocolError: no request is pending, or the response belongs to another one.
         """
         if len(frame) < 4:
             raise ProtocolError(f"a response of {len(frame)} bytes has no correlation id")
@@ -136,13 +136,13 @@ class ClientProtocol:
         return self.pending.popleft()
 
     def decode(self, sent: PendingRequest[R], frame: memoryview) -> R:
-        """The response in a frame that `match` found to answer `sent`.
+        """Return the response in a frame that `match` found to answer `sent`.
 
         Raises:
-            ProtocolError: the bytes are no such response.
+            ProtocolError: the frame cannot be decoded.
         """
-        # A broker that does not know this version of ApiVersions answers in version 0, whose
-        # error code stands where that of every version stands (KIP-511).
+        # A broker that does not know this version of ApiVersions answers in version 0; the error
+        # code has the same position in every version (KIP-511).
         if (
             sent.request_class is ApiVersionsRequest
             and len(frame) >= 6
@@ -152,7 +152,7 @@ class ClientProtocol:
         return cast("R", decode_response(sent.request_class.RESPONSE, frame, sent.version)[1])
 
     def receive(self, frame: memoryview) -> tuple[PendingRequest[Response], Response]:
-        """`match` and `decode` in one.
+        """Call `match` and `decode`.
 
         Raises:
             ProtocolError: as these two.
@@ -167,14 +167,14 @@ class ClientProtocol:
             raise
 
     def drop_all(self) -> list[PendingRequest[Response]]:
-        """The requests that will not be answered: the connection is gone."""
+        """Remove and return all pending requests, because the connection is gone."""
         dropped = list(self.pending)
         self.pending.clear()
         return dropped
 
 
 def _refused_api_versions(frame: memoryview) -> ApiVersionsResponse:
-    """A refusal, whose list of versions is empty where it is not in version 0 either."""
+    """Return an error response; its list of versions is empty if it is not in version 0."""
     try:
         return decode_response(ApiVersionsResponse, frame, 0)[1]
     except ProtocolError:  # librdkafka's mock cluster mixes the encodings of versions 0 and 3

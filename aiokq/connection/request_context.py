@@ -1,4 +1,4 @@
-"""Owns what a request handler is given and gives back; no sockets."""
+"""RequestContext and RequestHandler: the arguments and the results of request handlers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ logger = logging.getLogger("aiokq.connection")
 
 
 class CloseConnection(Exception):
-    """Raised by a handler: close this connection, without an answer.
+    """Raised by a handler: close this connection without a response.
 
-    Where Kafka says so: an API or version that is not supported, an error with acks=0.
+    As Kafka does for an unsupported API or version, and for an error with acks=0.
     """
 
 
 class SessionState(enum.Enum):
-    """How far the client of a connection has logged in."""
+    """The state of a connection's authentication."""
 
     READY = "the client is authenticated, or its listener requires no authentication"
     HANDSHAKE = "the client has not named a SASL mechanism yet"
@@ -32,14 +32,14 @@ class SessionState(enum.Enum):
 
 
 class Session:
-    """What is known of a client, as long as its connection lasts; handlers write it.
+    """What handlers know about a client while its connection is open.
 
     Attributes:
         software_name: from ApiVersions, "" before.
-        software_version: likewise.
-        principal: who it logged in as; `None` without authentication.
-        sasl: state of a login under way; its owner is the handler of SaslAuthenticate.
-        state: decides which requests are admitted.
+        software_version: from ApiVersions, "" before.
+        principal: authenticated name; `None` without authentication.
+        sasl: state of a SASL exchange, owned by the handler of SaslAuthenticate.
+        state: determines which requests are admitted.
     """
 
     __slots__ = ("principal", "sasl", "software_name", "software_version", "state")
@@ -53,17 +53,17 @@ class Session:
 
 
 class RequestContext:
-    """Where a request came from. One per connection, as it handles one request at a time.
+    """The origin of requests. One per connection, which handles one request at a time.
 
     Attributes:
         connection_id: unique in this server.
         peer: address of the client, "host:port".
-        peer_host: its host alone.
-        listener: name of the listener it came to.
-        session: what is known of the client.
-        mute_until: the loop's time until which nothing more is read from this connection; set by
-            handlers that throttle (KIP-219), checked after the response is sent.
-        connected: whether the client is still there.
+        peer_host: host of that address.
+        listener: name of the listener that accepted the connection.
+        session: state of the client.
+        mute_until: the loop's time until which this connection is not read; set by handlers that
+            throttle (KIP-219), checked after the response is sent.
+        connected: whether the client is still connected.
     """
 
     __slots__ = (
@@ -91,14 +91,14 @@ class RequestContext:
         return f"<RequestContext {self.connection_id} of {self.peer} on {self.listener}>"
 
     def on_disconnect(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when the client is gone; at once if it is. It must not raise."""
+        """Call `callback` when the client disconnects, or at once if it has. It must not raise."""
         if self.connected:
             self._disconnect_callbacks.append(callback)
         else:
             callback()
 
     def disconnected(self) -> None:
-        """The client is gone: tell who wants to know."""
+        """Call the callbacks, because the client has disconnected."""
         self.connected = False
         callbacks, self._disconnect_callbacks = self._disconnect_callbacks, []
         for callback in callbacks:
@@ -109,24 +109,24 @@ class RequestContext:
 
 
 class RequestHandler(Protocol):
-    """What a server is for."""
+    """Handles the requests that a server receives."""
 
     def handle(
         self, context: RequestContext, frame: memoryview
     ) -> Awaitable[Sequence[Fragment] | None]:
-        """Answer one request.
+        """Handle one request.
 
         Args:
-            context: where it came from.
-            frame: the request without its size; writable, and the handler's own.
+            context: the connection of the request.
+            frame: the request without its size; writable, and owned by the handler.
 
         Returns:
-            The response with its size in front, as `wire.encode_response` gives it; `None` for a
-            request that is not answered.
+            The response with its size in front, as from `wire.encode_response`; `None` for a
+            request that has no response.
 
         Raises:
-            CloseConnection: the connection is to be closed.
-            ProtocolError: the request is malformed; likewise, and logged as a warning.
-            Anything else is a bug in the handler: logged, and the connection closed.
+            CloseConnection: the connection must be closed.
+            ProtocolError: the request is malformed; the connection is closed, with a warning.
+            Exception: a bug in the handler; it is logged, and the connection is closed.
         """
         ...

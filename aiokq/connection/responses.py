@@ -1,11 +1,11 @@
-"""Owns how a response leaves: buffers and file ranges, sendfile or copies, and slow readers.
+"""ResponseWriter: sends responses of buffers and file ranges, and gives up stalled clients.
 
-A file range goes from the page cache to the socket by `os.sendfile` where that is a plain TCP
-socket. For ranges of 1 MB that took 0.35 s of CPU per GB against 0.56 for reading and writing under
-asyncio, 0.51 against 0.60 under uvloop (medians of seven interleaved rounds on a busy machine,
-single rounds scatter widely; benchmarks/micro/connection.py). The call is made on the transport's
-own descriptor while the transport has nothing to send: uvloop implements none of its `sendfile`
-calls, and asyncio's takes the socket from the transport. Where there is no such socket (TLS, the
+A file range goes from the page cache to the socket by `os.sendfile` if that is a plain TCP socket.
+For ranges of 1 MB that took 0.35 s of CPU per GB, against 0.56 for reading and writing under
+asyncio; 0.51 against 0.60 under uvloop (medians of seven interleaved rounds on a busy machine;
+single rounds scatter widely; benchmarks/micro/connection.py). `os.sendfile` is called on the
+transport's own descriptor while the transport has nothing to send: uvloop implements none of its
+`sendfile` calls, and asyncio's takes the socket from the transport. Without such a socket (TLS, the
 simulation) ranges are read and written in chunks.
 """
 
@@ -36,27 +36,27 @@ except ImportError:  # Windows
 
 __all__ = ["SERVER_WRITE_HIGH_WATER_BYTES", "ResponseWriter"]
 
-# Below this a range is read and sent with its neighbours, in one system call less.
+# A smaller range is read and sent together with its neighbours, which saves a system call.
 _INLINE_BYTES: Final = 16 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 _SENDFILE_BYTES: Final = 1024 * 1024
 
 _IOV_MAX: Final = 1024
 
-# What keepalive and routers report; they are no ConnectionError.
+# Errors from keepalive and routers; they are not subclasses of ConnectionError.
 _GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN)
 
 SERVER_WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
-"""Unsent output per connection; a chunk more is the bound of what a slow reader can hold."""
+"""Unsent output at which writing pauses; a slow client can hold at most one chunk more."""
 
 
 class ResponseWriter:
     """Sends responses on one connection, one after the other.
 
     Args:
-        transport: of the connection.
-        write_stall: seconds after which a peer that takes nothing is given up.
-        turn: of the node; limits what is sent before other tasks run.
+        transport: transport of the connection.
+        write_stall: seconds after which a client that receives nothing is disconnected.
+        turn: the node's turn; limits what is sent before other tasks run.
     """
 
     __slots__ = ("_stall", "_transport", "_turn", "_writable")
@@ -68,12 +68,12 @@ class ResponseWriter:
         self._writable: asyncio.Future[None] | None = None
 
     def write_small(self, fragments: Sequence[Fragment]) -> int | None:
-        """Send a response for which nothing has to be waited for; returns its size.
+        """Send a small response without waiting; return its size.
 
-        `None` if it is large, has file ranges or if there is anything to wait for, or to complain
-        of: nothing was sent, it is for `write`.
+        Returns `None`, with nothing sent, if the response is large or has file ranges, or if the
+        transport is not ready or has failed: `write` must send it.
         """
-        # hot: benchmarks/micro/produce.py; a coroutine for each response costs more than the rest
+        # hot: benchmarks/micro/produce.py; a coroutine per response costs more than everything else
         size = 0
         for fragment in fragments:
             if type(fragment) is FileRange:
@@ -82,10 +82,10 @@ class ResponseWriter:
         return size if self._transport.hold(cast("Sequence[Buffer]", fragments), size) else None
 
     async def write(self, fragments: Sequence[Fragment]) -> int:
-        """Send a response; returns its size when the transport has room for the next one.
+        """Send a response; return its size when the transport can take the next one.
 
         Raises:
-            ConnectionLost: the peer is gone, or takes nothing.
+            ConnectionLost: the client is gone, or receives nothing.
         """
         size, in_files = 0, False
         for fragment in fragments:
@@ -117,7 +117,7 @@ class ResponseWriter:
         return size
 
     def lost(self) -> None:
-        """The connection is gone: whoever waits to write need not."""
+        """Wake up a waiting write, because the connection is gone."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
@@ -148,7 +148,7 @@ class ResponseWriter:
         return data
 
     async def _drain(self, *, empty: bool = False) -> None:
-        """Wait until there is room, or nothing unsent, as long as the peer takes anything."""
+        """Wait until output is below the limit, or sent if `empty`, while the client receives."""
         transport = self._transport
         while True:
             before = self._unsent()
@@ -162,7 +162,7 @@ class ResponseWriter:
     # -- on the transport's socket
 
     def _descriptor(self) -> int | None:
-        """The socket's descriptor, if the system may send files on it."""
+        """Return the socket's descriptor if `os.sendfile` can be used on it, else None."""
         transport = self._transport.transport
         if not hasattr(os, "sendfile") or transport.get_extra_info("sslcontext") is not None:
             return None
@@ -178,7 +178,7 @@ class ResponseWriter:
         if transport.unsent:
             await self._drain(empty=True)
         buffers: list[memoryview] = []
-        # A peer that reads as fast as we send would keep the loop to itself.
+        # Limited per turn: a client that reads as fast as this sends would occupy the loop.
         share = self._turn.share(SENT_BYTES_PER_TURN)
         for fragment in fragments:
             if not isinstance(fragment, FileRange):
@@ -188,10 +188,10 @@ class ResponseWriter:
             buffers = []
             position, end = fragment.position, fragment.position + fragment.length
             while position < end:
-                # The descriptor is the transport's until it says that it is closing; later its
-                # number may be another connection's.
+                # The descriptor is valid until the transport is closing; later its number may
+                # belong to another connection.
                 self._check_open()
-                # Nor may the file's be kept: a deleted partition's is closed under a slow reader.
+                # The file is checked too: a deleted partition's is closed during a slow response.
                 source = fragment.file.fileno()
                 if source is None or source < 0:
                     self._shrunk(fragment)
@@ -237,14 +237,14 @@ class ResponseWriter:
                 buffers[0] = buffers[0][n:]
 
     async def _wait_writable(self, descriptor: int) -> None:
-        """Until the socket takes more; the loop watches a duplicate, as it owns the original."""
+        """Wait until the socket is writable, on a duplicate, because the loop owns the original."""
         loop = asyncio.get_running_loop()
         duplicate = os.dup(descriptor)
         try:
             while True:
                 before = self._unsent()
                 self._writable = loop.create_future()
-                loop.add_writer(duplicate, self.lost)  # either way: look again
+                loop.add_writer(duplicate, self.lost)  # lost() wakes up the wait in either case
                 try:
                     async with asyncio.timeout(self._stall):
                         await self._writable
@@ -255,17 +255,17 @@ class ResponseWriter:
                     loop.remove_writer(duplicate)
                     self._writable = None
         finally:
-            # While it is open the connection is, whatever the transport does.
+            # An open duplicate would keep the connection open, whatever the transport does.
             os.close(duplicate)
 
-    # -- what goes wrong
+    # -- errors
 
     def _check_open(self) -> None:
         if self._transport.closing:
             raise ConnectionLost(f"connection to {self._transport.peer} closed during a response")
 
     def _check_progress(self, before: tuple[int, int]) -> None:
-        """Give the peer up if it has taken nothing since `before`."""
+        """Give up the client if it has received nothing since `before`."""
         if not self._transport.closing and self._unsent() == before:
             raise self._give_up(
                 ConnectionLost(
@@ -274,7 +274,7 @@ class ResponseWriter:
             )
 
     def _unsent(self) -> tuple[int, int]:
-        """Bytes that the transport holds, and that the system holds for it."""
+        """Return the unsent bytes in the transport, and those in the system's send buffer."""
         queued = 0
         descriptor = None if self._transport.closing else self._descriptor()
         if descriptor is not None and fcntl is not None:
@@ -291,7 +291,7 @@ class ResponseWriter:
         return lost
 
     def _shrunk(self, fragment: FileRange) -> NoReturn:
-        """The file is shorter than was promised to the peer: only closing tells it so."""
+        """Close the connection, because the file is shorter than the announced response."""
         raise self._give_up(
             ConnectionLost(
                 f"{fragment.file.path} ends within the {fragment.length} bytes at"
@@ -305,5 +305,5 @@ class ResponseWriter:
 
 
 def _peer_is_gone(error: OSError) -> bool:
-    """Whether an error of the socket says so; others are the file's, or a bug."""
+    """Return whether an error means that the peer is gone; others are the file's, or a bug."""
     return isinstance(error, ConnectionError) or error.errno in _GONE

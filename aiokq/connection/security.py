@@ -22,8 +22,8 @@ class Security:
 
     Attributes:
         ssl_context: for TLS; `None` for plain TCP.
-        mechanism: makes the SASL mechanism of each connection; `None` for no SASL.
-        server_hostname: the name to verify the certificate against, where it is not the host's.
+        mechanism: returns a new SASL mechanism for each connection; `None` for no SASL.
+        server_hostname: name to verify the certificate against, if not that of the host.
     """
 
     ssl_context: ssl.SSLContext | None = None
@@ -32,7 +32,7 @@ class Security:
 
     @property
     def protocol(self) -> str:
-        """Kafka's name for it: the `security_protocol`."""
+        """The value of Kafka's `security_protocol`."""
         name = "PLAINTEXT" if self.ssl_context is None else "SSL"
         return name if self.mechanism is None else f"SASL_{name}"
 
@@ -46,15 +46,15 @@ def security(
     ssl_context: ssl.SSLContext | None = None,
     mechanism: MechanismFactory | None = None,
 ) -> Security:
-    """The security that settings ask for.
+    """Return the security for the given settings.
 
     Args:
         security_protocol: one of `SECURITY_PROTOCOLS`.
-        ssl_context: for SSL and SASL_SSL; unset means the system's authorities.
+        ssl_context: for SSL and SASL_SSL; without one the system's authorities are used.
         mechanism: for SASL_PLAINTEXT and SASL_SSL.
 
     Raises:
-        ConfigError: unknown protocol, or a part that does not go with it.
+        ConfigError: the protocol is unknown, or an argument does not belong to it.
     """
     if security_protocol not in SECURITY_PROTOCOLS:
         known = ", ".join(SECURITY_PROTOCOLS)
@@ -79,9 +79,9 @@ def security(
 
 
 def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:
-    """What a failed TLS handshake means, with what to do.
+    """Return the error for a failed TLS handshake, with advice.
 
-    Certificates that cannot be verified are `AuthenticationFailed`: trying again does not help.
+    A certificate that cannot be verified is `AuthenticationFailed`, because a retry does not help.
     """
     result: KafkaError
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,7 +1,7 @@
-"""Owns the accepting side: a listener and its connections, from accepting to closing.
+"""Server: a listener and its connections, from accepting to closing.
 
-`admission` decides which connections may stay; the handler knows what requests mean. The embedded
-broker and the scripted peers of the tests are built on it.
+`connection_quotas` decides which connections may stay; the handler processes requests. The embedded
+broker and the scripted peers of the tests use it.
 
 Source: Kafka `SocketServer.scala` (one request per connection, muting, connection limits).
 """
@@ -53,26 +53,26 @@ __all__ = [
 logger = logging.getLogger("aiokq.connection")
 
 _ABORT_TIMEOUT: Final = 1.0
-"""Seconds for transports to report their end once they were aborted."""
+"""Maximum seconds to wait for transports to close after they were aborted."""
 
 
 class Server:
-    """Accepts connections and hands their requests to a handler.
+    """Accepts connections and passes their requests to a handler.
 
     Args:
-        network: where to listen.
+        network: network to listen on.
         host: address to listen on; `None` for all.
-        port: 0 takes a free one.
-        handler: answers the requests.
+        port: 0 for a free port.
+        handler: handles the requests.
         clock: for latencies; equal to the loop's time.
-        counters: the broker's.
-        limits: what clients may take.
-        ssl: for a TLS listener.
-        listener: its name, for handlers and logs.
-        turn: of the node, which all of its servers share.
-        counts: of connections, likewise. None makes its own.
-        budget: memory for requests, likewise. None makes its own.
-        sockets: what the listening sockets are set to.
+        counters: the broker's counters.
+        limits: limits of clients.
+        ssl: context of a TLS listener.
+        listener: name of the listener, for handlers and logs.
+        turn: the node's turn, shared by its servers.
+        counts: the node's connection counts, shared by its servers; None for its own.
+        budget: memory for requests, shared by the node's servers; None for its own.
+        sockets: options of the listening sockets.
     """
 
     def __init__(
@@ -116,32 +116,32 @@ class Server:
         self._connections: dict[AcceptedConnection, None] = {}
         self._next_id = 0
         self._background = BackgroundWork(counters, clock.monotonic)
-        # Those whose check failed: when it is tried again.
+        # Connections whose check failed, with the time of the next check.
         self._failing: dict[AcceptedConnection, tuple[float, BackgroundTask]] = {}
         self._complaints = WarningBackoff(clock.monotonic)
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
-        # All readers of the loop share one buffer; see FrameReader for why not on Windows.
+        # All readers of the loop share one buffer, except on Windows; see FrameReader.
         self._pool = FramePool()
         self._scratch = None if sys.platform == "win32" else bytearray(RECEIVE_BUFFER_BYTES)
 
     @property
     def port(self) -> int:
-        """The port it listens on; only after `start`."""
+        """The port number; valid after `start`."""
         assert self._listener is not None
         return self._listener.port
 
     @property
     def connections(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listen.
+        """Listen for connections.
 
         Raises:
-            OSError: the port is taken, or the address is not ours.
-            Closed: it was closed, if only meanwhile.
+            OSError: the port is in use, or the address is not local.
+            Closed: the server was closed, possibly during this call.
         """
         await self.supervisor.start()
         try:
@@ -151,7 +151,7 @@ class Server:
         except BaseException:
             await self.supervisor.close()
             raise
-        if self._closing:  # meanwhile; it had no listener to close then
+        if self._closing:  # closed during the await, when it had no listener to close
             listener.close()
             await listener.wait_closed()
             raise Closed("the server was closed while it started")
@@ -159,7 +159,7 @@ class Server:
         self.supervisor.spawn(self._sweep(), name="sweep")
 
     def stop(self) -> None:
-        """Accept no more connections, and read no more requests. Safe twice."""
+        """Stop accepting connections and reading requests. May be called twice."""
         self._closing = True
         if self._listener is not None:
             self._listener.close()
@@ -167,12 +167,13 @@ class Server:
             connection.stop()
 
     async def close(self, drain: float | None = None) -> None:
-        """Accept no more, answer what is in work, close all connections.
+        """Stop accepting, finish the requests in work, and close all connections.
 
-        Harmless twice and concurrently.
+        May be called twice and concurrently.
 
         Args:
-            drain: seconds for requests in work, else cancelled; default as in the limits.
+            drain: seconds to wait for requests in work before they are cancelled; default: the
+                limits'.
         """
         self.stop()
         try:
@@ -185,12 +186,12 @@ class Server:
             if self._listener is not None:
                 await self._listener.wait_closed()
 
-    # -- for its listener
+    # -- called by its listener
 
     def accept(
         self, peer: Address, *, make_room: Callable[[], bool] | None
     ) -> FrameTransport | None:
-        """Take a connection in; None if it is refused."""
+        """Return the transport of an accepted connection; None if it is refused."""
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
         if self._closing or not self._quotas.admit(str(peer), host, make_room):
             return None
@@ -202,21 +203,21 @@ class Server:
 
     @property
     def leaving(self) -> int:
-        """Connections that `make_room` aborted and whose sockets are open. In any thread."""
+        """The number of aborted connections whose sockets are still open. In any thread."""
         return self._quotas.leaving
 
     def idle_since(self, behind: int) -> float | None:
-        """Since when the connection is idle before which `behind` others are. In any thread."""
+        """Return since when a connection is idle; see `ConnectionQuotas`. In any thread."""
         return self._quotas.idle_since(behind)
 
     def make_room(self) -> bool:
-        """Close the connection that has been idle longest; False if there is none."""
+        """Close the connection that has been idle longest; return False if none is idle."""
         return self._quotas.make_room()
 
-    # -- for its connections
+    # -- called by its connections
 
     def forget(self, connection: AcceptedConnection) -> None:
-        """A connection that was accepted is gone."""
+        """Remove a connection that has ended."""
         del self._connections[connection]
         self._failing.pop(connection, None)
         self._quotas.leave(connection, connection.context.peer_host)
@@ -224,13 +225,13 @@ class Server:
             self._emptied.set_result(None)
 
     def complain(self, api: str, peer: str, error: Exception) -> None:
-        """Log that a connection is closed for what its client sent, or for a bug in the handler.
+        """Log that a connection is closed because of its client's input or a bug in the handler.
 
-        The first of a kind at once, then fewer and fewer, with a count: who sends garbage in a loop
-        must not fill the disk.
+        The first failure of a kind is logged at once, later ones at growing intervals with a count,
+        so that a client that sends garbage in a loop does not fill the disk.
 
         Args:
-            api: by name, so that there are few; "none" for what is no request.
+            api: name of the API, of which there are few; "none" for input that is not a request.
         """
         bug = None if isinstance(error, ProtocolError) else error
         level, times = self._complaints.note((api, bug is None))
@@ -250,7 +251,7 @@ class Server:
     # -- inside
 
     async def _sweep(self) -> None:
-        """Look for connections that are idle or half dead."""
+        """Check periodically for connections that are idle or stalled."""
         limits = self.limits
         durations = [limits.read_stall, *([limits.max_idle] if limits.max_idle else [])]
         interval = min(max(min(durations) / 4, 0.05), 30.0)
@@ -281,7 +282,7 @@ class Server:
             self._emptied = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
-                await asyncio.shield(self._emptied)  # others may wait for it as well
+                await asyncio.shield(self._emptied)  # other callers may wait for it too
         except TimeoutError:
             if self._connections:
                 logger.warning(

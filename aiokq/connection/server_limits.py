@@ -1,4 +1,4 @@
-"""Owns what a server allows its peers, and the memory that their requests may take together."""
+"""ServerLimits and FrameBudget: limits of clients, and the memory for their requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FrameBudget", "ServerLimits"]
 
 @frozen
 class ServerLimits:
-    """What one peer, and all of them, may take of a server. Durations are seconds.
+    """Limits of one client and of all clients of a server. Durations are seconds.
 
     Attributes:
         max_frame_bytes: `socket.request.max.bytes`.
@@ -25,12 +25,12 @@ class ServerLimits:
         max_connections_of_host: `max.connections.per.ip.overrides` by client address, IPv6 in
             brackets.
         max_connections_of_listener: `listener.name.<name>.max.connections` by name in capitals.
-        max_idle: `connections.max.idle.ms`; 0 for never.
-        read_stall: a peer that began a request and sends nothing for so long is gone. (Kafka waits
-            for `max_idle`.)
-        write_stall: a peer that takes nothing of a response for so long is gone. (Kafka waits for
-            `max_idle`.)
-        drain: `Server.close` waits so long for requests in work.
+        max_idle: `connections.max.idle.ms`; 0 for no limit.
+        read_stall: time after which a client that has sent part of a request and then nothing is
+            disconnected. (Kafka waits for `max_idle`.)
+        write_stall: time after which a client that receives nothing of a response is disconnected.
+            (Kafka waits for `max_idle`.)
+        drain: time that `Server.close` waits for requests in work.
     """
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
@@ -46,15 +46,16 @@ class ServerLimits:
 
 
 class FrameBudget:
-    """Memory for requests, shared by all connections of a server.
+    """Memory for requests, shared by the connections of a server.
 
-    When it is used up, connections in the middle of a request stop reading, but for one: that one
-    may overdraw, by at most one frame, so that there is always one that finishes and gives back.
+    When it is used up, connections that have received part of a request stop reading, except one.
+    That one may exceed the limit by at most one frame, so that some request is always completed and
+    frees its memory.
 
     Attributes:
-        limit: bytes of it.
-        used: bytes taken.
-        ample: whether half of it is left: a frame may be received before it is asked for.
+        limit: size in bytes.
+        used: bytes in use.
+        ample: whether half of it is free, so that a reader may read ahead without asking.
     """
 
     __slots__ = ("_overdrawn", "_waiting", "ample", "limit", "used")
@@ -67,14 +68,14 @@ class FrameBudget:
         self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
 
     def charge(self, nbytes: int) -> None:
-        """Take note of memory taken, or given back (negative)."""
+        """Count memory allocated, or freed (negative)."""
         self.used += nbytes
         self.ample = self.used * 2 < self.limit
         if nbytes < 0 and self._waiting:
             self._wake()
 
     def may_take(self, owner: object, nbytes: int, resume: Callable[[], None]) -> bool:
-        """Whether `owner` may take that much more; if not, `resume` is called once when it may."""
+        """Return whether `owner` may take `nbytes` more; if not, call `resume` once when it may."""
         if self.used + nbytes <= self.limit or self._overdrawn is owner:
             return True
         if self._overdrawn is None:
@@ -84,8 +85,8 @@ class FrameBudget:
         return False
 
     def answered(self, owner: object, nbytes: int) -> None:
-        """`owner` finished a request and gives back what that had: `settle` and `charge` in one."""
-        # hot: once per request, and mostly nobody waits
+        """Free the memory of a request that `owner` finished: `settle` and `charge` in one."""
+        # hot: once per request, mostly without waiters
         if self._overdrawn is owner:
             self.settle(owner)
         self.used -= nbytes
@@ -94,18 +95,18 @@ class FrameBudget:
             self._wake()
 
     def settle(self, owner: object) -> None:
-        """`owner` finished its request, or is gone: if it overdrew, another one may."""
+        """Let another connection exceed the limit, if `owner` did and has finished its request."""
         if self._overdrawn is owner:
             self._overdrawn = None
             self._wake()
 
     def forget(self, owner: object) -> None:
-        """`owner` is gone."""
+        """Remove `owner`, whose connection has ended."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not owner)
         self.settle(owner)
 
     def _wake(self) -> None:
-        """Let those who wait longest go on, as far as there is room, or nobody overdraws."""
+        """Resume the longest waiters while memory is free or no connection exceeds the limit."""
         room = self.limit - self.used
         while self._waiting:
             owner, nbytes, resume = self._waiting[0]

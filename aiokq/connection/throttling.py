@@ -1,7 +1,7 @@
-"""Owns which throttle times the client itself has to wait for; who waits is the node's business.
+"""`throttle_seconds`: the throttle times that the client itself has to wait for.
 
-Since KIP-219 a broker answers at once and says how long it will not read from the connection; in
-older versions it had waited before it answered, so nothing is left to wait for.
+Since KIP-219 a broker answers at once and states how long it will not read from the connection. In
+older versions it waited before it answered, so the client need not wait.
 
 Source: KIP-219; Kafka `AbstractResponse.shouldClientThrottle` and its overrides.
 """
@@ -24,7 +24,7 @@ _SINCE: Final = {
 
 
 def throttle_seconds(response: Response, version: int) -> float:
-    """For how long nothing should be sent to the node after this response; 0 mostly."""
+    """Return the seconds to send nothing to the node after this response; mostly 0."""
     milliseconds = getattr(response, "throttle_time_ms", 0)
     if milliseconds <= 0 or version < _SINCE.get(response.API_KEY, 0):
         return 0.0

@@ -1,7 +1,7 @@
-"""Owns the asyncio side of a connection, of both ends: bytes in, fragments out, backpressure.
+"""FrameTransport: the asyncio protocol of a connection, for client and server, with backpressure.
 
-It knows frames and nothing of what is in them. It works over any transport that takes a
-`BufferedProtocol`: asyncio's, uvloop's, TLS on either, and the simulation's.
+It handles frames without decoding them, on any transport that takes a `BufferedProtocol`:
+asyncio's, uvloop's, TLS on either, and the simulation's.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITE_HIGH_WATER_BYTES", "FrameReceiver", "FrameTransport"]
 
-# Output below this waits for the end of the loop's turn, to share a system call (10 us) with what
-# else is written in it; larger output is worth its own, and is not copied.
+# Smaller output is held until the end of the loop's iteration, to share a system call (10 us) with
+# other output; larger output is sent at once and not copied.
 _HOLD_BYTES: Final = 16 * 1024
 _HELD_MAX_BYTES: Final = 64 * 1024
 
-# A produce request of several batches fits, so that a sender is stopped by the peer, not by us.
+# A Produce request of several batches fits, so that the peer limits a sender, not this buffer.
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 
 class FrameReceiver(Protocol):
-    """What a `FrameTransport` reports to. Callbacks run in the loop and must not block."""
+    """Callbacks of a `FrameTransport`. They run on the loop and must not block."""
 
     def connected(self) -> None:
-        """The transport can be written to."""
+        """Handle a new connection: the transport can be written to."""
 
     def frames_received(self, frames: list[memoryview]) -> None:
-        """Frames arrived whole, in order."""
+        """Handle complete frames, in order."""
 
     def bytes_received(self) -> None:
-        """Part of a frame arrived, and no whole one."""
+        """Handle the receipt of part of a frame, without a complete one."""
 
     def lost(self, error: KafkaError) -> None:
-        """The connection is gone; called once, and nothing is called after it."""
+        """Handle the end of the connection; the last call, made once."""
 
 
 class FrameTransport(asyncio.BufferedProtocol):
-    """Glue between an asyncio transport and a `FrameReceiver`.
+    """Connects an asyncio transport to a `FrameReceiver`.
 
     Attributes:
         bytes_in: bytes received.
-        bytes_out: bytes handed to the transport or the socket.
-        hung_up: the peer closed the connection, in order and unasked.
+        bytes_out: bytes passed to the transport or the socket.
+        hung_up: the peer closed the connection in order and without a request.
         write_high_water: bytes of unsent output above which `drain` waits.
     """
 
@@ -93,50 +93,50 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self._descriptor: forks.Descriptor | None = None
-        self._held: list[Buffer] = []  # small output of this turn of the loop
+        self._held: list[Buffer] = []  # small output of this iteration of the loop
         self._held_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._error: KafkaError | None = None
         self._lost = False
-        self._ended = False  # closed from here or there; the transport itself may know of more
+        self._ended = False  # closed by either side; the transport may not have noticed
         self._paused = False
         self._waiters: list[asyncio.Future[None]] = []
 
-    # -- what asyncio calls
+    # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport; small requests are not held back (TCP_NODELAY)."""
+        """Store the transport; enable TCP_NODELAY and keepalive on its socket."""
         self._transport = cast("asyncio.Transport", transport)
         self.peer = _address_text(transport.get_extra_info("peername"))
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # A peer whose machine is gone is found even when nothing is sent to it.
+                # Keepalive detects a peer whose machine is gone even if nothing is sent to it.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                # With a copy in a forked child the peer would not learn that we closed ours.
+                # An open copy in a forked child would hide from the peer that we closed ours.
                 self._descriptor = forks.Descriptor(sock.fileno())
-            except OSError as error:  # reset before we got here; connection_lost follows
+            except OSError as error:  # already reset; connection_lost follows
                 self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
-        if self._ended:  # perhaps during the TLS handshake, when there was nothing to abort
+        if self._ended:  # perhaps during the TLS handshake, without a transport to abort
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=self.write_high_water)
         self._receiver.connected()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Memory for the transport to receive into."""
+        """Return memory for the transport to receive into."""
         return self.reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand over the frames that are whole now."""
+        """Pass on the frames that are complete now."""
         self.bytes_in += nbytes
         if self._error is not None:
             return
         try:
             frames = self.reader.buffer_updated(nbytes)
         except KafkaError as error:
-            self.fail(error.with_traceback(None))  # which would hold what was received into
+            self.fail(error.with_traceback(None))  # the traceback would hold the receive buffer
             return
         if frames:
             self._receiver.frames_received(frames)
@@ -146,27 +146,27 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._receiver.bytes_received()
 
     def eof_received(self) -> bool:
-        """Close our side too: Kafka has no half-closed connections."""
+        """Close the connection, because Kafka has no half-closed connections."""
         self._ended = True
         return False
 
     def pause_writing(self) -> None:
-        """The peer reads slower than we write."""
+        """Note that unsent output is above the high-water mark."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """Output is below the low-water mark again."""
+        """Wake up drain(), because unsent output is below the low-water mark."""
         self._paused = False
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the loss with the cause known best, also if the connection was never made."""
+        """Report the end with its best known cause, also if the connection was never made."""
         if self._lost:
             return
         self._lost = self._ended = True
         self._descriptor = None
         self._drop_held()
-        self.reader.abandon()  # its owner and this know each other: the collector comes late
+        self.reader.abandon()  # frees memory before the garbage collector breaks the cycle
         error = self._error
         if error is None:
             if isinstance(exc, KafkaError):
@@ -180,34 +180,34 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._wake()
         self._receiver.lost(error)
 
-    # -- what the owner calls
+    # -- called by the owner
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The transport; only after `connected`."""
+        """The asyncio transport; valid after `connected`."""
         assert self._transport is not None
         return self._transport
 
     @property
     def made(self) -> bool:
-        """Whether there is a transport: there is none before a TLS handshake is done."""
+        """Whether the asyncio transport exists: it does not before the end of a TLS handshake."""
         return self._transport is not None
 
     @property
     def closing(self) -> bool:
-        """Whether the connection is closed, or about to be."""
+        """Whether the connection is closed or closing."""
         return self._lost or self._transport is None or self._transport.is_closing()
 
     @property
     def unsent(self) -> int:
-        """Bytes written that the system has not taken yet."""
+        """The bytes written that the system has not accepted yet."""
         if self._transport is None:
             return 0
         return self._held_bytes + self._transport.get_write_buffer_size()
 
     @property
     def unread(self) -> bool:
-        """Whether the system has input, or its end, that was not received yet."""
+        """Whether the socket has unread input, or an unread end of input."""
         sock = self.transport.get_extra_info("socket")
         return sock is not None and _readable(sock.fileno())
 
@@ -218,11 +218,11 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     # hot: once per response, benchmarks/micro/connection.py
     def hold(self, fragments: Sequence[Buffer], size: int) -> bool:
-        """Send small output at the end of this turn of the loop, if nothing speaks against it.
+        """Hold small output until the end of this iteration of the loop, if possible.
 
         Returns:
-            False if it is not small, or the connection is closed or has too much unsent: nothing
-            was done.
+            False, with nothing done, if the output is not small, or if the connection is closed or
+            has too much unsent output.
         """
         held_bytes = self._held_bytes + size
         if size >= _HOLD_BYTES or held_bytes >= _HELD_MAX_BYTES or self._paused or self._ended:
@@ -237,9 +237,9 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     # hot: once per request, benchmarks/micro/connection.py
     def write(self, fragments: Sequence[Buffer], size: int) -> None:
-        """Send buffers, `size` bytes together; never blocks, never copies needlessly.
+        """Send buffers of `size` bytes in total; never blocks, and copies only small output.
 
-        Small ones leave at the end of this turn of the loop, in one go.
+        Small output is sent at the end of this iteration of the loop, all of it together.
         """
         self.bytes_out += size
         held = self._held
@@ -259,7 +259,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.writelines(fragments)
 
     def push(self) -> None:
-        """Hand small output to the transport now, not at the end of the turn."""
+        """Pass small output to the transport now, not at the end of the iteration."""
         held = self._held
         if held:
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))
@@ -274,7 +274,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Wait until output may be written again.
 
         Raises:
-            ConnectionLost: it is gone.
+            ConnectionLost: the connection is gone.
         """
         while self._paused and not self._lost:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -288,14 +288,14 @@ class FrameTransport(asyncio.BufferedProtocol):
             raise ConnectionLost(str(self._error)) from self._error
 
     async def flush(self) -> None:
-        """Wait until the system took everything written.
+        """Wait until the system has accepted all output.
 
         Raises:
-            ConnectionLost: it is gone.
+            ConnectionLost: the connection is gone.
         """
         self.push()
         if self.unsent and not self._lost:
-            # Lowering the mark makes the transport report the moment its buffer is empty.
+            # A mark of 0 makes the transport report when its buffer is empty.
             self.transport.set_write_buffer_limits(high=0)
             try:
                 await self.drain()
@@ -306,17 +306,17 @@ class FrameTransport(asyncio.BufferedProtocol):
             await self.drain()
 
     def pause_reading(self) -> None:
-        """Receive nothing until `resume_reading`."""
+        """Stop receiving until `resume_reading`."""
         if not self.closing:
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receive again."""
+        """Resume receiving."""
         if not self.closing:
             self.transport.resume_reading()
 
     def close(self, error: KafkaError | None = None) -> None:
-        """Close after what was written is sent; `error` is reported as the cause."""
+        """Close after all output is sent; `error` is reported as the cause."""
         self._ended = True
         if self._error is None:
             self._error = error
@@ -340,7 +340,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
 
 def _readable(fd: int) -> bool:
-    """Whether a read would not wait."""
+    """Return whether a read would not block."""
     if sys.platform == "win32":
         return bool(select.select([fd], [], [], 0)[0])
     poll = select.poll()  # select() takes no descriptor above 1023
@@ -349,7 +349,7 @@ def _readable(fd: int) -> bool:
 
 
 def _address_text(address: object) -> str:
-    """An address as people write it."""
+    """Return an address in its usual notation."""
     if isinstance(address, tuple) and len(address) >= 2:
         host, port = address[0], address[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

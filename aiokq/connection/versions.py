@@ -1,4 +1,4 @@
-"""Owns which versions of an API both ends of a connection have; not which of them is used."""
+"""`common_versions`: the versions of an API that both ends of a connection support."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def common_versions(
     *,
     node: int | str,
 ) -> tuple[int, int]:
-    """The oldest and the newest version of an API that both sides have.
+    """Return the oldest and the newest version of an API that both sides support.
 
     Args:
-        request_class: the API.
+        request_class: class of the request.
         theirs: the broker's versions by API key.
         node: the broker, for the error.
 
