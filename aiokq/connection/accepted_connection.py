@@ -233,7 +233,7 @@ class AcceptedConnection:
                     return
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
-        except Exception as error:  # noqa: BLE001 - a bug, of which the others must not hear
+        except Exception as error:  # noqa: BLE001 - a bug; it ends only this connection
             self._server.complain("none", context.peer, error)
         finally:
             self.busy = False
@@ -284,7 +284,7 @@ class AcceptedConnection:
             except ProtocolError as error:
                 server.complain(api, context.peer, error)
                 return False
-            except Exception as error:  # noqa: BLE001 - a bug, of which the others must not hear
+            except Exception as error:  # noqa: BLE001 - a bug; it ends only this connection
                 server.complain(api, context.peer, error)
                 return False
             counters.requests[api] += 1

@@ -203,7 +203,7 @@ class TcpListener:
         """Create a transport; return the error if that fails, as in a TLS handshake."""
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._ssl)
-        except Exception as error:  # noqa: BLE001 - of this connection: the others go on
+        except Exception as error:  # noqa: BLE001 - it ends only this connection
             logger.debug("connection failed before it was made: %r", error)
             return error
         return None

@@ -269,7 +269,7 @@ class Server:
             return
         try:
             connection.check(now)
-        except Exception as error:  # noqa: BLE001 - one connection's: the others are looked at
+        except Exception as error:  # noqa: BLE001 - the other connections are still checked
             task = task or self._background.task("sweep of connections")
             self._failing[connection] = now + task.failed(error), task
         else:

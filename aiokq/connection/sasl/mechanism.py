@@ -1,4 +1,4 @@
-"""Owns the interface of SASL mechanisms: what another one has to implement; no mechanism.
+"""SaslMechanism: the interface of the client's SASL mechanisms.
 
 Source: RFC 4422; KIP-43, KIP-152.
 """
@@ -12,7 +12,7 @@ __all__ = ["MechanismFactory", "SaslMechanism"]
 
 
 class SaslMechanism(Protocol):
-    """The client's side of one exchange; a new object is made for every connection."""
+    """The client's side of one SASL exchange; each connection has its own object."""
 
     @property
     def name(self) -> str:
@@ -20,24 +20,24 @@ class SaslMechanism(Protocol):
         ...
 
     async def start(self) -> bytes:
-        """The first message to the broker. May wait, as for a token.
+        """Return the first message to the broker. May wait, as for a token.
 
         Raises:
-            AuthenticationFailed: there is nothing to log in with.
+            AuthenticationFailed: there are no credentials.
         """
         ...
 
     def step(self, challenge: bytes) -> bytes | None:
-        """The answer to what the broker sent; `None` when the mechanism has nothing to add.
+        """Return the response to the broker's message; `None` if the mechanism has none.
 
-        Called for every answer of the broker, the last one included, so that a mechanism in
-        which the broker proves itself too can check that.
+        Called for every message of the broker, including the last, so that a mechanism with mutual
+        authentication can verify the broker.
 
         Raises:
-            AuthenticationFailed: the broker's answer is wrong, or it could not prove itself.
+            AuthenticationFailed: the broker's message is wrong, or the broker is not authentic.
         """
         ...
 
 
 MechanismFactory: TypeAlias = Callable[[str], SaslMechanism]
-"""Makes the mechanism of one connection, given the host name connected to."""
+"""Returns the mechanism of one connection, given the host name connected to."""

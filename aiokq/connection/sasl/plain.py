@@ -1,4 +1,4 @@
-"""Owns SASL PLAIN: user name and password in one message; over TLS only, if they matter.
+"""SASL PLAIN: user name and password in one message, readable without TLS.
 
 Source: RFC 4616; Kafka `PlainSaslServer.java`.
 """
@@ -20,7 +20,7 @@ class Plain:
         password: `sasl_plain_password`.
 
     Raises:
-        ConfigError: either is empty or holds a NUL, which PLAIN cannot carry.
+        ConfigError: either is empty or contains a NUL, which PLAIN cannot carry.
     """
 
     name = "PLAIN"
@@ -37,19 +37,19 @@ class Plain:
         return "<Plain>"
 
     async def start(self) -> bytes:
-        """The one message of the mechanism; the authorization id is left to the broker."""
+        """Return the only message of the mechanism, with an empty authorization id."""
         return self._message
 
     def step(self, challenge: bytes) -> bytes | None:
-        """The broker has nothing to say but yes; a refusal is an error code, not a challenge."""
+        """Return None: the broker accepts with an empty message, and refuses by an error code."""
         return None
 
 
 def plain(username: str, password: str) -> Callable[[str], Plain]:
-    """A factory for `Security`, checked at once.
+    """Return a factory for `Security`; the credentials are checked at once.
 
     Raises:
         ConfigError: as `Plain`.
     """
-    made = Plain(username, password)  # it has no state, so all connections may share it
+    made = Plain(username, password)  # stateless, so that all connections can share it
     return lambda host: made
