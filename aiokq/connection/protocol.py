@@ -125,7 +125,7 @@ class ClientProtocol:
         ):
             return None
         if not self.pending:
-            raise ProtocolError(f"a response (correlation id {correlation_id}) to no request")
+            raise ProtocolError(f"a response (correlation id {correlation_id}) without a request")
         due = self.pending[0]
         if due.correlation_id != correlation_id:
             raise ProtocolError(
@@ -159,7 +159,7 @@ class ClientProtocol:
         """
         sent = self.match(frame)
         if sent is None:
-            raise ProtocolError("an answer to a request that wants none")
+            raise ProtocolError("a response to a request that expects none")
         try:
             return sent, self.decode(sent, frame)
         except KafkaError as error:

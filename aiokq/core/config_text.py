@@ -15,7 +15,7 @@ def config_text(value: str | int | float | bool | None) -> str | None:
         TypeError: the value is not a str, number, bool or None.
     """
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no value of a config")
+        raise ValueError(f"{value} is not a valid config value")
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

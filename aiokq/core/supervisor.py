@@ -181,14 +181,14 @@ class Supervisor:
             if self._state is not State.OPEN or task is None or task.cancelling():
                 raise
             # The child was not cancelled: an awaitable was, or a callback raised CancelledError.
-            failure = RuntimeError("cancelled from inside, by what it awaited or called")
+            failure = RuntimeError("cancelled by an awaitable or a callback, not by its owner")
             failure.__cause__ = error  # before it is logged
             self._fail(failure)
             raise failure from error
         except GeneratorExit as error:
             if closed_here(error):
                 raise  # collected together with a loop that was closed first
-            failure = RuntimeError("ended by a GeneratorExit that what it called raised")
+            failure = RuntimeError("ended by a GeneratorExit that called code raised")
             failure.__cause__ = error
             self._fail(failure)
             raise failure from error

@@ -51,7 +51,7 @@ def test_a_response_out_of_order_is_a_protocol_error() -> None:
 
 def test_a_response_to_nothing_is_a_protocol_error() -> None:
     """Bytes arrive that nobody asked for."""
-    with pytest.raises(ProtocolError, match="to no request"):
+    with pytest.raises(ProtocolError, match="without a request"):
         ClientProtocol("me").receive(answer(0, "x"))
     with pytest.raises(ProtocolError, match="no correlation id"):
         ClientProtocol("me").receive(memoryview(b"\0\0"))
