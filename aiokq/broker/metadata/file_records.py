@@ -1,8 +1,8 @@
 """The records of the metadata file, as values and as text.
 
-A record of a topic or of a group says all of it, and replaces what was said before. Unknown kinds,
-of a newer version, are refused and never skipped. What they mean in Kafka's records is
-`file_adapter`'s.
+A record of a topic or a group contains its complete state and replaces earlier records. Unknown
+kinds of records, written by a newer version, are refused, never skipped. `file_adapter` translates
+between these records and Kafka's.
 
 Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
@@ -35,9 +35,10 @@ __all__ = [
 
 
 class TopicLine(NamedTuple):
-    """A topic exists, with so many partitions and these settings: new, grown or altered.
+    """The state of a topic that was created, grown or altered.
 
     Attributes:
+        partitions: number of partitions.
         elsewhere, kafka_epochs: as in `TopicTakenOver`.
     """
 
@@ -50,27 +51,27 @@ class TopicLine(NamedTuple):
 
 
 class TopicDeletedLine(NamedTuple):
-    """A topic is gone."""
+    """The deletion of a topic."""
 
     name: str
     topic_id: uuid.UUID
 
 
 class ProducerIdsLine(NamedTuple):
-    """Producer ids below ``next_producer_id`` may have been issued, and never are again."""
+    """A reservation: producer ids below ``next_producer_id`` are not issued after this record."""
 
     next_producer_id: int
 
 
 class SettingLine(NamedTuple):
-    """A cluster-wide setting has this value; None takes it back."""
+    """The value of a cluster-wide setting; None removes the setting."""
 
     name: str
     value: str | None
 
 
 class GroupLine(NamedTuple):
-    """A group has these settings of its own; without any, it has none any more."""
+    """All settings of a group; empty if the group has none."""
 
     group_id: str
     configs: Mapping[str, str]
@@ -103,14 +104,14 @@ _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode_records(records: Sequence[FileRecord]) -> str:
-    """Records as one line of JSON, without the line's end: they count together or not at all."""
+    """Return records as one line of JSON, without the line's end. A line is applied as a whole."""
     values = [_to_json(record) for record in records]
     content = values[0] if len(values) == 1 else values
     return json.dumps(content, separators=(",", ":"), ensure_ascii=True, default=dict)
 
 
 def decode_records(text: str) -> list[FileRecord]:
-    """The records of a line. Raises ValueError for anything that is none."""
+    """Return the records of a line. Raises ValueError if the line is malformed."""
     content = json.loads(text)
     return [_from_json(values) for values in (content if isinstance(content, list) else [content])]
 

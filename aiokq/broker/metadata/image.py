@@ -1,7 +1,6 @@
-"""The state that all metadata records add up to, and what some of them changed of it.
+"""The metadata image: the state after all metadata records, and the changes of one append.
 
-Owns replay: a record changes the image and nothing else. What the node does about it is
-`publisher`'s.
+Replaying a record changes only the image; `publisher` applies the change to the node.
 
 Source: Kafka ``MetadataImage.java``, ``MetadataDelta.java``.
 Tests: ``tests/unit/broker/metadata/test_image.py``.
@@ -50,7 +49,7 @@ class PartitionImage(NamedTuple):
     Attributes:
         replicas: node ids, in order of preference.
         isr: node ids of the in-sync replicas.
-        leader: node id.
+        leader: node id; -1 without a leader.
     """
 
     replicas: tuple[int, ...]
@@ -60,10 +59,10 @@ class PartitionImage(NamedTuple):
 
 
 class TopicImage:
-    """A topic; its settings are among those of the image.
+    """A topic, without its settings, which are in ``MetadataImage.configs``.
 
     Attributes:
-        partitions: by number.
+        partitions: by partition number.
         elsewhere, kafka_epochs: as in `TopicTakenOver`.
     """
 
@@ -81,14 +80,15 @@ class MetadataImage:
     """The metadata of the cluster after some records.
 
     Attributes:
-        topics: by name; ``topics_by_id`` has the same.
-        configs: settings by type and name of their resource; the name "" is the default of all.
-            Resources without settings are left out.
+        topics: topics by name.
+        topics_by_id: the same topics by topic id.
+        configs: settings by type and name of their resource; the name "" stands for the default of
+            all resources of the type. Resources without settings are left out.
         next_producer_id: the first id that was never reserved.
-        unclean_starts: starts of the node after it was killed or lost its power.
-        kafka: what was taken over of Apache Kafka's metadata, and when; None if nothing was.
-        directories: the log directories that the node has, if it ever had more than one.
-        appends: how often something was appended since the log began.
+        unclean_starts: number of starts of the node after a kill or a power cut.
+        kafka: the end of Apache Kafka's metadata that was taken over; None if none was.
+        directories: the log directories of the node, if it ever had more than one.
+        appends: number of appends since the log was created.
     """
 
     __slots__ = (
@@ -113,19 +113,19 @@ class MetadataImage:
         self.appends = 0
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """The settings of a topic."""
+        """Return the settings of a topic."""
         return self.configs.get((TOPIC_CONFIG, name), _NONE)
 
     def group_configs(self) -> dict[str, Mapping[str, str]]:
-        """The settings of groups that have any, by group id."""
+        """Return the settings of the groups that have any, by group id."""
         return {name: given for (kind, name), given in self.configs.items() if kind == GROUP_CONFIG}
 
     def cluster_configs(self) -> Mapping[str, str]:
-        """The settings that hold for all brokers."""
+        """Return the settings that apply to all brokers."""
         return self.configs.get((BROKER_CONFIG, ""), _NONE)
 
     def copy(self) -> MetadataImage:
-        """An image of the same content."""
+        """Return an independent copy of the image."""
         image = MetadataImage()
         for record in self.records():
             image.replay(record)
@@ -141,7 +141,7 @@ class MetadataImage:
         """Replay one record.
 
         Raises:
-            CorruptRecord: it does not fit those before it, or is of a type that has no place here.
+            CorruptRecord: the record contradicts earlier records, or its type is not supported.
         """
         match record:
             case PartitionRecord():
@@ -179,8 +179,8 @@ class MetadataImage:
             tuple(record.replicas), tuple(record.isr), record.leader, record.leader_epoch
         )
         if record.partition_id == len(partitions):
-            # The partitions of a topic are mostly alike: one object for all of them costs the
-            # garbage collector less.
+            # Most partitions of a topic are equal. Sharing one object among them saves work for the
+            # garbage collector.
             alike = partitions and partitions[-1] == partition
             partitions.append(partitions[-1] if alike else partition)
         elif 0 <= record.partition_id < len(partitions):
@@ -189,7 +189,10 @@ class MetadataImage:
             raise CorruptRecord(f"partition {record.partition_id} comes before others of its topic")
 
     def _replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """Source: Kafka's `PartitionRegistration.merge`."""
+        """Apply the fields that the record sets.
+
+        Source: Kafka's `PartitionRegistration.merge`.
+        """
         partitions = self._topic(record.topic_id).partitions
         if not 0 <= record.partition_id < len(partitions):
             raise CorruptRecord(f"a change of partition {record.partition_id}, which is not there")
@@ -219,7 +222,7 @@ class MetadataImage:
         return topic
 
     def records(self) -> Iterator[MetadataRecord]:
-        """The fewest records that give this image."""
+        """Yield the fewest records whose replay gives this image."""
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=NO_BROKER, next_producer_id=self.next_producer_id)
         if self.unclean_starts:
@@ -248,7 +251,7 @@ class MetadataImage:
 
 
 class TopicState(NamedTuple):
-    """A topic as it was after some append, not to change any more."""
+    """An immutable copy of a topic after an append."""
 
     name: str
     topic_id: uuid.UUID
@@ -259,7 +262,7 @@ class TopicState(NamedTuple):
 
     @classmethod
     def of(cls, topic: TopicImage, image: MetadataImage) -> TopicState:
-        """A topic of an image as it is now."""
+        """Return the current state of a topic of ``image``."""
         return cls(
             topic.name,
             topic.topic_id,
@@ -271,11 +274,11 @@ class TopicState(NamedTuple):
 
 
 class MetadataDelta(NamedTuple):
-    """What the records of an append changed.
+    """The changes made by the records of one append.
 
     Attributes:
-        deleted: ids of topics that are gone.
-        topics: those that are new or changed, as they are after the append.
+        deleted: ids of deleted topics.
+        topics: new and changed topics, in their state after the append.
         groups: settings of the groups whose settings changed, by group id.
     """
 
@@ -285,7 +288,7 @@ class MetadataDelta(NamedTuple):
 
     @classmethod
     def of(cls, records: Iterable[MetadataRecord], image: MetadataImage) -> MetadataDelta:
-        """What these records changed; ``image`` is what it is after them."""
+        """Return the changes made by ``records``; ``image`` is the image after their replay."""
         deleted: list[uuid.UUID] = []
         changed: dict[uuid.UUID, None] = {}
         groups: dict[str, Mapping[str, str]] = {}
@@ -312,5 +315,5 @@ class MetadataDelta(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no node has to do anything about it."""
+        """Whether the publisher has nothing to do."""
         return not (self.deleted or self.topics or self.groups)

@@ -1,7 +1,7 @@
 """The loggers of this process as resources of type BROKER_LOGGER: names, levels, changes (KIP-412).
 
-Owns the translation between Kafka's levels and Python's. Only loggers of aiokq are shown and
-changed: a broker that is embedded shares its process with others. Nothing is kept over a restart.
+Kafka's levels are translated to Python's. Only loggers of aiokq are shown and changed, because an
+embedded broker shares its process with other code. Changes are lost at a restart.
 
 Source: Kafka ``RuntimeLoggerManager.java``.
 """
@@ -28,25 +28,25 @@ LEVELS: Final[dict[str, int]] = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Kafka's words, the most talkative first."""
+"""Kafka's names of levels, the most verbose first."""
 
 
 def logger_levels() -> dict[str, str]:
-    """The level that each logger has, itself or from one above it."""
+    """Return the effective level of each logger, its own or that of an ancestor."""
     return {name: _word(logging.getLogger(name).getEffectiveLevel()) for name in _names()}
 
 
 def alter_loggers(
     changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False
 ) -> None:
-    """Set levels, or let loggers have that of the one above; all of the changes or none.
+    """Set levels, or reset loggers to the level of their parent; all of the changes or none.
 
     Args:
         changes: name, operation and value.
 
     Raises:
-        InvalidConfiguration: there is no such logger, or no such level.
-        InvalidRequest: a level is no list, so neither APPEND nor SUBTRACT can be meant.
+        InvalidConfiguration: the logger or the level does not exist.
+        InvalidRequest: APPEND or SUBTRACT, which apply to lists only.
     """
     known = set(_names())
     levels: dict[str, int] = {}

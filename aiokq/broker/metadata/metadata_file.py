@@ -1,9 +1,9 @@
-"""Owns one file of the metadata log: what is appended to it, and what a crash left at its end.
+"""One file of the metadata log: its lines, appends, compaction, and repair after a crash.
 
-A line is the CRC-32 of its text in hex, a space, and what one append wrote as JSON. A torn last
-line is what a crash in an append leaves, and goes; a damaged one goes too, but is kept in a file of
-its own: it may have been acknowledged. Anything else that does not fit is an error, as going on
-would lose topics. That there may be several such files is ``metadata_log``'s matter.
+A line is the CRC-32 of its text in hex, a space, and the records of one append as JSON. A torn last
+line, left by a crash during an append, is removed. A damaged last line is removed, too, but kept in
+a separate file, because it may have been acknowledged. Any other damage is an error: to continue
+would lose topics. ``metadata_log`` manages several such files.
 
 Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
@@ -33,11 +33,11 @@ _HEADER: Final = "aiokq metadata log, version 1"
 
 
 class MetadataFile:
-    """One file of the metadata log, open. Used from one thread at a time.
+    """An open file of the metadata log. Used from one thread at a time.
 
     Attributes:
-        path: of it.
-        failure: why it takes no more changes; None mostly.
+        path: path of the file.
+        failure: why the file takes no more appends; None while it does.
     """
 
     def __init__(self, files: Files, path: str, file: File, size: int) -> None:
@@ -52,14 +52,14 @@ class MetadataFile:
     def open(
         cls, files: Files, path: str, *, node_id: int = 0
     ) -> tuple[MetadataFile, MetadataImage]:
-        """Read the file, which is made if it is missing.
+        """Open the file and read its image; create the file if it is missing.
 
         Args:
-            node_id: of the node that has it.
+            node_id: of the node that has the file.
 
         Raises:
-            KafkaStorage: it cannot be read or written (with the OSError as its cause), or is
-                corrupt; says what to do.
+            KafkaStorage: the file cannot be read or written (with the OSError as its cause), or is
+                corrupt; the message says what to do.
         """
         try:
             if not files.exists(path):
@@ -76,10 +76,10 @@ class MetadataFile:
         return cls(files, path, file, size), image
 
     def append(self, data: bytes) -> None:
-        """Write a line; durable when this returns.
+        """Write a line; it is durable on return.
 
         Raises:
-            OSError: the disk refused; it does not count.
+            OSError: the disk failed; the line is not in the file.
         """
         try:
             self._file.pwritev([data], self._size)
@@ -90,7 +90,7 @@ class MetadataFile:
         self._size += len(data)
 
     def _undo(self, error: OSError) -> None:
-        """Cut off what a failed append left: read back, it would be there after all."""
+        """Cut off the bytes of a failed append, which a later start would read as a valid line."""
         try:
             self._file.truncate(self._size)
             self._file.sync()
@@ -105,11 +105,11 @@ class MetadataFile:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is worth being compacted."""
+        """Whether the file should be compacted."""
         return self._size >= self._compact_at
 
     def compact(self, image: MetadataImage) -> None:
-        """Rewrite the file with the fewest records, after any crash the old or the new one."""
+        """Rewrite the file with the fewest records; a crash leaves the old or the new file."""
         lines = [
             line_of(_HEADER),
             *(line_of(encode_records([one])) for one in file_records_of_image(image)),
@@ -120,9 +120,9 @@ class MetadataFile:
         except OSError as error:
             logger.warning("metadata log not compacted file=%s error=%s", self.path, error)
         try:
-            # Also after a failure: it may have come when the new file was in place already.
-            # Both files say the same, but only until the next append: which of them has the name
-            # must be what a power cut leaves, too.
+            # Sync the directory after a failure, too: the new file may be in place already. Old and
+            # new file are equivalent only until the next append, so a power cut must not bring the
+            # old file back.
             self._files.sync_dir(self.path.rpartition("/")[0] or "/")
             file = self._files.open(self.path)
             size = file.size()
@@ -142,9 +142,10 @@ class MetadataFile:
 
 
 def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> None:
-    """Remove what does not count at the end of the file."""
+    """Cut the invalid bytes off the end of the file."""
     if b"\n" in data[position:]:
-        # A kill leaves the beginning of a line; this is damage, or what a power cut left.
+        # A kill leaves an incomplete line; a complete invalid line is damage, or left by a power
+        # cut.
         kept = keep_aside(files, file, path, position, len(data))
         logger.error(
             "metadata log damaged at its end, cut file=%s position=%d bytes=%d kept=%s: the last"
@@ -166,23 +167,23 @@ def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> Non
 
 
 def line_of(text: str) -> bytes:
-    """A line of the file."""
+    """Return a line of the file."""
     data = text.encode("ascii")
     return b"%08x %s\n" % (zlib.crc32(data), data)
 
 
 def _text(line: bytes) -> str | None:
-    """The text of a whole line whose CRC is right."""
+    """Return the text of a complete line with a correct CRC; None for any other line."""
     if len(line) < 10 or line[8:9] != b" " or b"%08x" % zlib.crc32(line[9:]) != line[:8]:
         return None
     return line[9:].decode("ascii")
 
 
 def read_image(data: bytes, path: str, *, node_id: int = 0) -> tuple[MetadataImage, int]:
-    """The image of a file's content, and how many of its bytes are sound.
+    """Return the image of a file's content, and the number of valid bytes.
 
     Raises:
-        KafkaStorage: it is damaged other than at its end.
+        KafkaStorage: the file is damaged before its last line.
     """
     image = MetadataImage()
     lines = data.split(b"\n")
@@ -192,7 +193,7 @@ def read_image(data: bytes, path: str, *, node_id: int = 0) -> tuple[MetadataIma
     for number, line in enumerate(lines[1:-1], 2):
         text = _text(line)
         if text is None:
-            # Appends are synced one by one: only the last can be torn.
+            # Each append is synced before the next one, so only the last line can be torn.
             if any(_text(later) is not None for later in lines[number:]):
                 raise _corrupt(path, size, f"line {number} is damaged, and lines follow it")
             break

@@ -1,11 +1,11 @@
-"""The metadata log: which topics, settings and producer ids there are, in a file per log directory.
+"""The metadata log: topics, settings and producer ids, in one file per log directory.
 
-Owns the copies and which of them is right; a file's shape is ``metadata_file``'s, what the records
-mean ``image``'s. An append is synced in every copy before it returns: what it says
-survives a power cut, and each disk but the last. Each copy counts the appends that it has: at a
-start the one that has most of them counts, and the others are made anew from it. Directories that
-fail in turn leave copies that each miss something of the other: what only the shorter one knows is
-kept in a file beside it, and no producer id or epoch of either is given out again.
+``metadata_file`` reads and writes a file, ``image`` replays the records. An append is synced in
+each copy before it returns, so it survives a power cut and the loss of all disks but one. Each copy
+contains the number of its appends: a start uses the copy with the most appends and rewrites the
+others from it. Directories that fail in turn leave copies that each lack appends of the other:
+topics that are only in the copy with fewer appends are kept in a file beside it, and no producer id
+or epoch of either copy is issued again.
 
 Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
@@ -33,24 +33,26 @@ METADATA_LOG: Final = "aiokq-metadata.log"
 """Name of the file in a log directory. Not Kafka's format: see the design."""
 
 BEHIND: Final = ".behind"
-"""Added to the name of what a copy was that knew topics of which the one that counts knows nothing:
-they were deleted while its directory was away, or made while the other one's was."""
+"""Suffix of a kept copy with topics that the newest copy does not have: they were deleted while the
+directory of this copy was missing, or created while the other directory was.
+"""
 
 CORRUPT: Final = ".corrupt"
-"""Added to the name of a copy that cannot be read, where another can."""
+"""Suffix of a corrupt copy that was replaced from another copy."""
 
 Refused = Callable[[str, OSError], None]
-"""Told of the path of a copy that the disk refused, and how."""
+"""Called with the path of a copy and the error of the disk."""
 
 
 class MetadataLog:
     """The metadata of one node.
 
-    ``append`` blocks on the disk and is for an executor; appends from several threads queue.
+    ``append`` waits for the disk: call it in an executor. Appends from several threads are made
+    one after the other.
 
     Attributes:
-        image: what the records add up to.
-        paths: of the copies that are written.
+        image: the state after all records.
+        paths: paths of the copies that are written.
     """
 
     def __init__(
@@ -66,13 +68,13 @@ class MetadataLog:
     def open(
         cls, files: Files, *paths: str, node_id: int = 0, refused: Refused | None = None
     ) -> MetadataLog:
-        """Read the copies; those that are missing or have missed something are made anew.
+        """Open the copies; rewrite those that are missing or lack appends.
 
         Args:
-            node_id: of the node that has them.
+            node_id: of the node that has the copies.
 
         Raises:
-            KafkaStorage: none of them can be used; says what to do.
+            KafkaStorage: no copy can be used; the message says what to do.
         """
         opened: list[tuple[MetadataFile, MetadataImage]] = []
         corrupt: list[str] = []
@@ -88,7 +90,7 @@ class MetadataLog:
                 else:
                     corrupt.append(path)
         if not any(image.appends for _, image in opened) and failures:
-            # A copy without any append was made just now: topics would seem never to have been.
+            # The readable copies were created just now: the node would lose its topics.
             for copy, _ in opened:
                 copy.close()
             raise failures[0]
@@ -116,7 +118,7 @@ class MetadataLog:
         return log
 
     def _replace(self, files: Files, path: str) -> None:
-        """Make a corrupt copy anew; what it was is kept."""
+        """Replace a corrupt copy from the image; the corrupt file is renamed."""
         logger.error("metadata log corrupt, made anew file=%s kept=%s", path, path + CORRUPT)
         try:
             files.rename(path, path + CORRUPT)
@@ -134,12 +136,14 @@ class MetadataLog:
         return [copy.path for copy in self._copies]
 
     def append(self, *records: MetadataRecord) -> None:
-        """Write records, all or none; they are durable, and in ``image``, when this returns.
+        """Write records, all or none; on return they are durable and replayed in ``image``.
 
-        A copy that cannot be written is left out from then on, as long as another can.
+        A copy that cannot be written gets no further appends, as long as another copy can be
+        written.
 
         Raises:
-            KafkaStorage: every disk refused; none of the records counts.
+            KafkaStorage: no copy could be written; none of the records is applied.
+            ValueError: the file has no form for one of the records.
         """
         with self._lock:
             if self._closed:
@@ -165,7 +169,7 @@ class MetadataLog:
                     copy.compact(self.image)
 
     def copy_image(self) -> MetadataImage:
-        """What the records add up to, not to change any more."""
+        """Return an independent copy of the image."""
         with self._lock:
             return self.image.copy()
 
@@ -193,8 +197,10 @@ class MetadataLog:
 
 
 def _is_beginning(files: Files, path: str, newest: str) -> bool:
-    """Whether a copy only lacks the last appends of the newest: the broker was killed before it
-    wrote them to this copy as well. Topics that the newest does not have were deleted by them."""
+    """Whether a copy is a prefix of the newest one: the broker was killed between two copies.
+
+    Topics that only the copy has were then deleted by the appends that it lacks.
+    """
     try:
         return files.read_bytes(newest).startswith(files.read_bytes(path))
     except OSError:
@@ -202,7 +208,7 @@ def _is_beginning(files: Files, path: str, newest: str) -> bool:
 
 
 def _keep_unknown_topics(files: Files, path: str, own: MetadataImage, image: MetadataImage) -> None:
-    """Keep a copy that is made anew if it has topics, by their ids, that ``image`` has not."""
+    """Save the content of a copy before it is rewritten, if ``image`` lacks topics of it, by id."""
     known = {topic.topic_id for topic in image.topics.values()}
     unknown = sorted(name for name, topic in own.topics.items() if topic.topic_id not in known)
     if not unknown:

@@ -35,23 +35,25 @@ __all__ = ["LogOpening"]
 logger = logging.getLogger("aiokq.broker")
 
 CLEAN_PER_TURN: Final = 64
-"""Logs opened between two looks at the loop; each takes some 0.2 ms."""
+"""Number of logs opened before control returns to the loop; each takes about 0.2 ms."""
 
 RECOVERED_AT_ONCE: Final = 32
 SMALL_LOGS: Final = 1024 * 1024
-"""Logs recovered on one way off the loop, as long as they have together so many bytes to check:
-each of a thousand small ones takes less time than the way there and back."""
+"""Bytes to check up to which several logs are recovered in one call of the executor: the call takes
+longer than the recovery of one small log.
+"""
 
 MOST_THREADS: Final = THREADS // 3
-"""A log of a terabyte has its thread for a quarter of an hour: what others do off the loop, as
-flushes, would wait for that where recoveries have all threads."""
+"""Maximum number of executor threads that recover logs. The recovery of a log of a terabyte takes a
+thread for a quarter of an hour; other work of the executor, such as flushes, must not wait for it.
+"""
 
 REPORT_SECONDS: Final = 5.0
-"""How often a recovery says how far it is, where others would believe that it hangs."""
+"""Seconds between two progress reports of a long recovery."""
 
 
 class _Stopped(Exception):
-    """Nobody wants this log any more: the node closes, or its topic was deleted."""
+    """The log is not needed any more: the node is closing, or the topic was deleted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,8 +61,8 @@ class _Attempt:
     """The recovery of one log.
 
     Attributes:
-        bytes: to be checked, as far as known before.
-        checked: of them until now.
+        bytes: number of bytes to check, as estimated before the recovery.
+        checked: number of bytes checked so far.
     """
 
     partition: Partition
@@ -70,15 +72,15 @@ class _Attempt:
 
 
 class LogOpening:
-    """Gives partitions their logs.
+    """Opens the logs of partitions.
 
     Args:
         threads: logs recovered at the same time, at most ``MOST_THREADS``.
-        least_epoch: the least leader epoch after an unclean stop. A power cut may have taken the
-            epochs with the records; those that readers know must not be given out again.
+        least_epoch: the lowest leader epoch after an unclean stop. A power cut may have removed
+            epochs together with their records; an epoch that readers know must not be reused.
         supervisor: runs the retries.
-        background: counts failures, and gives the pauses.
-        opened: called on the loop with each partition whose log is open, and the log.
+        background: counts failures, and gives the delays between retries.
+        opened: called on the loop with each partition whose log was opened, and the log.
     """
 
     def __init__(
@@ -118,10 +120,10 @@ class LogOpening:
         return [attempt.partition for attempt in (*self._running, *self._waiting)]
 
     async def open_clean(self, partitions: Sequence[Partition]) -> None:
-        """Open the logs that need no recovery; the others are left to ``recover``.
+        """Open the logs that need no recovery; ``recover`` opens the others.
 
-        Those of internal topics are recovered first, as groups wait for them, then the small ones:
-        so most of them are there soon.
+        Logs of internal topics are recovered first, because groups wait for them, then the other
+        logs by size, the smallest first, so that most partitions are available soon.
         """
         clean = [found for found in partitions if self._directories.was_clean(found.name)]
         for first in range(0, len(clean), CLEAN_PER_TURN):
@@ -188,9 +190,9 @@ class LogOpening:
             return max(latest, kafka_epochs[partition.index])
         if clean and (latest >= 0 or not self._least_epoch):
             return latest
-        # What a kill took away may be written anew, with the same offsets and other records: a
-        # new epoch lets readers find out (KIP-320). The same goes for a log that was made just
-        # now, in place of one that was lost with its directory.
+        # Records that a kill removed may be replaced by other records at the same offsets. A new
+        # epoch lets readers detect that (KIP-320). The same applies to a log that was created to
+        # replace one in a lost directory.
         return max(latest + 1, self._least_epoch)
 
     def _settle(self, partition: Partition, log: PartitionLog | Exception) -> None:
@@ -200,7 +202,7 @@ class LogOpening:
             self._give(partition, log)
 
     def _storage_error(self, partition: Partition, error: Exception) -> KafkaStorage:
-        """Return what requests are told; a bug is reported."""
+        """Return the error for requests; an unexpected error is logged."""
         if isinstance(error, KafkaStorage):
             return error
         self._background.task("open logs").failed(error)
@@ -289,7 +291,7 @@ class LogOpening:
     # --- after an unclean stop
 
     async def recover(self) -> None:
-        """Open the logs that ``open_clean`` left, several at a time; returns when all are there."""
+        """Recover the logs that ``open_clean`` left, several at a time."""
         if not self._waiting:
             return
         self._began = self._reported = self._clock.monotonic()
@@ -328,7 +330,7 @@ class LogOpening:
             self._settled.set()
 
     def _take(self) -> list[_Attempt]:
-        """What is recovered next, by one thread: a log, or some that are small."""
+        """Return the attempts for one thread: one log, or several small ones."""
         taken = [self._waiting.pop(0)]
         size = taken[0].bytes
         while self._waiting and len(taken) < RECOVERED_AT_ONCE:
@@ -344,7 +346,7 @@ class LogOpening:
     def _recover(
         self, attempt: _Attempt, *, clean: bool = False, is_new: bool = False
     ) -> PartitionLog | Exception | None:
-        """Recover a log, in any thread; None if nobody wants it any more."""
+        """Recover a log, in any thread; return None if it is not needed any more."""
         if attempt.stopped:
             return None
         try:
@@ -353,7 +355,7 @@ class LogOpening:
             return None
 
     def _report(self, attempt: _Attempt, so_far: RecoveryProgress) -> None:
-        """Say how far it is; called by the threads that recover."""
+        """Note the progress of a recovery. Called in the recovering threads."""
         attempt.checked = so_far.checked_bytes
         logger.info(
             "recovering partition=%s checked=%d bytes=%d",
@@ -379,7 +381,7 @@ class LogOpening:
     # --- end
 
     async def abandon(self, partitions: Iterable[Partition]) -> None:
-        """Open these no more: they are being deleted. Return when nobody works on them."""
+        """Stop opening deleted partitions; return when no thread uses their logs."""
         partitions = list(partitions)
         for partition in partitions:
             self._refused.pop(partition, None)
@@ -393,7 +395,7 @@ class LogOpening:
             await self._settled.wait()
 
     def stop(self) -> None:
-        """Recover nothing more: what is in work ends soon, and is done again at the next start."""
+        """Stop recovering logs; recoveries in progress end early, for the next start to repeat."""
         self._closed = True
         for attempt in self._running:
             attempt.stopped = True

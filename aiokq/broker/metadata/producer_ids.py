@@ -1,7 +1,6 @@
-"""Gives out producer ids, from blocks that the controller reserves before they are used.
+"""Producer ids, issued from blocks that the controller reserves before they are used.
 
-Owns the block in use. Whatever happens to the process, an id is issued at most once per cluster:
-what is left of a block at the end is lost, never issued again.
+An id is issued at most once per cluster. The unused ids of a block are lost when the node stops.
 
 Source: Kafka ``RPCProducerIdManager.java``.
 Tests: ``tests/unit/broker/metadata/test_producer_ids.py``.
@@ -30,7 +29,7 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id that was never issued before.
+        """Return an id that was never issued before.
 
         Raises:
             KafkaStorage: no block can be reserved.
@@ -44,6 +43,6 @@ class ProducerIds:
     async def _reserve(self) -> None:
         async with self._lock:
             if self._next < self._end:
-                return  # somebody else waited for it too
+                return  # another caller has reserved a block meanwhile
             block = await self._allocate()
             self._next, self._end = block.start, block.stop

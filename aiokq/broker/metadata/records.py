@@ -1,7 +1,4 @@
-"""The records of which the cluster's metadata consists: Kafka's, and those it has none for.
-
-Owns the shape of the latter, and how some of Kafka's are made; what they add up to is `image`'s.
-"""
+"""The records of the cluster's metadata: Kafka's classes, and a few that Kafka does not have."""
 
 from __future__ import annotations
 
@@ -33,14 +30,14 @@ GROUP_CONFIG: Final = 32
 
 
 class TopicTakenOver(NamedTuple):
-    """What Apache Kafka's metadata said of a topic's partitions when it was taken over.
+    """What Apache Kafka's metadata contained about a topic's partitions when it was taken over.
 
     Attributes:
-        elsewhere: partitions that other nodes or other directories of Apache Kafka have.
-        kafka_epochs: the leader epoch that Apache Kafka will give each partition next. They have
-            it here, too: to clients an older one is out of date, and a newer one, when Kafka has
-            the directory again, means records that were lost. -1 where Kafka gives none any more;
-            empty for a topic that was created here.
+        elsewhere: partitions that are on other nodes or in other directories of Apache Kafka.
+        kafka_epochs: the leader epoch that Apache Kafka will use next for each partition, which is
+            also used here: clients take a lower epoch for outdated, and a higher one, once Kafka
+            has the directory again, would mean lost records. -1 for partitions that Kafka no longer
+            has; empty for a topic that was created here.
     """
 
     topic_id: uuid.UUID
@@ -49,20 +46,20 @@ class TopicTakenOver(NamedTuple):
 
 
 class StartedUnclean(NamedTuple):
-    """The node started so many times after an unclean stop, or without a lost directory.
+    """The number of starts of the node after an unclean stop or without a lost directory.
 
-    No leader epoch after such a start is below this number: a power cut or a lost disk may have
-    taken the epochs that readers know.
+    Leader epochs after such a start are not lower than this number: a power cut or a lost disk may
+    have removed epochs that readers know.
     """
 
     unclean_starts: int
 
 
 class KafkaTakenOver(NamedTuple):
-    """The metadata of Apache Kafka in this directory was taken over, up to this end of it.
+    """The end of Apache Kafka's metadata in this directory that was taken over.
 
     Attributes:
-        topic_ids: of the topics that it had: one that is missing later was deleted there.
+        topic_ids: the topics of that metadata; a topic that is missing later was deleted by Kafka.
     """
 
     end_offset: int
@@ -71,16 +68,16 @@ class KafkaTakenOver(NamedTuple):
 
 
 class DirectoriesKnown(NamedTuple):
-    """The node has these log directories, by directory.id, each with its path.
+    """The log directories of the node: the path of each, by directory.id.
 
-    Written when there is a second one for the first time, and whenever they change.
+    Written when the node first has a second directory, and whenever the directories change.
     """
 
     directories: Mapping[str, str]
 
 
 class AppendsCounted(NamedTuple):
-    """So many appends were made until here: a compacted log has fewer lines."""
+    """The number of appends so far; a compacted log has fewer lines."""
 
     appends: int
 
@@ -91,7 +88,7 @@ MetadataRecord: TypeAlias = (
 
 
 def partition_record(topic_id: uuid.UUID, index: int, node_id: int) -> PartitionRecord:
-    """A new partition whose only replica is on a node, which leads it."""
+    """Return the record of a new partition whose only replica and leader is ``node_id``."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -106,9 +103,9 @@ def partition_record(topic_id: uuid.UUID, index: int, node_id: int) -> Partition
 def config_records(
     resource_type: int, name: str, present: Mapping[str, str], wanted: Mapping[str, str]
 ) -> Iterator[ConfigRecord]:
-    """The records that change a resource's settings from ``present`` to ``wanted``.
+    """Yield the records that change a resource's settings from ``present`` to ``wanted``.
 
-    One for each setting whose value changes, then one without a value for each that is removed.
+    The first records set changed values; the last ones, without a value, remove settings.
     """
     for key, value in wanted.items():
         if present.get(key) != value:
