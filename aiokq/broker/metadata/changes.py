@@ -1,8 +1,8 @@
-"""The changes of the cluster's metadata that are asked of this node: decided, recorded, published.
+"""Metadata changes requested from this node: decided, recorded and published in order.
 
-Owns their order. The controller decides about one at a time, each by the image that those before
-it left; its records are durable before this node's publisher acts on them, and the one who asked
-is answered when it has. Once begun, a change is finished, also if whoever asked has left.
+The controller decides one change at a time, based on the image that the previous changes left. The
+records are durable before this node's publisher applies them, and a caller gets its answer after
+that. A change that has begun is completed even if its caller was cancelled.
 
 Tests: ``tests/unit/broker/metadata/test_changes.py``.
 """
@@ -53,7 +53,7 @@ class MetadataChanges:
         self._offload = offload
         self._deciding = asyncio.Lock()
         self._published: asyncio.Future[None] | None = None
-        """Done when the last change that was recorded, and all before it, are published."""
+        """Done when all recorded changes are published."""
         self._closed = False
 
     # --- topics
@@ -62,9 +62,9 @@ class MetadataChanges:
         """Create a topic.
 
         Raises:
-            BrokerError: as `Controller.create_topic`.
-            KafkaStorage: it could not be recorded, and does not exist; or it does, and some of its
-                partitions are offline.
+            BrokerError: see `Controller.create_topic`.
+            KafkaStorage: the topic could not be recorded and does not exist, or it exists and some
+                of its partitions are offline.
         """
         created = await self._change(
             lambda image: self._controller.create_topic(image, spec, validate_only=validate_only),
@@ -75,10 +75,10 @@ class MetadataChanges:
         return created
 
     async def create_topic_if_allowed(self, name: str, *, allowed: bool) -> None:
-        """Create a topic because somebody asked for its metadata, unless that may not be.
+        """Create a topic whose metadata was requested, if auto-creation is allowed.
 
         Raises:
-            BrokerError: the name is not one a topic can have, or the creation failed.
+            BrokerError: the name is invalid, or the creation failed.
         """
         check_topic_name(name)
         if name not in INTERNAL_TOPICS and allowed:
@@ -89,9 +89,9 @@ class MetadataChanges:
         """Delete a topic and its records.
 
         Raises:
-            UnknownTopicOrPartition: somebody else has deleted it.
-            KafkaStorage: it could not be recorded, and the topic stays; or it is deleted, and the
-                disk refused to let go of its files.
+            UnknownTopicOrPartition: the topic was deleted meanwhile.
+            KafkaStorage: the deletion could not be recorded and the topic stays, or it is deleted
+                and the disk refused to remove its files.
         """
         await self._change(
             lambda image: self._controller.delete_topic(image, topic.topic_id),
@@ -103,7 +103,7 @@ class MetadataChanges:
         """Delete every topic, internal ones too, in one change.
 
         Raises:
-            KafkaStorage: as `delete_topic`.
+            KafkaStorage: see `delete_topic`.
         """
         count = await self._change(self._controller.delete_all_topics, "delete all topics")
         if count:
@@ -120,9 +120,9 @@ class MetadataChanges:
         """Add partitions to a topic; ``count`` is the new total.
 
         Raises:
-            BrokerError: as `Controller.create_partitions`.
-            KafkaStorage: it could not be recorded, and they do not exist; or they do, and some of
-                them are offline.
+            BrokerError: see `Controller.create_partitions`.
+            KafkaStorage: the partitions could not be recorded and do not exist, or they exist and
+                some of them are offline.
         """
         await self._change(
             lambda image: self._controller.create_partitions(
@@ -138,15 +138,15 @@ class MetadataChanges:
     async def alter_topic_configs(
         self, topic: Topic, change: ConfigChange, *, validate_only: bool = False
     ) -> None:
-        """Change a topic's settings; they are in effect when this returns.
+        """Change a topic's settings; they are in effect on return.
 
         Args:
-            change: the new settings, of those that the topic has when its turn has come: of two
-                who change different ones at the same time, none is lost.
+            change: computes the new settings from the current ones. It is called when no other
+                change is in progress, so that concurrent changes of different settings are kept.
 
         Raises:
-            BrokerError: as `Controller.alter_topic_configs`.
-            KafkaStorage: it could not be recorded; nothing has changed.
+            BrokerError: see `Controller.alter_topic_configs`.
+            KafkaStorage: the change could not be recorded; nothing has changed.
         """
         configs = await self._change(
             lambda image: self._controller.alter_topic_configs(
@@ -160,14 +160,14 @@ class MetadataChanges:
     async def alter_group_configs(
         self, group_id: str, change: ConfigChange, *, validate_only: bool = False
     ) -> None:
-        """Change a group's settings; members learn of them with their next heartbeat.
+        """Change a group's settings; members receive them with their next heartbeat.
 
         Args:
             change: as in `alter_topic_configs`.
 
         Raises:
-            BrokerError: as `Controller.alter_group_configs`.
-            KafkaStorage: it could not be recorded; nothing has changed.
+            BrokerError: see `Controller.alter_group_configs`.
+            KafkaStorage: the change could not be recorded; nothing has changed.
         """
         configs = await self._change(
             lambda image: self._controller.alter_group_configs(
@@ -181,18 +181,18 @@ class MetadataChanges:
     # --- ids and epochs
 
     async def allocate_producer_ids(self) -> range:
-        """Reserve a block of producer ids: nobody is ever given them again.
+        """Reserve a block of producer ids, which are never reserved again.
 
         Raises:
-            KafkaStorage: it could not be recorded.
+            KafkaStorage: the reservation could not be recorded.
         """
         return await self._change(self._controller.allocate_producer_ids, "reserve producer ids")
 
     async def count_unclean_start(self) -> int:
-        """Record that the node starts after an unclean stop; how often it has.
+        """Record a start after an unclean stop; return the number of such starts.
 
         Raises:
-            KafkaStorage: it could not be recorded; says what to do.
+            KafkaStorage: the start could not be recorded; the message says what to do.
         """
         try:
             return await self._change(
@@ -208,7 +208,7 @@ class MetadataChanges:
 
     @contextlib.asynccontextmanager
     async def unchanged(self) -> AsyncIterator[None]:
-        """Hold back changes until the block ends; those begun before are finished first.
+        """Delay new changes until the block ends; changes in progress are completed first.
 
         Raises:
             Closed: the node is stopping.
@@ -220,11 +220,11 @@ class MetadataChanges:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no change is begun any more."""
+        """Whether new changes are refused."""
         return self._closed
 
     async def close(self) -> None:
-        """Wait for the changes that are recorded; others, and later ones, raise Closed."""
+        """Wait for the recorded changes; other and later changes raise Closed."""
         self._closed = True
         async with self._deciding:
             await self._all_published()
@@ -238,7 +238,7 @@ class MetadataChanges:
             await asyncio.shield(self._published)
 
     async def _change(self, decide: Callable[[MetadataImage], Decision[R]], name: str) -> R:
-        """Make a change; whoever asked may be cancelled meanwhile, the change is not."""
+        """Make a change, which is completed even if the caller is cancelled."""
         return await shielded(self._make(decide), name=name)
 
     async def _make(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:

@@ -1,7 +1,4 @@
-"""What a set of incremental changes makes of the settings of a topic or group (KIP-339).
-
-Stores nothing.
-"""
+"""Incremental changes of the settings of a topic or group (KIP-339)."""
 
 from __future__ import annotations
 
@@ -27,13 +24,14 @@ def changed_configs(
     changes: Sequence[tuple[str, int, str | None]],
     settings: BrokerSettings,
 ) -> dict[str, str]:
-    """The settings after these changes, which are (name, operation, value).
+    """Return the settings after some changes, each (name, operation, value).
 
-    APPEND and SUBTRACT change lists; a list that was not set is changed from its default.
+    APPEND and SUBTRACT change lists; the default of a list is changed if the list is not set.
 
     Raises:
-        InvalidRequest: a setting changed twice, no value, or an unknown operation.
-        InvalidConfiguration: APPEND or SUBTRACT to what is no list, or an unknown setting.
+        InvalidRequest: a setting is changed twice, a value is missing, or an operation is unknown.
+        InvalidConfiguration: APPEND or SUBTRACT for a setting that is no list, or an unknown
+            setting.
     """
     names = set()
     for name, _, _ in changes:

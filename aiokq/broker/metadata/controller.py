@@ -1,7 +1,7 @@
-"""Decides what a request changes of the cluster's metadata: an error for the client, or records.
+"""The metadata controller: turns a request into an error for the client or into metadata records.
 
-A pure function of the image and the request. It knows no file, no log and no loop; what its
-records are written to and what the node does about them is `changes`' and `publisher`'s.
+Its decisions depend only on the image and the request. `changes` writes the records, and
+`publisher` applies them to the node.
 
 Source: Kafka ``ReplicationControlManager.java``, ``ConfigurationControlManager.java``,
 ``ProducerIdControlManager.java``.
@@ -39,18 +39,18 @@ __all__ = ["BLOCK_SIZE", "ConfigChange", "Controller", "Decision"]
 R = TypeVar("R")
 
 BLOCK_SIZE: Final = 1000
-"""Producer ids reserved at once, as many as Kafka's controller hands out."""
+"""Number of producer ids in a block, as in Kafka."""
 
 ConfigChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""From the settings of a resource to other ones; raises BrokerError for what cannot be."""
+"""Computes new settings of a resource from the current ones; raises BrokerError to refuse."""
 
 
 class Decision(NamedTuple, Generic[R]):
-    """What a request leads to.
+    """The result of a request.
 
     Attributes:
-        answer: for whoever asked, once the records are in effect.
-        records: to be appended together; none if nothing changes.
+        answer: the caller's result, returned when the records are in effect.
+        records: the records to append together; empty if nothing changes.
     """
 
     answer: R
@@ -58,10 +58,10 @@ class Decision(NamedTuple, Generic[R]):
 
 
 class Controller:
-    """The decisions of a cluster of one node, which has all replicas.
+    """The controller of a cluster of one node, which has all replicas.
 
     Args:
-        new_id: gives topic ids.
+        new_id: creates topic ids.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class Controller:
         """Delete a topic.
 
         Raises:
-            UnknownTopicOrPartition: somebody else has deleted it.
+            UnknownTopicOrPartition: the topic was deleted meanwhile.
         """
         self._topic(image, topic_id)
         return Decision(None, [RemoveTopicRecord(topic_id=topic_id)])
 
     def delete_all_topics(self, image: MetadataImage) -> Decision[int]:
-        """Delete every topic, internal ones too; the answer is their number."""
+        """Delete every topic, internal ones too; the answer is the number of topics."""
         records = [RemoveTopicRecord(topic_id=topic_id) for topic_id in image.topics_by_id]
         return Decision(len(records), records)
 
@@ -132,11 +132,11 @@ class Controller:
 
         Args:
             count: the new total.
-            assignments: the brokers of each new partition; None leaves that to the controller.
+            assignments: the replicas of each new partition; None lets the controller choose.
 
         Raises:
-            BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation,
-                UnknownTopicOrPartition if somebody has deleted the topic.
+            BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation, or
+                UnknownTopicOrPartition if the topic was deleted meanwhile.
         """
         topic = self._topic(image, topic_id)
         present = len(topic.partitions)
@@ -158,11 +158,11 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> Decision[Mapping[str, str]]:
-        """Change a topic's settings; the answer is all that it has then.
+        """Change a topic's settings; the answer is all its settings after the change.
 
         Raises:
-            InvalidConfiguration: an unknown setting or a bad value.
-            UnknownTopicOrPartition: somebody has deleted the topic.
+            InvalidConfiguration: an unknown setting or an invalid value.
+            UnknownTopicOrPartition: the topic was deleted meanwhile.
         """
         name = self._topic(image, topic_id).name
         present = image.topic_configs(name)
@@ -180,10 +180,10 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> Decision[Mapping[str, str]]:
-        """Change a group's settings; the answer is all that it has then.
+        """Change a group's settings; the answer is all its settings after the change.
 
         Raises:
-            InvalidRequest: the group has no name.
+            InvalidRequest: the group id is empty.
             InvalidConfiguration: an unknown setting, or a value beyond the broker's limits.
         """
         if not group_id:
@@ -204,7 +204,7 @@ class Controller:
         return Decision(range(first, end), [record])
 
     def count_unclean_start(self, image: MetadataImage) -> Decision[int]:
-        """Count a start after an unclean stop; the answer is how many there were."""
+        """Count a start after an unclean stop; the answer is the number of such starts."""
         count = image.unclean_starts + 1
         return Decision(count, [StartedUnclean(count)])
 

@@ -45,13 +45,13 @@ __all__ = ["file_records", "file_records_of_image", "replay_line"]
 
 
 def file_records(records: Iterable[MetadataRecord], image: MetadataImage) -> list[FileRecord]:
-    """The records of the file that say the same as the records of one append.
+    """Return the records of the file that are equivalent to the records of one append.
 
     Args:
-        image: before the append.
+        image: the image before the append.
 
     Raises:
-        ValueError: the file has no record for one of them.
+        ValueError: the file cannot represent one of the records, or two topics have the same id.
     """
     lines = _Lines(image)
     for record in records:
@@ -63,7 +63,7 @@ class _Lines:
     """The records of the file for one append.
 
     Attributes:
-        found: in the order of the first record that each has something of.
+        found: the records, by resource, in the order in which resources first occur.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -73,7 +73,7 @@ class _Lines:
         self._counts: dict[uuid.UUID, int] = {}
 
     def complete(self) -> list[FileRecord]:
-        """Return the lines, those of topics with the partitions that were added."""
+        """Return the records; those of topics include the added partitions."""
         return [
             line._replace(partitions=max(line.partitions, self._counts.get(line.topic_id, 0)))
             if isinstance(line, TopicLine)
@@ -82,7 +82,7 @@ class _Lines:
         ]
 
     def add(self, record: MetadataRecord) -> None:
-        """Take over one record."""
+        """Add a metadata record."""
         match record:
             case TopicRecord(name=name, topic_id=topic_id):
                 self._check_new(name, topic_id)
@@ -113,7 +113,7 @@ class _Lines:
                 raise ValueError(f"the metadata file has no record for {type(record).__name__}")
 
     def _check_new(self, name: str, topic_id: uuid.UUID) -> None:
-        """Refuse a topic id that another topic has: only the line of one of them would be kept."""
+        """Refuse the topic id of another topic, because a line per topic id is written."""
         known = self.found.get(topic_id) or self.found.get(("deleted", topic_id))
         other = known or self._image.topics_by_id.get(topic_id)
         if isinstance(other, TopicLine | TopicDeletedLine | TopicImage):
@@ -173,7 +173,7 @@ def _topic_line(topic: TopicImage, image: MetadataImage) -> TopicLine:
 
 
 def file_records_of_image(image: MetadataImage) -> Iterator[FileRecord]:
-    """The fewest records of the file that give an image."""
+    """Yield the fewest records of the file that represent an image."""
     if image.next_producer_id:
         yield ProducerIdsLine(image.next_producer_id)
     if image.unclean_starts:
@@ -195,8 +195,8 @@ def replay_line(line: FileRecord, image: MetadataImage, node_id: int) -> None:
     """Apply a line of the file to an image.
 
     Args:
-        image: the result of all lines before it.
-        node_id: of the node that has the file; it has the only replica of each partition.
+        image: the image after all previous lines.
+        node_id: of the node that has the file, and the only replica of each partition.
     """
     match line:
         case TopicLine():

@@ -1,7 +1,7 @@
 """The settings of single groups (resources of type GROUP, KIP-848): their table and their values.
 
-Owns which settings a group can have and which it has; a group need not exist for that. Where one is
-not set, the broker's own setting holds, whose limits are those of a group's value, too.
+A group need not exist to have settings. A setting that a group does not have is taken from the
+broker's settings, which also limit the group's value.
 
 Source: Kafka ``GroupConfig.java``, ``GroupConfigManager.java``.
 Tests: ``tests/unit/broker/metadata/test_group_configs.py``.
@@ -26,8 +26,9 @@ class GroupConfig(NamedTuple):
     """One row of the table.
 
     Attributes:
-        server: the broker setting that holds where this is not set.
-        least: the broker setting that is the lower limit; `most` the upper one.
+        server: the broker setting with the default value.
+        least: the broker setting that is the lower limit.
+        most: the broker setting that is the upper limit.
     """
 
     name: str
@@ -38,7 +39,7 @@ class GroupConfig(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """Its type, and the range that no broker setting widens."""
+        """Its type, and the range that applies with any broker settings."""
         return Setting(self.name, self.name.replace(".", "_"), "int", None, self.doc, at_least=1)
 
 
@@ -70,9 +71,9 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class GroupConfigs:
-    """The settings that groups have on this node. Used from the node's loop only.
+    """The settings of groups on this node. Used from the node's loop only.
 
-    The publisher owns it: a change counts from a member's next heartbeat on.
+    The publisher changes them; members receive a change with their next heartbeat.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -80,30 +81,30 @@ class GroupConfigs:
         self._configs: dict[str, Mapping[str, str]] = {}
 
     def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Replace the settings of a group; without any, it has the broker's."""
+        """Replace the settings of a group; an empty mapping restores the broker's."""
         if configs:
             self._configs[group_id] = configs
         else:
             self._configs.pop(group_id, None)
 
     def given(self, group_id: str) -> Mapping[str, str]:
-        """The settings of this group, by Kafka's names."""
+        """Return the group's own settings, by Kafka's names."""
         return self._configs.get(group_id, _NONE)
 
     def group_ids(self) -> list[str]:
-        """The groups that have settings of their own, by name."""
+        """Return the ids of the groups that have own settings, sorted."""
         return sorted(self._configs)
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """After how many milliseconds without a heartbeat a member of the group is fenced."""
+        """Return the milliseconds without a heartbeat after which a member is fenced."""
         return self.value(group_id, _SESSION)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often members of the group shall send heartbeats, in milliseconds."""
+        """Return the milliseconds between two heartbeats of a member."""
         return self.value(group_id, _HEARTBEAT)
 
     def value(self, group_id: str, name: str) -> int:
-        """The value that holds for the group: its own, or the broker's."""
+        """Return the value in effect for the group: its own, or the broker's."""
         own = self._configs.get(group_id)
         text = None if own is None else own.get(name)
         if text is not None:
@@ -112,7 +113,7 @@ class GroupConfigs:
 
 
 def check_group_configs(configs: Mapping[str, str], settings: BrokerSettings) -> dict[str, str]:
-    """The given settings, each known and within the broker's limits, as they are to be stored.
+    """Check settings against the table and the broker's limits; return them as they are stored.
 
     Raises:
         InvalidConfiguration: an unknown name, or a value that is not allowed.

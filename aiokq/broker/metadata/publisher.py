@@ -1,9 +1,9 @@
 """The publisher: makes a node follow the metadata image.
 
-It opens, deletes and reconfigures logs, makes each partition leader or follower, and notifies the
-coordinators. It owns the objects that requests look at: topics with their partitions, and settings
-of groups. A change that cannot be carried out is not undone: a partition whose log cannot be opened
-is offline with that error and is tried again, and so is a refused deletion.
+The publisher opens, deletes and reconfigures logs, makes each partition leader or follower, and
+notifies the coordinators. It owns the objects that requests use: topics with their partitions, and
+settings of groups. A failed change is not undone: a partition whose log cannot be opened is offline
+with that error, and the opening is retried, as is a refused deletion.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
 Tests: ``tests/unit/broker/metadata/test_publisher.py``, ``test_roles.py``.
@@ -42,18 +42,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 PARTITIONS_PER_TURN: Final = 32
-"""Logs opened or deleted in one turn of the loop; each takes a directory, and opening files."""
+"""Number of logs opened or deleted before control returns to the loop."""
 
 
 class MetadataPublisher:
-    """What a node does when the metadata changes. Used from its loop only.
+    """Applies metadata changes to a node. Used from the node's loop only.
 
     Args:
-        supervisor: runs the retries. It is closed before the logs are.
-        background: counts failures, and gives the pauses between retries.
-        elected: called with each partition that this node leads from now on, its log being open.
-        resigned: called with each partition that this node leads no longer.
-        deleted: called after the log of a partition was deleted: its files can be removed.
+        supervisor: runs the retries; it is closed before the logs are.
+        background: counts failures, and gives the delays between retries.
+        elected: called with each partition that this node begins to lead, after its log was opened.
+        resigned: called with each partition that this node stops leading.
+        deleted: called after a partition's log was deleted, so that its files can be removed.
 
     Attributes:
         topics: the topics of the node, as requests see them.
@@ -88,16 +88,16 @@ class MetadataPublisher:
         self._opening = self._make_opening(0)
         self._started = False
         self._applied: dict[ServedTopic, Sequence[PartitionImage]] = {}
-        """What each topic's partitions are by the metadata published last."""
+        """Partitions of each topic in the metadata published last."""
         self._undeleted: dict[TopicPartition, LogDirectory] = {}
         self._unsynced: dict[LogDirectory, None] = {}
-        """Deletions that were refused: to be renamed, and to be made durable."""
+        """Directories whose deletions are not durable yet because a sync was refused."""
         self._deleting_again = False
 
     # --- start
 
     def load(self, image: MetadataImage) -> None:
-        """Take over an image; `open_logs` opens the logs of its topics."""
+        """Register the topics and settings of an image; `open_logs` opens the logs."""
         for topic in image.topics.values():
             self._register(TopicState.of(topic, image))
         for group_id, configs in image.group_configs().items():
@@ -127,7 +127,7 @@ class MetadataPublisher:
 
     @property
     def was_unclean(self) -> bool:
-        """Whether a log may have lost something when the node stopped, or with a directory."""
+        """Whether records may be lost because of an unclean stop or a missing directory."""
         return any(not self._directories.was_clean(found.name) for found in self._unopened())
 
     def _unopened(self) -> list[Partition]:
@@ -136,11 +136,11 @@ class MetadataPublisher:
     async def open_logs(self, least_epoch: int) -> None:
         """Open the logs of all topics, off the loop.
 
-        Those that need recovery are left to `recover`: until then nobody leads their partitions.
-        Those in a directory that cannot be used are offline.
+        Logs that need recovery are left to `recover`; their partitions have no leader until then.
+        Partitions in a directory that cannot be used are offline.
 
         Args:
-            least_epoch: the least leader epoch after an unclean stop.
+            least_epoch: the lowest leader epoch after an unclean stop.
 
         Raises:
             KafkaStorage: no directory can be used.
@@ -169,7 +169,7 @@ class MetadataPublisher:
             self.topics.notify(topic)
 
     def _take_role(self, partition: Partition, log: PartitionLog) -> None:
-        """Lead or follow, as the metadata says, with a log that was just opened."""
+        """Make a partition whose log was opened leader or follower, as in the metadata."""
         image = self._applied[partition.topic][partition.index]
         if image.leader == self._node_id:
             epoch = max(log.epochs.latest_epoch, image.leader_epoch)
@@ -179,11 +179,11 @@ class MetadataPublisher:
             partition.follow(log, image.leader, image.leader_epoch)
 
     async def recover(self) -> None:
-        """Open the logs that an unclean stop left, while the others are served."""
+        """Recover the logs that an unclean stop left, while other partitions are served."""
         await self._opening.recover()
 
     def stop_recovery(self) -> None:
-        """Recover no more; directories of logs that were not recovered are not closed clean."""
+        """Stop the recovery; directories with unrecovered logs get no marker of a clean stop."""
         self._opening.stop()
         for partition in self._opening.pending:
             self._directories.leave_unclean(partition.name)
@@ -191,10 +191,10 @@ class MetadataPublisher:
     # --- changes
 
     async def publish(self, delta: MetadataDelta) -> KafkaStorage | None:
-        """Do what an append of metadata asks for. One call at a time, in the order of appends.
+        """Apply the changes of an append. One call at a time, in the order of appends.
 
         Returns:
-            The error of the first thing that could not be done; everything else is.
+            The first error, if any; the remaining changes are applied nevertheless.
         """
         failure = await self._delete(
             [
@@ -237,7 +237,7 @@ class MetadataPublisher:
     async def _change_partition(
         self, partition: Partition, was: PartitionImage, image: PartitionImage
     ) -> KafkaStorage | None:
-        """Make a partition what the metadata says: leader, follower, or no replica.
+        """Make a partition leader, follower, or no replica, according to the metadata.
 
         Source: Kafka's `ReplicaManager.applyLocalLeadersDelta`, `applyLocalFollowersDelta`.
         """
@@ -264,7 +264,7 @@ class MetadataPublisher:
         return None
 
     async def _add_partitions(self, topic: Topic, state: TopicState) -> KafkaStorage | None:
-        """Open the logs of new partitions, some in each turn of the loop."""
+        """Open the logs of new partitions, several in each turn of the loop."""
         failure: KafkaStorage | None = None
         self._applied[topic] = state.partitions
         for index in range(len(topic.partitions), len(state.partitions)):
@@ -278,7 +278,7 @@ class MetadataPublisher:
         return failure
 
     def _open(self, partition: Partition) -> KafkaStorage | None:
-        """Open the log of a new partition; return the error if that is impossible now."""
+        """Open the log of a new partition; return the error if that fails."""
         undeleted = self._undeleted.pop(partition.name, None)
         if undeleted is not None:  # of a deleted topic of this name: else it is set aside
             with contextlib.suppress(KafkaStorage):
@@ -317,7 +317,7 @@ class MetadataPublisher:
         return failure
 
     async def _sync_names(self, directory: LogDirectory) -> KafkaStorage | None:
-        """Make deletions durable; they are tried again if the disk refuses."""
+        """Make deletions durable; retry later if the disk refuses."""
         try:
             await self._offload.run(directory.sync_names)
         except KafkaStorage as error:
@@ -327,7 +327,7 @@ class MetadataPublisher:
         return None
 
     async def _let_go(self, topic: Topic) -> KafkaStorage | None:
-        """Let go of a topic's logs; the error of the disk, if it refused one."""
+        """Delete a topic's logs; return an error of the disk."""
         self._applied.pop(topic, None)
         await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
@@ -338,7 +338,7 @@ class MetadataPublisher:
         return failure
 
     def _delete_log(self, partition: Partition) -> KafkaStorage | None:
-        """Delete a partition's log; it is tried again if the disk refuses."""
+        """Delete a partition's log; return the error if the disk refuses, and retry later."""
         directory = self._directories.directory_of(partition.name)
         failure = None
         try:
@@ -359,7 +359,7 @@ class MetadataPublisher:
                 self._deleting_again = True
 
     async def _delete_again(self, error: KafkaStorage) -> None:
-        """Repeat refused deletions until none is left. Those of failed directories are dropped."""
+        """Retry refused deletions until none is left, except those in failed directories."""
         task = self._background.task("delete logs")
         while self._undeleted or self._unsynced:
             await asyncio.sleep(task.failed(error))

@@ -1,8 +1,7 @@
-"""The topic settings: one table of names, types, ranges, units, meanings and server defaults.
+"""The topic settings: names, types, ranges, units, descriptions and server defaults in one table.
 
-Owns what a topic may be told and how it is read; the broker's own settings are in ``settings``,
-the typed result is ``log.config.LogConfig``. Settings of tiered storage are left out: there is
-none here, so they are refused as unknown.
+The broker's own settings are in ``settings``; ``log.config.LogConfig`` has the typed values.
+Settings of tiered storage, which is not supported, are refused as unknown.
 
 Source: Kafka ``TopicConfig.java``, ``LogConfig.java``, ``ServerTopicConfigSynonyms.java``.
 Tests: ``tests/unit/broker/metadata/test_topic_configs.py``.
@@ -39,8 +38,8 @@ class TopicConfig(Setting):
     """One row of the table.
 
     Attributes:
-        server: the broker settings its default comes from; of several the first that is set.
-        unit: of the value, where it has one.
+        server: the broker settings with the default; the first one that is set is used.
+        unit: unit of the value, if it has one.
     """
 
     server: tuple[str, ...] = ()
@@ -302,10 +301,10 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROW
 
 
 def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The given settings, each known and in range, as they are to be stored.
+    """Check settings against the table; return them as they are stored.
 
     Raises:
-        InvalidConfiguration: an unknown name, no value, or one that the table does not allow.
+        InvalidConfiguration: an unknown name, a missing value, or a value that is not allowed.
     """
     checked: dict[str, str] = {}
     values: dict[str, SettingValue] = {}
@@ -328,10 +327,10 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def log_config(configs: Mapping[str, str], settings: BrokerSettings) -> LogConfig:
-    """A topic's settings, typed and complete: its own over the server's defaults.
+    """Return the complete typed settings of a topic: its own, and the server's defaults.
 
     Raises:
-        InvalidConfiguration: as ``check_topic_configs``.
+        InvalidConfiguration: see ``check_topic_configs``.
     """
     fields: dict[str, object] = {}
     for name, row in TOPIC_CONFIGS.items():
@@ -346,7 +345,7 @@ def log_config(configs: Mapping[str, str], settings: BrokerSettings) -> LogConfi
 
 
 def config_text(config: LogConfig, name: str) -> str:
-    """The value of a setting as clients are shown it; KeyError for an unknown name."""
+    """Return the value of a setting as shown to clients. Raises KeyError for an unknown name."""
     value = getattr(config, TOPIC_CONFIGS[name].field)
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -363,7 +362,7 @@ def _server_default(row: TopicConfig, settings: BrokerSettings) -> SettingValue:
 
 
 def server_text(name: str, text: str) -> str:
-    """What a broker setting says, as the value of the topic setting that it is the default of."""
+    """Return the value of a broker setting in the unit of the topic setting that defaults to it."""
     if name.endswith((".hours", ".minutes")) and text.strip().isdigit():
         return str(_in_ms(name, int(text)))
     return text

@@ -1,6 +1,4 @@
-"""Owns what a topic may be made of: how many partitions and replicas somebody asks for, and where.
-
-Checks only; makes nothing, and knows neither the registry nor a disk.
+"""Checks of the number and the placement of a topic's partitions and replicas.
 
 Source: Kafka ``ReplicationControlManager.createTopic``, ``createPartitions``.
 Tests: ``tests/unit/broker/metadata/test_topic_layout.py``.
@@ -27,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["CreatedTopic", "TopicLayouts", "TopicSpec", "check_replicas"]
 
 MAX_PARTITIONS: Final = 10_000
-"""Most partitions that one request makes, as in Kafka: more is refused with 44."""
+"""Maximum number of partitions that one request creates, as in Kafka; above it, error 44."""
 
 
 class TopicSpec(NamedTuple):
-    """What somebody wants to be created; None takes the broker's default."""
+    """A topic to create; None stands for the broker's default."""
 
     name: str
     partitions: int | None = None
@@ -41,7 +39,7 @@ class TopicSpec(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """What was created, or would have been."""
+    """A topic that was created, or would be created by a validated request."""
 
     name: str
     topic_id: uuid.UUID
@@ -51,14 +49,14 @@ class CreatedTopic(NamedTuple):
 
 
 class TopicLayouts:
-    """The layouts that topics of one node can have: all replicas are its own."""
+    """The possible layouts of topics on one node, which has all replicas."""
 
     def __init__(self, settings: BrokerSettings, node_id: int) -> None:
         self._settings = settings
         self._node_id = node_id
 
     def of(self, spec: TopicSpec) -> tuple[int, int]:
-        """The counts of partitions and replicas that a spec means.
+        """Return the numbers of partitions and replicas of a topic to create.
 
         Raises:
             BrokerError: InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
@@ -99,10 +97,10 @@ class TopicLayouts:
     def check_growth(
         self, name: str, present: int, count: int, assignments: Sequence[Sequence[int]] | None
     ) -> None:
-        """Whether a topic of ``present`` partitions may have ``count``.
+        """Check that a topic with ``present`` partitions may grow to ``count``.
 
         Args:
-            assignments: the brokers of each new one; None leaves that to the node.
+            assignments: the replicas of each new partition; None lets the node choose.
 
         Raises:
             BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation.
@@ -127,10 +125,10 @@ class TopicLayouts:
 
 
 def check_replicas(brokers: Sequence[int], node_id: int) -> None:
-    """Whether a partition can be on these brokers: it can be on this node.
+    """Check that a partition's replicas are this node only.
 
     Raises:
-        InvalidReplicaAssignment: there is none, another one, or one twice.
+        InvalidReplicaAssignment: the list is empty, names another node, or a node twice.
     """
     if not brokers:
         raise InvalidReplicaAssignment(

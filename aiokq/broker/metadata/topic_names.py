@@ -1,4 +1,4 @@
-"""What a topic may be called. Owns no topics. Source: Kafka's `Topic.java`."""
+"""Rules for topic names. Source: Kafka's `Topic.java`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["INTERNAL_TOPICS", "check_topic_name", "colliding_topic"]
 
 MAX_NAME_LENGTH: Final = 249
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics that the broker itself writes; clients read them only."""
+"""Topics that only the broker writes; clients can read them."""
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
-"""Apache Kafka's metadata log is called like a partition of it."""
+"""Name of the topic whose partition's directory has Apache Kafka's metadata log."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -24,7 +24,7 @@ def check_topic_name(name: str) -> None:
     """Refuse a name that Kafka refuses.
 
     Raises:
-        InvalidTopic: with what is wrong, in words.
+        InvalidTopic: the message says what is wrong.
     """
     if not name:
         raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
@@ -45,7 +45,7 @@ def check_topic_name(name: str) -> None:
 
 
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """The topic whose name differs from this one only in '.' and '_', which metrics mix up."""
+    """Return a topic whose name differs only in '.' and '_', which collide in metrics."""
     if "." not in name and "_" not in name:
         return None
     flat = name.replace(".", "_")

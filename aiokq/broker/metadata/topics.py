@@ -1,6 +1,6 @@
 """The topics of a node as requests see them, with their partitions and settings.
 
-The publisher owns them: it adds, changes and removes what the metadata image says.
+The publisher adds, changes and removes them according to the metadata image.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Topic:
     """A topic that exists.
 
     Attributes:
-        configs: the settings given for it, by Kafka's names; `config` is all of them, typed.
+        configs: the topic's own settings, by Kafka's names.
+        config: all settings, typed, including defaults.
         kafka_epochs: as in `TopicTakenOver`.
-        limits: of a client's batch, by `config`.
+        limits: limits of a client's batch, according to `config`.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Topic:
         return len(self.partitions[0].replicas) if self.partitions else 0
 
     def partition(self, index: int) -> Partition | None:
-        """The partition of this number; None if there is none."""
+        """Return the partition with this number, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
@@ -64,8 +65,8 @@ class TopicRegistry:
     """The topics of a node, by name and by id. Used from its loop only.
 
     Attributes:
-        listeners: called with a topic after it was created, grown or deleted, or a log of it was
-            opened later than the others; `get` tells which.
+        listeners: called with a topic after it was created, grown or deleted, or one of its logs
+            was opened after the start; `get` returns None for a deleted topic.
     """
 
     def __init__(self) -> None:
@@ -80,19 +81,19 @@ class TopicRegistry:
         return iter(self._topics.values())
 
     def sorted(self) -> list[Topic]:
-        """All topics by name."""
+        """Return all topics, sorted by name."""
         return [self._topics[name] for name in sorted(self._topics)]
 
     def get(self, name: str) -> Topic | None:
-        """The topic of this name; None if there is none."""
+        """Return the topic with this name, or None."""
         return self._topics.get(name)
 
     def by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """The topic of this id; None if there is none."""
+        """Return the topic with this id, or None."""
         return self._by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """A partition by its topic's name; None if there is none."""
+        """Return a partition of the topic with this name, or None."""
         found = self._topics.get(topic)
         return None if found is None else found.partition(index)
 
