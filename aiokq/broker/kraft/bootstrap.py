@@ -1,8 +1,8 @@
-"""Hands log directories of this broker over to Apache Kafka: writes its ``bootstrap.checkpoint``.
+"""The hand-over of log directories to Apache Kafka, by a ``bootstrap.checkpoint`` file.
 
-A controller of Kafka whose metadata log is empty begins with the records of this file, which
-``kafka-storage format`` writes for features and users. Ours has the topics with their ids, settings
-and partitions too, so that Kafka finds the logs that it is started on.
+A Kafka controller whose metadata log is empty starts with the records of this file, which
+``kafka-storage format`` writes for features and users. The file written here also contains the
+topics with their ids, settings and partitions, so that Kafka finds the existing logs.
 
 Source: Kafka ``BootstrapDirectory.java``, ``ActivationRecordsGenerator.java``, KIP-630, KIP-858.
 Tests: ``tests/unit/broker/kraft/test_bootstrap.py``, ``tests/interop/apache/test_directories.py``.
@@ -40,7 +40,7 @@ __all__ = ["BOOTSTRAP", "HandedOver", "hand_over"]
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 
 FEATURES: Final = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
-"""Those of Kafka 4.0 (``4.0-IV3``): any later one can go up from there by ``kafka-features``."""
+"""Feature levels of Kafka 4.0 (``4.0-IV3``); ``kafka-features`` upgrades them in later versions."""
 
 RECORDS_PER_BATCH: Final = 1000
 
@@ -50,11 +50,11 @@ _FOOTER: Final = struct.Struct(">hb")
 
 
 class HandedOver(NamedTuple):
-    """What Kafka will find.
+    """The result of a hand-over.
 
     Attributes:
-        node_id: to be its ``node.id``.
-        paths: of the files that were written, one per directory.
+        node_id: the ``node.id`` that Kafka must have.
+        paths: the written files, one per directory.
     """
 
     cluster_id: str
@@ -65,16 +65,16 @@ class HandedOver(NamedTuple):
 
 
 def hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOver:
-    """Write what Kafka has to know into the log directories of a broker that is stopped.
+    """Write the metadata for Kafka into the log directories of a stopped broker.
 
     Args:
         paths: all directories of the node, in the order of Kafka's ``log.dirs``.
-        timestamp_ms: of the records.
+        timestamp_ms: timestamp of the records.
 
     Raises:
-        ConfigError: these are not all the directories of one node, or there is nothing that could
-            be handed over; says what to do.
-        KafkaStorage: in use, or the disk refused.
+        ConfigError: these are not all the directories of one node, or they cannot be handed over;
+            the message says what to do.
+        KafkaStorage: a directory is in use, or the disk refused.
     """
     with locked_directories(files, paths) as ids:
         return _hand_over(files, paths, ids, timestamp_ms)
@@ -135,7 +135,7 @@ class _Place(NamedTuple):
 def _places(
     files: Files, paths: Sequence[str], ids: Sequence[MetaProperties]
 ) -> dict[TopicPartition, _Place]:
-    """Where each partition lies."""
+    """Return the directory of each partition."""
     found: dict[TopicPartition, _Place] = {}
     for path, own in zip(paths, ids, strict=True):
         directory_id = ZERO_UUID if own.directory_id is None else parse_uuid(own.directory_id)
@@ -193,7 +193,7 @@ def _partition(
 
 
 def encode_snapshot(records: Sequence[Message], timestamp_ms: int) -> bytes:
-    """A snapshot of the cluster's metadata: a header, records, a footer."""
+    """Return a snapshot of the cluster's metadata: a header, records, a footer."""
     values = [
         RawRecord(0, timestamp_ms, None, encode_metadata_record(record)) for record in records
     ]

@@ -1,8 +1,8 @@
-"""Finds and reads ``__cluster_metadata-0``: the newest snapshot, and the log from there on.
+"""The files of ``__cluster_metadata-0``: the newest snapshot, and the log after it. Read only.
 
-Owns which files count and where they end. Reads only: whatever a kill left at the log's end is
-ignored, as Kafka cuts it off. Which of a quorum's records are committed, no file says: of a cluster
-with several controllers, the last moments may be read that Kafka would take back.
+An incomplete end of the log, left by a kill, is ignored; Kafka would cut it off. The files do not
+tell which records a quorum has committed: from a cluster with several controllers, the last records
+read may be ones that Kafka would discard.
 
 Source: Kafka ``KafkaRaftLog.java``, ``Snapshots.java``, KIP-630.
 Tests: ``tests/unit/broker/kraft/test_metadata_files.py``.
@@ -38,7 +38,7 @@ _MAX_INDEX_BYTES: Final = 2**31 - 1
 
 
 class MetadataEnd(NamedTuple):
-    """Where a metadata log ends: it tells whether Kafka ran since."""
+    """The end of a metadata log; it changes when Kafka runs."""
 
     offset: int
     epoch: int
@@ -48,7 +48,7 @@ class MetadataFiles:
     """The metadata log in one directory.
 
     Args:
-        directory: ``__cluster_metadata-0`` itself.
+        directory: path of ``__cluster_metadata-0``.
     """
 
     def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
@@ -60,10 +60,12 @@ class MetadataFiles:
     def find(
         cls, files: Files, directories: Iterable[str], crc32c: Checksum
     ) -> MetadataFiles | None:
-        """The metadata log in one of some log directories, if there is one with something in it.
+        """Return the metadata log in one of the log directories; None if there is none.
+
+        An empty metadata log counts as none.
 
         Raises:
-            KafkaStorage: two of them have one.
+            KafkaStorage: two directories have one.
         """
         found = [
             path
@@ -79,7 +81,7 @@ class MetadataFiles:
         return cls(files, found[0], crc32c) if found else None
 
     def end(self) -> MetadataEnd:
-        """Where the log ends; looks only at its last batches.
+        """Return the end of the log; reads only its last batches.
 
         Raises:
             OSError: the disk refused.
@@ -93,10 +95,10 @@ class MetadataFiles:
         return end
 
     def read(self) -> KafkaMetadata:
-        """What the log says.
+        """Return the metadata after all records.
 
         Raises:
-            KafkaStorage: it cannot be understood; says what to do.
+            KafkaStorage: the log is corrupt or of an unknown version; the message says what to do.
             OSError: the disk refused.
         """
         try:
@@ -160,12 +162,12 @@ class MetadataFiles:
         return max(ends, default=None)
 
     def _bases(self) -> list[int]:
-        """The first offsets of the log's segments."""
+        """Return the base offsets of the log's segments."""
         found = map(parse_segment_file, self._files.listdir(self.directory))
         return sorted(base for base, suffix in filter(None, found) if suffix == LOG)
 
     def _batches(self, base: int, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """The sound batches of a segment, from somewhere before ``offset`` on."""
+        """Yield the valid batches of a segment, beginning at or before ``offset``."""
         file = self._files.open(segment_file(self.directory, base, LOG))
         try:
             size = file.size()
@@ -182,7 +184,7 @@ class MetadataFiles:
             file.close()
 
     def _position(self, base: int, offset: int, size: int) -> int:
-        """Where a batch begins from which the walk may go on to ``offset``."""
+        """Return the position of a batch at or before ``offset``."""
         path = segment_file(self.directory, base, INDEX)
         index = OffsetIndex(self._files, path, base, _MAX_INDEX_BYTES)
         try:

@@ -1,8 +1,7 @@
-"""What the records of Apache Kafka's cluster metadata add up to: topics, settings, producer ids.
+"""The image of Apache Kafka's cluster metadata: topics, settings, producer ids.
 
-Owns the replay of records, in the order in which they come; where they come from is
-``metadata_files``', what is made of them ``takeover``'s. Records of things that this broker does
-not have (users, ACLs, quotas, brokers) are counted and left out.
+Records are replayed in order; ``metadata_files`` reads them, ``takeover`` uses the image. Records
+of things that this broker does not have (users, ACLs, quotas, brokers) are counted and ignored.
 
 Source: Kafka ``MetadataDelta.java``, ``MetadataBatchLoader.java``, ``MetadataRecordSerde.java``.
 Tests: ``tests/unit/broker/kraft/test_metadata_image.py``.
@@ -44,13 +43,13 @@ __all__ = [
 ]
 
 FRAME_VERSION: Final = 1
-"""What a record's value begins with; then come its type and version, as unsigned varints."""
+"""First byte of a record's value; type and version follow as unsigned varints."""
 
 RESERVED_IDS: Final = 100
 
 NO_LEADER: Final = -1
 NO_CHANGE: Final = -2
-"""As leader in a ``PartitionChangeRecord``: it is who it was."""
+"""Leader in a ``PartitionChangeRecord`` that does not change the leader."""
 
 _TYPES: Final[Mapping[int | None, type[Message]]] = {
     kind.RECORD_TYPE: kind
@@ -69,12 +68,12 @@ _TYPES: Final[Mapping[int | None, type[Message]]] = {
 }
 
 _LEFT_OUT: Final = {11: "SCRAM credentials", 14: "quotas", 18: "ACLs", 26: "delegation tokens"}
-"""Types of records that say something which is not enforced here."""
+"""Types of ignored records whose content is not enforced here."""
 
 _TAKEN_BACK: Final = {19: "ACLs", 21: "SCRAM credentials"}
 
 Unknown: TypeAlias = int
-"""The type of a record that is left out."""
+"""The type of an ignored record."""
 
 
 class KafkaPartition(NamedTuple):
@@ -82,9 +81,9 @@ class KafkaPartition(NamedTuple):
 
     Attributes:
         replicas: node ids, in order of preference.
-        leader: -1 for none.
-        leader_epoch: grows with each change of it, to none as well.
-        directories: ids of the log directory of each replica; none before Kafka 3.7.
+        leader: node id; -1 without a leader.
+        leader_epoch: grows with each change of the leader, including the change to none.
+        directories: id of the log directory of each replica; empty before Kafka 3.7.
     """
 
     replicas: tuple[int, ...]
@@ -93,9 +92,9 @@ class KafkaPartition(NamedTuple):
     directories: tuple[uuid.UUID, ...] = ()
 
     def directory_of(self, node_id: int) -> uuid.UUID | None:
-        """The directory in which a node has it, if that is known.
+        """Return the id of the directory that has a node's replica; None if unknown.
 
-        Source: Kafka's ``DirectoryId``: the ids below 100 stand for states.
+        Source: Kafka's ``DirectoryId``: ids below 100 stand for states.
         """
         if len(self.directories) != len(self.replicas) or node_id not in self.replicas:
             return None
@@ -104,16 +103,16 @@ class KafkaPartition(NamedTuple):
 
     @property
     def next_epoch(self) -> int:
-        """What it is when the node that had it leads again.
+        """The leader epoch when the node leads the partition again.
 
-        A node that was killed has not given the partition up, and goes on as its leader.
+        A node that was killed has not given up leadership, and keeps its epoch.
         """
         return self.leader_epoch + (self.leader == NO_LEADER)
 
 
 @dataclass(slots=True)
 class KafkaTopic:
-    """A topic with its partitions by number."""
+    """A topic with its partitions, by number."""
 
     name: str
     topic_id: uuid.UUID
@@ -121,16 +120,17 @@ class KafkaTopic:
 
 
 class KafkaMetadata:
-    """The state of a cluster's metadata after some records.
+    """The metadata of a cluster after some records.
 
     Attributes:
-        topics: by name.
-        configs: settings by type and name of what they are of; the name "" is the default of all.
+        topics: topics by name.
+        configs: settings by type and name of their resource; the name "" stands for the default of
+            all resources of the type.
         features: levels by name.
         next_producer_id: the first id of the next block.
-        left_out: how often something was said that has no meaning here, by what it is.
-        end_offset: behind the last record.
-        epoch: of the controller that wrote it.
+        left_out: number of ignored records, by what they describe.
+        end_offset: the offset after the last record.
+        epoch: epoch of the controller that wrote the last record.
     """
 
     def __init__(self) -> None:
@@ -145,24 +145,24 @@ class KafkaMetadata:
         self._transaction: list[Message | Unknown] | None = None
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """The settings given for a topic."""
+        """Return the settings of a topic."""
         return self.configs.get((TOPIC_CONFIG, name), {})
 
     def broker_configs(self, node_id: int) -> Mapping[str, str]:
-        """The dynamic settings of a node: its own over those of all."""
+        """Return the dynamic settings of a node: its own, and the cluster-wide ones."""
         everywhere = self.configs.get((BROKER_CONFIG, ""), {})
         return {**everywhere, **self.configs.get((BROKER_CONFIG, str(node_id)), {})}
 
     def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """The settings given for groups, by group id."""
+        """Return the settings of groups, by group id."""
         return {name: given for (kind, name), given in self.configs.items() if kind == GROUP_CONFIG}
 
     def replay(self, value: Buffer | None) -> None:
-        """Take over one record. Those of a transaction count together, when it ends.
+        """Replay one record. The records of a transaction are applied together when it ends.
 
         Raises:
-            CorruptRecord: it is none, or does not fit what came before.
-            ProtocolError: its bytes are not what its type has.
+            CorruptRecord: the value is no metadata record, or contradicts earlier records.
+            ProtocolError: the value is malformed.
         """
         record = decode_metadata_record(value)
         match record:
@@ -235,11 +235,11 @@ class KafkaMetadata:
 
 
 def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
-    """A record from a metadata record's value; only its type where it is left out.
+    """Return the record in a value; only its type if the type is ignored.
 
     Raises:
-        CorruptRecord: it has no type or version.
-        ProtocolError: it is not what its type has, or of a version that is not known.
+        CorruptRecord: type or version is missing.
+        ProtocolError: the value is malformed, or of an unknown version.
     """
     try:
         if value is None:
@@ -262,7 +262,7 @@ def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
 
 
 def encode_metadata_record(record: Message, version: int | None = None) -> bytes:
-    """A metadata record's value; the newest version by default."""
+    """Return a record's value; in the newest version by default."""
     assert record.RECORD_TYPE is not None
     version = record.MAX_VERSION if version is None else version
     head = b"".join(unsigned(number) for number in (FRAME_VERSION, record.RECORD_TYPE, version))

@@ -1,12 +1,11 @@
-"""What a node makes of a log directory that Apache Kafka wrote, before it opens the first log.
+"""The takeover of log directories that Apache Kafka wrote, before the first log is opened.
 
-Owns the decision. Where Kafka's metadata is there, and has grown since it was looked at last, Kafka
-was the last to have the directory: its topics, ids and settings are taken over into the metadata
-log, which goes on from there. Where it never was, and nobody here knows any topic, those that are
-found are served as they are, and nothing of them is deleted or compacted: ``cleanup.policy`` is
-empty until the user says what it is.
+If Kafka's metadata is there and has grown since the last start, Kafka was the last to use the
+directory: its topics, ids and settings are written to the metadata log. If neither Kafka's metadata
+nor a metadata log of this broker exists, the topics that are found are served, and nothing of them
+is deleted or compacted: ``cleanup.policy`` is empty until the user sets it.
 
-Nothing of Kafka's is changed, so that it can go on with the directory.
+Kafka's metadata is not changed, so that Kafka can continue with the directory.
 
 Tests: ``tests/unit/broker/kraft/test_takeover.py``, ``tests/interop/apache/test_directories.py``.
 """
@@ -52,28 +51,30 @@ __all__ = ["take_over"]
 logger = logging.getLogger("aiokq.broker")
 
 KEPT: Final = {"cleanup.policy": ""}
-"""The settings of a topic of which nobody knows any: neither ``delete`` nor ``compact``."""
+"""Settings of a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
 
 PRODUCER_ID_BITS: Final = 48
-"""Ids given out here begin at a multiple of two to this power, above all that Kafka ever gave out.
+"""Producer ids issued here start at a multiple of two to this power, above all ids of Kafka.
 
-Kafka goes on with its own where it stopped. A producer that got an id a second time would be taken
-for the first one, and its records for repeated ones."""
+Kafka later continues with its own ids. If two producers had the same id, the records of the second
+one would be taken for duplicates.
+"""
 
 NO_EPOCH: Final = -1
-"""Where Kafka will give no epoch to the partitions of a topic."""
+"""Leader epoch of partitions for which Kafka gives none."""
 
 MOST_PARTITIONS: Final = 100_000
-"""A directory with a higher number was not made by a broker."""
+"""Limit of partition numbers; a directory with a higher one was not made by a broker."""
 
 
 def take_over(
     files: Files, directories: LogDirectories, metadata: MetadataLog, *, random: Random
 ) -> None:
-    """Bring the metadata log up to date with what Apache Kafka left in the directories.
+    """Update the metadata log from the metadata and partitions that Apache Kafka left.
 
     Raises:
-        KafkaStorage: that cannot be understood, or the disk refused; says what to do.
+        KafkaStorage: Kafka's metadata is unreadable, or the disk refused; the message says
+            what to do.
     """
     path = directories.all[0].path
     try:
@@ -130,13 +131,13 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
 
 
 def _all_there(directories: LogDirectories, metadata: MetadataLog) -> bool:
-    """Whether no directory of the node is missing: Kafka's metadata may be in that."""
+    """Whether no directory of the node is missing: a missing one may have Kafka's metadata."""
     present = {directory.properties.directory_id for directory in directories.all}
     return not directories.offline and present.issuperset(metadata.image.directories)
 
 
 def _forget(metadata: MetadataLog) -> None:
-    """Kafka's metadata was removed: it will not come back, and its epochs bind no longer."""
+    """Drop the leader epochs of Kafka's metadata, which was removed."""
     topics = [
         TopicTakenOver(topic.topic_id, topic.elsewhere, (NO_EPOCH,) * len(topic.kafka_epochs))
         for topic in metadata.image.topics.values()
@@ -152,9 +153,9 @@ def _left_out(kafka: KafkaMetadata) -> str:
 def _records(
     kafka: KafkaMetadata, image: MetadataImage, directories: LogDirectories
 ) -> Iterator[MetadataRecord]:
-    """What has to be said so that the image has Kafka's topics as Kafka has them now.
+    """Yield the records that give the image the current state of Kafka's topics.
 
-    Topics that Kafka never knew stay: they were made here.
+    Topics that Kafka never had were created here and are kept.
     """
     from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 
@@ -212,7 +213,7 @@ def _is_elsewhere(partition: KafkaPartition, directories: LogDirectories) -> boo
 
 
 def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
-    """Partitions that were elsewhere are here once somebody has put them here, or says where."""
+    """Note partitions that were elsewhere and are in one of the directories now; log the others."""
     missing = [topic for topic in metadata.image.topics.values() if topic.elsewhere]
     if not missing:
         return
@@ -235,9 +236,9 @@ def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
 
 
 def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) -> dict[str, str]:
-    """A topic's settings: its own, and the dynamic ones of the broker that it has by default.
+    """Return a topic's settings: its own, and the broker's dynamic defaults.
 
-    There are no dynamic settings of a broker here, so they become the topic's.
+    This broker has no dynamic defaults, so they become settings of the topic.
     """
     from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, check_topic_configs, server_text
 
@@ -259,7 +260,7 @@ def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) ->
 
 
 def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None:
-    """Kafka renames what belongs to topics that it does not know, as those made here."""
+    """Rename back the logs of topics created here, which Kafka set aside as unknown."""
     ours = {topic.topic_id: topic for topic in image.topics.values()}
     for directory in directories.online:
         present = directory.partitions()
@@ -277,7 +278,7 @@ def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None
 
 
 def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: Random) -> None:
-    """Make topics of the partitions that are there."""
+    """Create topics for the partitions that are found."""
     topics: dict[str, dict[int, tuple[uuid.UUID | None, LogDirectory]]] = {}
     for directory in directories.online:
         for partition, topic_id in directory.partitions().items():
@@ -348,7 +349,7 @@ def _topic_ids(
 
 
 def _may_be_served(partition: TopicPartition) -> bool:
-    """Whether a topic may have this name, and so many partitions."""
+    """Whether the topic name and the partition number are valid."""
     try:
         check_topic_name(partition.topic)
     except InvalidTopic:
@@ -359,10 +360,10 @@ def _may_be_served(partition: TopicPartition) -> bool:
 def _topic_id(
     name: str, found: Mapping[int, tuple[uuid.UUID | None, LogDirectory]]
 ) -> uuid.UUID | None:
-    """The id that a topic's partitions say they are of.
+    """Return the topic id in the ``partition.metadata`` of a topic's partitions; None without one.
 
     Raises:
-        KafkaStorage: they say several: which of them are to be served, the user has to say.
+        KafkaStorage: the partitions have several topic ids; the user has to choose.
     """
     by_id = {topic_id: number for number, (topic_id, _) in found.items() if topic_id is not None}
     if len(by_id) > 1:
