@@ -183,10 +183,12 @@ class HeaderRules(NamedTuple):
     Attributes:
         keeps_batches: whether the settings neither check nor change single records.
         after_max_ms: how far the largest timestamp may be ahead of the broker's time.
+        max_length: largest value of the header's ``length``, from ``max.message.bytes``.
     """
 
     keeps_batches: bool
     after_max_ms: int
+    max_length: int
 
     @classmethod
     def of(cls, config: LogConfig) -> HeaderRules:
@@ -196,17 +198,24 @@ class HeaderRules(NamedTuple):
             and config.message_timestamp_before_max_ms == LONG_MAX
             and "compact" not in config.cleanup_policy
         )
-        return cls(keeps_batches, config.message_timestamp_after_max_ms)
+        return cls(
+            keeps_batches,
+            config.message_timestamp_after_max_ms,
+            config.max_message_bytes - LOG_OVERHEAD,
+        )
 
     def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether the header is enough to accept the batch and store it unchanged.
 
         This is the usual case. If not, the settings are checked one by one.
         """
+        # hot: benchmarks/micro/produce.py; the size is checked here to save a call of check_size
+        keeps_batches, after_max_ms, max_length = self
         return (
-            self.keeps_batches
+            keeps_batches
+            and header.length <= max_length
             and not header.attributes & TIMESTAMP_TYPE_MASK
-            and header.max_timestamp_ms <= now_ms + self.after_max_ms
+            and header.max_timestamp_ms <= now_ms + after_max_ms
         )
 
 

@@ -55,8 +55,8 @@ def admit(
         RecordTooLarge: the batch is larger than ``max.message.bytes``.
     """
     topic = partition.topic
-    limits = topic.limits
-    if limits.is_internal and not by_admin:
+    is_internal, max_bytes, rules = topic.limits
+    if is_internal and not by_admin:
         raise InvalidTopic(f"{topic.name} is written by the broker itself")
     if acks == ALL and len(partition.isr) < partition.min_isr:
         raise NotEnoughReplicas(
@@ -64,9 +64,9 @@ def admit(
         )
     if partition.unavailable is not None:
         partition.log  # noqa: B018 - raises the reason
-    check_size(header, limits.max_bytes)
-    if limits.rules.suffice_for(header, now_ms):
+    if rules.suffice_for(header, now_ms):
         return AS_IT_CAME
+    check_size(header, max_bytes)
     if needs_executor(topic.config, header, now_ms):
         return Preparation.OFF_THE_LOOP
     return Preparation.ON_THE_LOOP

@@ -289,7 +289,11 @@ class Partition:
 
     def commits_late(self, acks: int) -> bool:
         """Whether ``acknowledged`` may have to wait after an append with these ``acks``."""
-        if self.log.durability.may_wait:
+        # hot: benchmarks/micro/produce.py; not the property `log`, which is a call
+        log = self._log
+        if log is None or self.unavailable is not None:
+            raise self._refusal()
+        if log.durability.may_wait:
             return True
         return acks == ALL and (not self._commits_alone or bool(self._uncommitted))
 

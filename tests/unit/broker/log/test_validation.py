@@ -185,6 +185,7 @@ def test_old_formats_and_early_zstd_are_refused() -> None:
         {"compression_type": "zstd"},
         {"message_timestamp_type": "LogAppendTime"},
         {"message_timestamp_after_max_ms": -10_000_000},
+        {"max_message_bytes": 10},
         {"message_timestamp_before_max_ms": 86_400_000},
         {"cleanup_policy": ("compact", "delete")},
     ],
