@@ -183,7 +183,7 @@ def as_resource(resource: ResourceLike) -> ConfigResource:
         return resource
     if not isinstance(resource, str):
         raise TypeError(
-            "what has configs is a topic's name, or a ConfigResource as ConfigResource.broker(1),"
-            f" not {resource!r}"
+            "a resource with configs is a topic's name, or a ConfigResource as "
+            f"ConfigResource.broker(1), not {resource!r}"
         )
     return ConfigResource(ConfigResourceType.TOPIC, resource)

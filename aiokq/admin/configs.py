@@ -86,7 +86,7 @@ def _target(resource: ConfigResource) -> int | Target:
     try:
         return int(resource.name)
     except ValueError:
-        raise ConfigError(f"{resource.name!r} is no broker id: it is a number, as text") from None
+        raise ConfigError(f"{resource.name!r} is not a broker id (a number)") from None
 
 
 async def describe_configs(

@@ -56,7 +56,7 @@ class ResetTo:
 
     def __post_init__(self) -> None:
         if self.how not in get_args(How):
-            raise ConfigError(f"{self.how!r} is none of {', '.join(get_args(How))}")
+            raise ConfigError(f"{self.how!r} is not one of {', '.join(get_args(How))}")
         low = 0
         if self.how == "shift":
             low = -limits.INT64_MAX
@@ -115,8 +115,8 @@ class ResetTo:
         if value in ("earliest", "latest", "current"):
             return cls(value)
         raise ConfigError(
-            f"{value!r} says not where to: use an offset, a datetime, 'earliest', 'latest', "
-            "'current', or one of ResetTo.timestamp(ms), .duration(ms), .shift(n)"
+            f"{value!r} is not a position to reset to: use an offset, a datetime, 'earliest', "
+            "'latest', 'current', or one of ResetTo.timestamp(ms), .duration(ms), .shift(n)"
         )
 
 
@@ -179,7 +179,7 @@ def _checked(
     if not isinstance(to, Mapping):
         ResetTo.of(to)
     elif partitions is not None:
-        raise ConfigError("the mapping says which partitions: leave partitions out")
+        raise ConfigError("the mapping already names the partitions: leave partitions out")
     else:
         for tp, where in to.items():
             TopicPartition.of(tp)

@@ -146,7 +146,7 @@ async def _held(
                 if deadline.left() <= 0:
                     return {**altered.errors, **_uncertain(done, deadline)}
                 logger.warning(
-                    "no member is back since the group was rewound: group=%s members=%d",
+                    "no member has rejoined since the group was rewound: group=%s members=%d",
                     group_id,
                     len(group.members),
                 )

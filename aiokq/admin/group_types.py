@@ -48,7 +48,7 @@ class _Name(StrEnum):
         found = cls.of(text)
         if found.value == "Unknown":
             known = ", ".join(member.value for member in cls if member.value != "Unknown")
-            raise ConfigError(f"{text!r} is none of {known}")
+            raise ConfigError(f"{text!r} is not one of {known}")
         return found
 
 

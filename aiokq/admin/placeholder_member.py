@@ -295,7 +295,7 @@ class PlaceholderMember:
                 )
         except (KafkaError, TimeoutError) as error:
             logger.info(
-                "group could not be left, until the session ends: group=%s error=%s",
+                "group not left, the member stays until its session ends: group=%s error=%s",
                 self._group.group_id,
                 error,
             )

@@ -46,7 +46,7 @@ async def delete_records(
     wanted: dict[TopicPartition, int] = {}
     for tp, offset in before.items():
         if isinstance(offset, str) and offset != "latest":
-            raise ConfigError(f"{tp}: {offset!r} is no offset: use one from 0 on, or 'latest'")
+            raise ConfigError(f"{tp}: {offset!r} is not an offset: use 0 or more, or 'latest'")
         if not isinstance(offset, str):
             limits.offset(offset, f"{tp}: offset (or 'latest')", error=ConfigError)
         wanted[TopicPartition.of(tp)] = HIGH_WATERMARK if isinstance(offset, str) else offset

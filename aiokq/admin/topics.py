@@ -218,8 +218,8 @@ def _by_name(topics: Iterable[NewTopic]) -> dict[str, NewTopic]:
             topic.num_partitions != -1 or topic.replication_factor != -1
         ):
             raise ConfigError(
-                f"topic {topic.name!r}: assignments say how many partitions and replicas there "
-                "are; leave num_partitions and replication_factor out"
+                f"topic {topic.name!r}: assignments set the number of partitions and "
+                "replicas; leave num_partitions and replication_factor out"
             )
         wanted[topic.name] = topic
     return wanted
@@ -366,7 +366,7 @@ async def describe_topics(
 
 def _left_out(name: str) -> TopicDescription:
     """Return an error for a topic missing in the response, which is not one without partitions."""
-    error = UnknownTopicOrPartition("the broker left it out of its answer", topic_partition=name)
+    error = UnknownTopicOrPartition("the response does not have the topic", topic_partition=name)
     return TopicDescription(name, error=error)
 
 

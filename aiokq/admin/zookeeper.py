@@ -85,9 +85,9 @@ def _json_nodes(text: str) -> Iterator[_Node]:
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the dump begins as JSON and is none: {error}") from None
+        raise ConfigError(f"the dump begins like JSON but is not valid JSON: {error}") from None
     if not isinstance(tree, dict):
-        raise ConfigError("the dump is JSON, but no object of paths")
+        raise ConfigError("the dump is JSON, but not an object whose keys are paths")
     for path, node in tree.items():
         value = node.get("content") if isinstance(node, dict) else node
         if isinstance(value, str | int):
@@ -151,7 +151,7 @@ def read_zookeeper(
         from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         raise ConfigError(
-            "reading a live ZooKeeper takes kazoo: pip install 'aiokq[zookeeper]'"
+            "reading a live ZooKeeper requires kazoo: pip install 'aiokq[zookeeper]'"
         ) from None
 
     client = KazooClient(hosts=hosts, timeout=timeout, read_only=True)

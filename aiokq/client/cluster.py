@@ -343,7 +343,7 @@ class Cluster:
         """
         limits.optional_seconds(timeout)
         if not isinstance(message, Request):
-            raise TypeError(f"{message!r} is no request: they are in aiokq.wire")
+            raise TypeError(f"{message!r} is not a request; request classes are in aiokq.wire")
         target: int | Target
         if isinstance(node, str):
             if node not in {role.value for role in Role}:

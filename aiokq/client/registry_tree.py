@@ -53,7 +53,7 @@ def parse_path(path: str) -> tuple[str, ...]:
         ValueError: the path is not absolute.
     """
     if not path.startswith("/") or "//" in path:
-        raise ValueError(f"{path!r} is no path: they begin with /, as in /brokers/ids")
+        raise ValueError(f"{path!r} is not a path: a path begins with /, as in /brokers/ids")
     return tuple(name for name in path.split("/") if name)
 
 

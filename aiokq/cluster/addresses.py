@@ -48,8 +48,8 @@ def _parse_item(item: str) -> BootstrapAddress:
     if match is None:
         if ":" not in item or item.endswith("]"):
             raise ValueError(f"{item!r} has no port: write {item + ':9092'!r}")
-        raise ValueError(f"{item!r} is no address: write 'host:port', as in 'localhost:9092'")
+        raise ValueError(f"{item!r} is not an address: write 'host:port', as in 'localhost:9092'")
     port = match["port"]
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{item!r}: {port!r} is no port; it is a number from 1 to 65535")
+        raise ValueError(f"{item!r}: {port!r} is not a port number from 1 to 65535")
     return BootstrapAddress(match["v6"] or match["host"], int(port))

@@ -37,7 +37,7 @@ async def concurrently(
             await asyncio.wait(tasks)
         if any(task.cancelled() for task in tasks):
             # The supervisor cancelled the task. The caller was not cancelled, so raise Closed.
-            raise Closed(f"{supervisor.name} was closed while this waited for it")
+            raise Closed(f"{supervisor.name} was closed during the call")
         return [task.result() for task in tasks]
     except BaseException:
         for task in tasks:

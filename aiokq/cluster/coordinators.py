@@ -110,7 +110,7 @@ class Coordinators:
             cause = self._last_error.get(name) or self._trouble()
             raise RequestTimeout(
                 f"no coordinator of {kind.name.lower()} {key!r} within {timeout:.3g} s: "
-                + (str(cause) if cause is not None else "no broker answered the question"),
+                + (str(cause) if cause is not None else "no broker answered"),
                 api="FindCoordinator",
             ) from (cause or error)
         finally:
@@ -169,7 +169,7 @@ class Coordinators:
             ]
             silent = set(asked) - {answer[0] for answer in answers}
             for key in silent:
-                self._refused(kind, key, CoordinatorNotAvailable("the broker left it out"))
+                self._refused(kind, key, CoordinatorNotAvailable("key not in the response"))
         else:
             broker = BrokerInfo(response.node_id, response.host, response.port)
             answers = [(asked[0], response.error_code, response.error_message, broker)]

@@ -217,7 +217,7 @@ class ClusterEngine:
         assert self._closed is not None
         try:
             self._stalls.stop()
-            self._fail_waiters(Closed("the cluster was closed while this was waiting for it"))
+            self._fail_waiters(Closed("the cluster was closed during the call"))
             # Tasks first: a running task could open a connection that nobody closes.
             await self.supervisor.close(CLOSE_TIMEOUT)
             await self.nodes.close()

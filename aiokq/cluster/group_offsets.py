@@ -136,7 +136,7 @@ def commit_errors(
                 )
     for tp in wanted - errors.keys():
         errors[tp] = UnknownTopicOrPartition(
-            "the coordinator did not answer for it", topic_partition=tp, api="OffsetCommit"
+            "the response does not have the partition", topic_partition=tp, api="OffsetCommit"
         )
     return errors
 
@@ -168,7 +168,7 @@ def fetch_request(
         ((group_id, partitions),) = groups.items()
         if partitions is None and version < ALL_TOPICS_SINCE:
             raise UnsupportedVersion(
-                "the broker is older than 0.10.2: say which partitions", api="OffsetFetch"
+                "the broker is older than 0.10.2: name the partitions", api="OffsetFetch"
             )
         return OffsetFetchRequest(
             group_id=group_id,

@@ -131,7 +131,7 @@ class MetadataRefresher:
         for topic in topics or ():
             if len(topic) > LONGEST_NAME:
                 raise InvalidTopic(
-                    f"{topic[:30]!r}... has {len(topic)} letters, and no topic's name more than"
+                    f"{topic[:30]!r}... has {len(topic)} characters; a topic's name has at most"
                     f" {LONGEST_NAME}",
                     topic_partition=topic,
                 )

@@ -71,12 +71,12 @@ def offset_spec(value: OffsetSpec) -> int:
     if isinstance(value, str):
         if value not in SPECIAL:
             known = ", ".join(map(repr, SPECIAL))
-            raise ConfigError(f"{value!r} is no offset: use a time in ms, or one of {known}")
+            raise ConfigError(f"{value!r} is not an offset: use a time in ms, or one of {known}")
         return SPECIAL[value]
     limits.whole(value, "a time", -limits.INT64_MAX, limits.INT64_MAX, error=ConfigError)
     if value < min(SPECIAL.values()):
         raise ConfigError(
-            f"{value} is no time: times are milliseconds since 1970; use 'earliest' or 'latest' "
+            f"{value} is not a time: times are milliseconds since 1970; use 'earliest' or 'latest' "
             "(Kafka's -2 and -1) for the ends of the log"
         )
     return value

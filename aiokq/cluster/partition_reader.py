@@ -401,7 +401,7 @@ class _Fetch:
 def _only_partition(response: FetchResponse, tp: TopicPartition) -> FetchPartitionData:
     raise_for(response.error_code, api="Fetch", topic_partition=tp)
     if not response.responses or not response.responses[0].partitions:
-        raise ProtocolError("the response lacks the partition asked for", api="Fetch")
+        raise ProtocolError("the response does not have the requested partition", api="Fetch")
     return response.responses[0].partitions[0]
 
 

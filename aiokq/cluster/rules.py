@@ -42,13 +42,13 @@ def no_other_type(value: object) -> object:
         )
     if hasattr(type(value), "bootstrap_servers"):
         raise ValueError(
-            f"an address is 'host:port': write .bootstrap_servers behind the {type(value).__name__}"
+            f"an address is 'host:port': pass the .bootstrap_servers of the {type(value).__name__}"
         )
     texts: Sequence[object] = [value]
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         texts = value
     if not all(isinstance(each, str) for each in texts):
-        raise ValueError(f"an address is 'host:port', several are a list of them; not {value!r}")
+        raise ValueError(f"must be 'host:port' or a list of such addresses, not {value!r}")
     return value
 
 

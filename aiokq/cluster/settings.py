@@ -179,8 +179,8 @@ class ClusterSettings(ClusterRules, Settings):
         known = type(settings).model_fields if isinstance(settings, Settings) else {}
         if not cls.model_fields.keys() <= known.keys():
             raise ConfigError(
-                f"settings is to be {cls.__name__}, not {type(settings).__name__}; single settings "
-                "go as keywords"
+                f"settings must be {cls.__name__}, not {type(settings).__name__}; pass single "
+                "settings as keywords"
             )
         if beside := sorted(settings.explicit - cls.model_fields.keys()):
             raise ConfigError(

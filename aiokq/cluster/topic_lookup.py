@@ -118,8 +118,8 @@ class TopicLookup:
         """Return the error for a topic that did not exist within ``waited`` seconds."""
         near = self._suggested(name)
         return UnknownTopicOrPartition(
-            f"there is no topic {name!r}, and it did not come to exist within {waited:.3g} s: "
-            + (f"did you mean {near!r}? Else " if near is not None else "")
+            f"there is no topic {name!r}, and none was created within {waited:.3g} s: "
+            + (f"did you mean {near!r}? Otherwise " if near is not None else "")
             + self.remedy(),
             topic_partition=name,
         )

@@ -116,7 +116,7 @@ def _checked_time(timestamp_ms: int) -> int:
         raise TypeError(f"a time is an int, milliseconds since 1970, not {timestamp_ms!r}")
     if not 0 <= timestamp_ms <= limits.INT64_MAX:
         raise ConfigError(
-            f"{timestamp_ms} is no time: times are milliseconds since 1970; beginning_offsets() "
+            f"{timestamp_ms} is not a time: times are milliseconds since 1970; beginning_offsets() "
             "and end_offsets() find the ends of the log"
         )
     return timestamp_ms

@@ -267,9 +267,9 @@ def test_what_is_no_target_is_refused_before_anything_happens() -> None:
         async with admin(w) as a:
             with pytest.raises(ConfigError, match="time zone"):
                 await a.rewind_group("g", {("t", 0): datetime(2026, 1, 1)})
-            with pytest.raises(ConfigError, match="says not where"):
+            with pytest.raises(ConfigError, match="is not a position to reset to"):
                 await a.rewind_group("g", {("t", 0): "start"})  # type: ignore[dict-item]
-            with pytest.raises(ConfigError, match="says not where"):
+            with pytest.raises(ConfigError, match="is not a position to reset to"):
                 await a.rewind_group("g", {("t", 0): True})
 
     simulate(body)

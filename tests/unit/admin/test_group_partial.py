@@ -381,7 +381,7 @@ def test_a_group_to_which_nobody_comes_back_is_let_go(caplog: pytest.LogCaptureF
         assert rewound[T0].offset == 3
         assert 30 <= asyncio.get_running_loop().time() - began < 32
         assert held.left == ["other", "holder"]
-        assert "no member is back" in caplog.text
+        assert "no member has rejoined" in caplog.text
 
     with_groups(main)
 

@@ -66,7 +66,7 @@ def test_groups_are_listed_with_their_state(orders: CommandLine) -> None:
     assert orders("groups", "list", "--type", "consumer", "--json").json == []
     done = orders("groups", "list", "--state", "stabel")
     assert done.code == 1
-    assert "'stabel' is none of Empty, " in done.complaint
+    assert "'stabel' is not one of Empty, " in done.complaint
 
 
 def test_a_group_is_described_with_its_lag(orders: CommandLine) -> None:

@@ -46,9 +46,9 @@ def test_clients_take_the_clusters_settings():
 def test_settings_of_another_client_are_refused_with_the_right_class():
     """They gave an AttributeError about batch_size, or were taken and half of them ignored."""
     for wrong in (aiokq.ConsumerSettings(), aiokq.ClusterSettings(), {"linger_ms": 5}):
-        with pytest.raises(ConfigError, match="settings is to be ProducerSettings, not "):
+        with pytest.raises(ConfigError, match="settings must be ProducerSettings, not "):
             aiokq.Producer("a:1", settings=wrong)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="settings is to be ProducerSettings, not "):
+        with pytest.raises(ConfigError, match="settings must be ProducerSettings, not "):
             Cluster("a:1").producer(settings=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="ConsumerSettings, not ProducerSettings"):
         aiokq.Consumer("orders", settings=aiokq.ProducerSettings())  # type: ignore[arg-type]
@@ -240,7 +240,7 @@ def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
                 with pytest.raises(TypeError, match=r"write \(topic, number\)"):
                     await ours.fetch(wrong, 0)
             wrong = "metadata"
-            with pytest.raises(TypeError, match=r"they are in aiokq\.wire"):
+            with pytest.raises(TypeError, match=r"request classes are in aiokq\.wire"):
                 await ours.request(wrong)
             wrong = "leader"
             with pytest.raises(ConfigError, match="'controller', or a partition"):

@@ -151,5 +151,5 @@ def test_names_of_nodes_can_be_read_back() -> None:
         assert "/" not in node_name(name)
         assert group_name(node_name(name)) == name
     for wrong in ("brokers", "", "/brokers//ids"):
-        with pytest.raises(ValueError, match="no path"):
+        with pytest.raises(ValueError, match="not a path"):
             parse_path(wrong)

@@ -272,7 +272,7 @@ def test_a_key_that_the_broker_leaves_out_is_asked_for_again():
                 coordinators=[wire.Coordinator(key="other", node_id=2, host="x", port=1)]
             )
         )
-        with pytest.raises(RequestTimeout, match="left it out"):
+        with pytest.raises(RequestTimeout, match="key not in the response"):
             await engine.coordinator(GROUP, "g", timeout=1)
         assert engine.coordinators.known(GROUP, "other") is None
         cluster.handlers[wire.FindCoordinatorRequest] = directory.find

@@ -52,7 +52,7 @@ def test_a_name_that_no_request_can_carry_stalls_nobody():
         engine = make_engine(cluster)
         await engine.start()
         for name in ("x" * 250, "x" * 40_000):
-            with pytest.raises(InvalidTopic, match="no topic's name more than 249"):
+            with pytest.raises(InvalidTopic, match="a topic's name has at most 249"):
                 await engine.topic(name, timeout=5)
             with pytest.raises(InvalidTopic):
                 await engine.refresh([name])

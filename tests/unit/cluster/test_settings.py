@@ -30,7 +30,7 @@ def test_defaults_are_kafkas():
 
 def test_bootstrap_servers_are_checked_at_once():
     """A bad port is a mistake in the settings, not a connection problem."""
-    with pytest.raises(ConfigError, match=r"bootstrap_servers: .*'abc' is no port"):
+    with pytest.raises(ConfigError, match=r"bootstrap_servers: .*'abc' is not a port"):
         ClusterSettings(bootstrap_servers="localhost:abc")
 
 
@@ -71,13 +71,13 @@ def test_what_is_no_address_is_told_what_one_is(given: object) -> None:
     with pytest.raises(ConfigError) as caught:
         aiokq.Producer(given)
     assert str(caught.value) == (
-        f"bootstrap_servers: an address is 'host:port', several are a list of them; not {given!r}"
+        f"bootstrap_servers: must be 'host:port' or a list of such addresses, not {given!r}"
     )
 
 
 def test_a_cluster_in_place_of_its_address_is_told_where_that_is() -> None:
     """The first thing to try with an EmbeddedCluster."""
-    with pytest.raises(ConfigError, match=r"write \.bootstrap_servers behind the EmbeddedCluster"):
+    with pytest.raises(ConfigError, match=r"pass the \.bootstrap_servers of the EmbeddedCluster"):
         aiokq.Producer(aiokq.EmbeddedCluster())
 
 
