@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -71,12 +72,19 @@ def owner(request: pytest.FixtureRequest) -> Iterator[Owner]:
 
 
 def refuses(address: str) -> bool:
+    """Whether no socket of this process listens; another process may have got the port since."""
     host, port = address.split(":")
-    try:
-        socket.create_connection((host, int(port)), 10).close()
-    except ConnectionRefusedError:
-        return True
-    return False
+    for fd in map(int, os.listdir("/dev/fd")):
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(fd)) as found:
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if listens and found.getsockname()[:2] == (host, int(port)):
+                    return False
+        except OSError:  # the descriptor of the listing itself, or of a thread that closed it
+            continue
+    return True
 
 
 def directory_of(kafka: EmbeddedCluster) -> Path:

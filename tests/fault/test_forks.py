@@ -251,7 +251,7 @@ async def main():
     await kafka.start()
     host, port = kafka.bootstrap_servers.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    while not kafka.node._server.connections:
+    while not kafka.node.counters.connections.value:
         await asyncio.sleep(0)
     read, write = os.pipe()
     pid = os.fork()

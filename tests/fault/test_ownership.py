@@ -239,6 +239,7 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
     EmbeddedCluster: {
         "__aenter__": lambda w: w.embedded.__aenter__(),
         "__aexit__": lambda w: w.embedded.__aexit__(*NONE),
+        "bootstrap_servers_of": lambda w: w.embedded.bootstrap_servers_of("PLAINTEXT"),
         "close": lambda w: w.embedded.close(),
         "create_topic": lambda w: w.embedded.create_topic("u"),
         "delete_topic": lambda w: w.embedded.delete_topic("u"),
@@ -350,6 +351,8 @@ def _exceptions() -> dict[tuple[str, str], tuple[str, str]]:
     for method in _STARTS:
         found[f"EmbeddedCluster.{method}", CLOSED] = "started", "it may be started again"
         found[f"EmbeddedCluster.{method}", ANYWHERE] = "ConfigError", "it is running already"
+    for situation in (ANYWHERE, FORK):
+        found["EmbeddedCluster.bootstrap_servers_of", situation] = "returned", "a value"
     found["EmbeddedCluster.run", ANYWHERE] = "Closed", "only for one that was entered with `with`"
     return found
 
