@@ -1,1 +1,1 @@
-"""The command line `aiokq`, but for `aiokq broker`, which is aiokq.broker.process."""
+"""The command line `aiokq`, except `aiokq broker`, which is in aiokq.broker.process."""

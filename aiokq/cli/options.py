@@ -102,7 +102,7 @@ def named_values(
     """Return the names and values of a repeatable option; a value may be empty.
 
     Raises:
-        typer.BadParameter: a text is not of that form.
+        typer.BadParameter: a text is not NAME=VALUE; the message shows `form`.
     """
     found: list[tuple[str, str]] = []
     for text in texts or []:

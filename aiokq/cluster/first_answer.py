@@ -98,7 +98,7 @@ class _Failed:
 
 
 async def _outcome(attempt: Attempt[T]) -> _Answer[T] | _Failed:
-    # Returned, not raised: a supervisor treats an exception that leaves a task as a bug.
+    # The error is returned, because a supervisor treats any exception of a task as a bug.
     try:
         return _Answer(await attempt.ask())
     except KafkaError as error:

@@ -150,7 +150,7 @@ class AcceptedConnection:
         elif self._frame_started is not None:
             self._frame_started = None
             self._account()
-        else:  # same as `_account` without a partial request, before and now
+        else:  # no partial request, so `_account` would only charge the frames
             self._held += nbytes
             self._budget.charge(nbytes)
         wake = self._wake

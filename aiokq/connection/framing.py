@@ -56,7 +56,7 @@ _HTTP_STARTS: Final = (
 
 
 class Spare(Protocol):
-    """Reports whether memory is free, at any time."""
+    """The part of the memory budget that a `FrameReader` reads: whether memory is free."""
 
     @property
     def ample(self) -> bool:

@@ -50,7 +50,7 @@ CLOSE_TIMEOUT: Final = 0.5
 
 
 class Want(NamedTuple):
-    """What to fetch of a partition now, or why nothing."""
+    """What to fetch of a partition now; without `ask`, the reason to fetch nothing."""
 
     ask: Ask | None = None
     full: bool = False

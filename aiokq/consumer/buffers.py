@@ -36,10 +36,10 @@ _LEAST_HEADER: Final = 17
 
 
 class Extent(NamedTuple):
-    """The end of fetched batches by their headers."""
+    """Where fetched batches end, according to the header of the last one."""
 
     end_offset: int
-    """The next offset to fetch; -1 if there is no whole batch, or its header is nonsensical."""
+    """The offset after the last complete batch; -1 without one, or if its header is invalid."""
     leader_epoch: int
     """The leader epoch of the last batch; -1 if unknown."""
 

@@ -73,7 +73,10 @@ class ClusterQueries:
     async def times(
         self, timestamps: Mapping[P, int], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a time; see `Consumer.offsets_for_times`."""
+        """Return offset and timestamp of each partition's first record at or after its time.
+
+        None if there is none; see `Consumer.offsets_for_times`.
+        """
         wanted = {checked_partition(tp): _checked_time(when) for tp, when in timestamps.items()}
         return await self._offsets(wanted, "read_uncommitted", timeout)
 

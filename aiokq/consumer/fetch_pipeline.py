@@ -333,7 +333,7 @@ class FetchPipeline:
         }
 
     def _in_hand(self) -> int:
-        """Return the number of delivered records of unfinished chunks, which no counter has yet."""
+        """Return the number of delivered records that `records_received` does not include yet."""
         # This runs in the exporter's thread, and the loop may change the deque `chunks` meanwhile.
         firsts = [list(state.chunks)[:1] for state in list(self.positions)]
         return sum(chunk.received for first in firsts for chunk in first)

@@ -52,7 +52,7 @@ _COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.E
 """Where to start if the group has committed nothing."""
 
 VALIDATION_SINCE: Final = 3
-"""Earlier versions of OffsetForLeaderEpoch are reserved for brokers."""
+"""First version of OffsetForLeaderEpoch for consumers; earlier ones need the Cluster permission."""
 
 
 class PositionResolver:

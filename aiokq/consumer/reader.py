@@ -82,7 +82,7 @@ class Reader:
     Args:
         deserializer: of the records; None to leave them as they are.
         acks: is notified of delivered records; None if records are not acknowledged.
-        check: raises an error outside of the consumer's loop.
+        check: raises WrongLoop if it is called outside the consumer's event loop.
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class BackgroundWork:
 
 
 class BackgroundTask:
-    """One piece of background work, whose pause does not depend on other work."""
+    """One piece of background work, with its own backoff between attempts."""
 
     __slots__ = ("_name", "_pause", "_work")
 

@@ -264,7 +264,7 @@ class OsFile:
         return buffer
 
     def cached(self, length: int, position: int) -> bool:
-        # hot: benchmarks/raw_load.py; a call takes 0.6 µs, reading 16 KiB at once 0.5 µs more.
+        # hot: benchmarks/raw_load.py; a preadv takes 0.6 µs, of 16 KiB 1.1 µs
         if not length or not self._tells:
             return True
         fd, buffer = self._fd, (bytearray(1),)
@@ -394,7 +394,7 @@ class OsFiles:
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
-        temporary = path + ".tmp"  # Kafka's suffix: its log loader removes stray ones
+        temporary = path + ".tmp"  # Kafka's suffix of temporary files; a start removes them
         file = OsFile(
             os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644),
             temporary,

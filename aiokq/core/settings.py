@@ -90,8 +90,11 @@ NOT_YET: Final[Mapping[str, str]] = {
     "share.": "no share groups so far",
     "transaction.": "transactions come with a later version",
 }
-"""Prefixes of settings that Kafka has and aiokq does not have yet. Their effect would be missing,
-so unlike JAVA_ONLY they are refused, but without suggesting a similar name.
+"""Prefixes of Kafka settings that aiokq does not support yet.
+
+Such a setting raises ConfigError, because without it the client would behave differently; a
+JAVA_ONLY setting in a property file is only ignored with a warning. The error suggests no similar
+name.
 """
 
 

@@ -143,7 +143,7 @@ class MemberDriver:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why this is no member, or the coordinator does not answer; None otherwise."""
+        """Why the last request failed or the member was rejected; None after a success."""
         return self._member.error
 
     def subscribe(self, topics: frozenset[str], *, regex: str | None = None) -> None:
@@ -198,7 +198,7 @@ class MemberDriver:
         await self._coordinator.close()
 
     async def _sleep(self) -> None:
-        """Wait for an input, or for the time at which the member is due."""
+        """Wait for an input, or until the member's next `poll` (`wake_at`)."""
         when = self._member.wake_at()
         if when is None:
             await self._wake.wait()

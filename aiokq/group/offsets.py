@@ -72,8 +72,9 @@ class GroupOffsets:
     """The committed offsets of one group.
 
     Args:
-        member: returns the committer, before every attempt, since a rebalance may happen between
-            attempts; None while a member of the group is expelled.
+        member: returns the member id and generation (or member epoch) for a request; called before
+            every attempt, because a rebalance may happen between attempts. Returns None if the
+            consumer has subscribed and is not a member now, for example after it was fenced.
         owned: returns the partitions that this member owns now.
     """
 
@@ -178,8 +179,8 @@ class GroupOffsets:
         """Return the partitions in `unknown` that do not exist.
 
         A new topic is not known to all brokers at once. Kafka's own consumer therefore retries
-        until its timeout, even for a topic that was deleted. Here the cluster's metadata decides,
-        once it has lacked the partition for `NEW_FOR`.
+        until its timeout, even for a topic that was deleted. Here a partition does not exist if it
+        has been missing from the cluster's metadata for `NEW_FOR` seconds.
 
         Args:
             since: when each partition was first found missing.

@@ -34,7 +34,8 @@ class BatchCompletion:
     Attributes:
         delivered_records: records acknowledged since the start.
         failed_records: records failed since the start.
-        failures: failed batches that no caller may have observed yet.
+        failures: failed batches whose errors no caller has observed so far, as far as is known;
+            reported by `flush()` and `close()`.
     """
 
     def __init__(

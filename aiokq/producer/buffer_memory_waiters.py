@@ -81,7 +81,7 @@ class BufferMemoryWaiters:
                     try:
                         return append()
                     except BufferFull:
-                        pass  # an earlier waiter took more than the size it gave
+                        pass  # the `append` of an earlier waiter took more bytes than its `size`
                 self._ungrant(waiter)
                 waiter.future = loop.create_future()
                 self._put_back(waiter)

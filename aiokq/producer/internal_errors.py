@@ -20,10 +20,10 @@ logger = logging.getLogger("aiokq.producer")
 
 
 class InternalErrors:
-    """Unexpected exceptions, from aiokq's own code or from user hooks.
+    """Reporter of unexpected exceptions from aiokq's own code or user hooks.
 
-    The first one of a class from a place is logged with its traceback, later ones at DEBUG, because
-    they may occur with every batch.
+    The first exception of each type at each place is logged with its traceback, later ones at
+    DEBUG, because they may occur with every batch.
     """
 
     __slots__ = ("_seen",)

@@ -217,12 +217,12 @@ class PartitionQueue:
         now: float,
         bad_records: Mapping[int, str | None] | None = None,
     ) -> None:
-        """Take an error as the answer to an attempt.
+        """Handle a failed attempt: retry, split or fail the batch.
 
         Args:
-            attempt: number of the attempt; answers to older ones, after a leader change, are
-                ignored.
-            bad_records: index and message of the records that are the reason (KIP-467).
+            attempt: number of the attempt; failures of earlier attempts, for example after a leader
+                change, are ignored.
+            bad_records: error message by index of each record that the broker rejected (KIP-467).
         """
         if queued.done or attempt != queued.attempts or not queued.in_flight:
             return

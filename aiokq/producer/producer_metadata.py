@@ -134,8 +134,8 @@ class ProducerMetadata:
         """Look up a topic without metadata; called in the middle of an append."""
         if topic not in self._looking:
             lookup = self._looking[topic] = _Lookup(self._engine.now())
-            # After the assignment: an eager task may end, and remove the entry, before this
-            # returns.
+            # Spawn after the entry is stored: an eager task may end, and remove the entry, before
+            # `_spawn` returns.
             lookup.task = self._spawn(self._look_up(topic, lookup), f"metadata of {topic}")
             if self._closing:
                 self._hasten(topic, lookup)

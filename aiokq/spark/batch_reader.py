@@ -67,7 +67,7 @@ class KafkaBatchReader(DataSourceReader):
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
         )
-        # Without any partition Spark would create one itself, which `read` does not know.
+        # For an empty list, Spark would call `read(InputPartition(None))`, which has no ranges.
         return [TaskRanges(task) for task in tasks] or [TaskRanges(())]
 
     def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:

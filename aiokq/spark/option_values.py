@@ -1,6 +1,6 @@
-"""Parsers of option values: flags, numbers and durations, with Spark's wording of refusals.
+"""Parsers of option values (flags, numbers, durations), which raise errors with Spark's messages.
 
-Where Spark's wording does not name the option, its name is put before it.
+If Spark's message does not name the option, it is prefixed with "option NAME: ".
 """
 
 from __future__ import annotations

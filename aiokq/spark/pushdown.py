@@ -43,7 +43,10 @@ class PushdownReader(KafkaBatchReader):
     _narrowing: tuple[Narrow, ...] = ()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that limit ranges; return those that Spark has to apply."""
+        """Use the filters that shorten the offset ranges; return those that Spark has to apply.
+
+        Filters on `timestamp` are both used and returned.
+        """
         left: list[Filter] = []
         for item in filters:
             since = _since_ms(item)

@@ -106,9 +106,10 @@ class Target:
 
 
 class _Feed:
-    """Feeder of records to a producer; runs on the loop.
+    """Passes rows to a producer; runs on the event loop.
 
-    Memory: `buffer_memory` bounds the producer, and one more batch waits for memory in it.
+    Memory: the producer holds at most `buffer_memory` bytes, and one more Arrow batch waits until
+    that memory is free.
     """
 
     def __init__(self, producer: Producer) -> None:

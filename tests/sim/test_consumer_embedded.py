@@ -205,12 +205,10 @@ def test_one_that_is_left_open_warns() -> None:
         kafka.topic("orders", [1])
         c = consumer(world, kafka, "orders")
         await c.start()
-        parts = c._shut_down
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             c.__del__()
         assert any(w.category is ResourceWarning and "close()" in str(w.message) for w in caught)
-        del parts
         await c.close()
         gc.collect()
 

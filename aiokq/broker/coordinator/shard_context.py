@@ -51,7 +51,7 @@ TIMERS_PER_TURN: Final = 64
 """Timers run in one turn of the loop. After a pause of the process all of them may be due."""
 
 RETRY_SECONDS: Final = 0.5
-"""Seconds until a timer whose records could not be written runs again, as in Kafka."""
+"""Seconds after which a timer runs again if its records could not be written, as in Kafka."""
 
 
 class ShardState(Enum):

@@ -81,10 +81,10 @@ class MetadataFiles:
         return cls(files, found[0], crc32c) if found else None
 
     def end(self) -> MetadataEnd:
-        """Return the end of the log; reads only its last batches.
+        """Return the end offset and last leader epoch of the log; reads only its last batches.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the log cannot be read.
         """
         snapshot = self._newest_snapshot() or MetadataEnd(0, 0)
         end = snapshot

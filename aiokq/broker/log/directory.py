@@ -315,7 +315,7 @@ class LogDirectory:
             return 0  # logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Do not write the clean-stop marker on close, because a log was not recovered."""
+        """Do not write the clean shutdown file on close, because a log was not recovered."""
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:

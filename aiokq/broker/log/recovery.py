@@ -328,7 +328,7 @@ class _Loader:
         return segments
 
     def _load_transactions(self, segments: Sequence[Segment]) -> None:
-        """Load the aborted transactions of segments; rebuild damaged ones from the log."""
+        """Load the transaction index of each segment; rebuild a damaged index from the log."""
         for number, segment in enumerate(segments):
             try:
                 segment.transactions.load()

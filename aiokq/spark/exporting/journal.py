@@ -32,7 +32,7 @@ VERSION: Final = 1
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Return the checksum of a record; that of several records is the sum, in any order."""
+    """Return the checksum of a record; the checksum of several records is the sum of theirs."""
     sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
     return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
 

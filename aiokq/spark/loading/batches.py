@@ -116,7 +116,8 @@ class Batches:
             for kind, directory in directories.items():
                 _keep_only(directory, [file.path for file in report.files if file.kind == kind])
             self._target.sync_temporary()
-            # Otherwise Spark could plan other offsets under the same number after a power failure.
+            # Sync Spark's offset log before the manifest: otherwise Spark could plan other offsets
+            # for this batch number after a power failure.
             self._target.checkpoint.sync(batch)
             manifest = _manifest(batch, query, offsets, report, name)
             self._target.manifests.prepare(manifest)

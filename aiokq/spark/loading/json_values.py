@@ -46,7 +46,7 @@ class JsonReaders:
     nullable: bool = True
 
     def __call__(self) -> Reader:
-        """Return a reader."""
+        """Return a function that converts a JSON document to a value of the column's type."""
         convert = _converter(self.kind)
         parse_float = Decimal if _has_decimals(self.kind) else float
 

@@ -275,7 +275,11 @@ class GroupShard:
         """Handle OffsetFetch of one group.
 
         Raises:
-            BrokerError: 25 or 113 for a member of the consumer protocol.
+            UnknownMemberId: the request names no current member.
+            StaleMemberEpoch: the member has another epoch.
+            IllegalGeneration: as StaleMemberEpoch, for a member that uses the classic protocol.
+
+        Only for groups of the consumer protocol; a request that names no member is permitted.
         """
         group = self.groups.get(request.group_id)
         exists = group is not None

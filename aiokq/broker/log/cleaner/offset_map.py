@@ -51,7 +51,8 @@ def build_offset_map(
         OSError: the disk failed; FileNotFoundError: a segment was deleted.
     """
     dirty = view.dirty
-    # Without transactions that ended before: no marker in the dirty part would end them.
+    # Leave out aborted transactions that ended before the dirty part: it has no marker that ends
+    # them, so later transactions of the same producers would count as aborted.
     transactions = CleanedTransactions(
         found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
     )

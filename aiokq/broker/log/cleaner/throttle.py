@@ -29,7 +29,7 @@ class Throttle:
         return max(1, min(most, int(min(self._rate() / 10, most))))
 
     async def spent(self, size: int) -> None:
-        """Wait until the rate allows these bytes; without a limit, yield to the loop once."""
+        """Count `size` bytes as used, and wait as the rate requires; always yield once."""
         now = self._now()
         self._free_at = max(now, self._free_at) + size / self._rate()
         await asyncio.sleep(max(self._free_at - now, 0.0))

@@ -79,7 +79,7 @@ class ConsumerGroup:
         self.image = GroupImage(group_id)
         self.timers = MemberTimers(group_id, context, self._fence)
         self._topics_version = -1
-        """The `TopicView.version` that the group's records in the log account for."""
+        """Latest `TopicView.version` applied to the group's records; -1 after the load."""
 
     # --- properties
 
