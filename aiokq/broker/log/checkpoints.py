@@ -63,6 +63,26 @@ class Checkpoint:
         """Set the offset of a partition, in memory."""
         self._offsets[partition] = offset
 
+    def lower(self, partition: TopicPartition, offset: int) -> None:
+        """Lower the offset of a partition to ``offset`` if it is higher. Durable on return.
+
+        The file is compared too: the loop may have noted the lower offset already, while the file
+        still contains the higher one. In any thread.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        noted = self._offsets.get(partition)
+        if noted is None:
+            return
+        if noted > offset:
+            self.note(partition, offset)
+        with self._owner.lock:  # another thread may be writing the higher offset
+            written = self._written
+            is_stale = written is None or written.get(partition, 0) > offset
+        if is_stale:
+            self.write()
+
     def forget(self, partition: TopicPartition) -> bool:
         """Remove the offset of a partition, in memory; return whether there was one."""
         return self._offsets.pop(partition, None) is not None
@@ -127,13 +147,23 @@ class Checkpoints:
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
         """Lower the offsets of a partition to ``end_offset``; later records are cut off or lost.
 
-        Records that are written there next are neither synced nor compacted. Durable on return. In
-        any thread.
+        Records that are written there next are not synced, compacted or committed. The log start
+        offset stays, because records that were deleted may still be in the file. Durable on return.
+        In any thread.
 
         Raises:
             OSError: the disk failed.
         """
-        for checkpoint in (self.recovery_points, self.cleaned_offsets):
-            if (checkpoint.get(partition) or 0) > end_offset:
-                checkpoint.note(partition, end_offset)
-                checkpoint.write()
+        for checkpoint in (self.recovery_points, self.cleaned_offsets, self.high_watermarks):
+            checkpoint.lower(partition, end_offset)
+
+    def lower_log_start(self, partition: TopicPartition, offset: int) -> None:
+        """Lower the log start offset of a partition whose records up to ``offset`` are removed.
+
+        With the higher one a recovery would take the records that are appended next for deleted.
+        Durable on return. In any thread.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self.log_starts.lower(partition, offset)

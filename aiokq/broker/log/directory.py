@@ -78,7 +78,9 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
         self.checkpoints = Checkpoints(files, path)
-        self._forget_behind = self.checkpoints.forget_behind  # one bound method for all logs
+        # one bound method each for all logs
+        self._forget_behind = self.checkpoints.forget_behind
+        self._lower_log_start = self.checkpoints.lower_log_start
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
         self._not_closed: list[str] = []  # not the exceptions, because their frames keep files open
@@ -258,6 +260,7 @@ class LogDirectory:
                 recovery_point=self.checkpoints.recovery_points.get(partition) or 0,
                 gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
                 forget_behind=self._forget_behind,
+                lower_log_start=self._lower_log_start,
                 progress=progress,
             )
             if topic_id is not None and not says_so:

@@ -29,6 +29,8 @@ class OpenedLog(NamedTuple):
         high_watermark: as the checkpoint has it; it may lie outside the log.
         forget_behind: lowers the checkpoints of a partition to an offset, durably; called before a
             truncation, in any thread. One callable for all logs of a directory.
+        lower_log_start: lowers the log start checkpoint of a partition to an offset, durably;
+            called after a truncation, in any thread.
         changed: whether a clean stop has to write anything.
     """
 
@@ -43,6 +45,7 @@ class OpenedLog(NamedTuple):
     log_start_offset: int
     high_watermark: int
     forget_behind: Callable[[TopicPartition, int], None]
+    lower_log_start: Callable[[TopicPartition, int], None]
     changed: bool
     disk: DiskTrouble
     open_files: OpenFiles

@@ -48,6 +48,7 @@ class PartitionLog(ReadableLog):
         super().__init__(opened)
         self._crc32c = opened.crc32c
         self._forget_behind = opened.forget_behind
+        self._lower_log_start = opened.lower_log_start
         self._unfinished: Cut | None = None  # a truncation whose files are not cut yet
 
     # --- append
@@ -455,18 +456,22 @@ class PartitionLog(ReadableLog):
 
     async def _cut_files(self, cut: Cut, offload: Offload) -> None:
         files, directory = self._files, self.directory
-        try:
-            await offload.run(
-                functools.partial(
-                    cut_files,
-                    files,
-                    directory,
-                    cut.segments[-1],
-                    self._epochs,
-                    forget_behind=functools.partial(self._forget_behind, self.topic_partition),
-                    remove_behind=functools.partial(rename_behind, files, directory, cut),
-                )
+        segment, start = cut.segments[-1], self._log_start_offset
+
+        def cut_and_lower_log_start() -> None:
+            cut_files(
+                files,
+                directory,
+                segment,
+                self._epochs,
+                forget_behind=functools.partial(self._forget_behind, self.topic_partition),
+                remove_behind=functools.partial(rename_behind, files, directory, cut),
             )
+            # Last: before the cut, a crash in between would bring deleted records back.
+            self._lower_log_start(self.topic_partition, start)
+
+        try:
+            await offload.run(cut_and_lower_log_start)
         except OSError as error:
             self._unfinished = cut
             if self._closed:  # deleted meanwhile, so missing files are no error of the disk

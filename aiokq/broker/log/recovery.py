@@ -72,7 +72,7 @@ GAPS_ANYWHERE: Final = 2**63 - 1
 """For ``gaps_before``: Apache Kafka has compacted the log up to an unknown offset."""
 
 
-def _forget_nothing(partition: TopicPartition, end_offset: int) -> None:
+def _lower_nothing(partition: TopicPartition, offset: int) -> None:
     """Do nothing; for a log without checkpoints."""
 
 
@@ -91,7 +91,8 @@ def open_log(
     high_watermark: int = 0,
     recovery_point: int = 0,
     gaps_before: int = 0,
-    forget_behind: Callable[[TopicPartition, int], None] = _forget_nothing,
+    forget_behind: Callable[[TopicPartition, int], None] = _lower_nothing,
+    lower_log_start: Callable[[TopicPartition, int], None] = _lower_nothing,
     progress: Progress | None = None,
 ) -> PartitionLog:
     """Open the log in ``directory``; create it with an empty segment if it does not exist.
@@ -106,6 +107,7 @@ def open_log(
             previous one. In front of any other segment a gap is a hole, where the log is cut.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
             records are cut off. In any thread.
+        lower_log_start: for the log; see ``OpenedLog``. A recovery keeps the log start offset.
         progress: called from time to time while batches are checked, in the calling thread.
 
     Raises:
@@ -139,6 +141,7 @@ def open_log(
         log_start_offset=max(log_start_offset, segments[0].base_offset),
         high_watermark=high_watermark,
         forget_behind=forget_behind,
+        lower_log_start=lower_log_start,
         changed=not sound
         or not files.exists(file_names.segment_file(directory, end, file_names.SNAPSHOT)),
         disk=disk,

@@ -4,6 +4,10 @@ What is derived from the records is cut first, the file with the records last. A
 leaves a log that is longer than its derived files say, which a recovery reads anyway. In the other
 order, a checkpoint would count records that are written after the cut as durable or compacted.
 
+The log start offset is not derived from records. A truncation that lowers it (``PartitionLog``)
+lowers its checkpoint after the file is cut and before the first append. Before the cut, a crash in
+between would bring deleted records back.
+
 A log is truncated if it has diverged from the leader's (``PartitionLog.truncate_to``), or if a
 recovery finds damage (``recovery``).
 

@@ -16,7 +16,7 @@ from aiokq.core.errors import KafkaStorage, OffsetOutOfRange
 from aiokq.core.offload import InlineOffload
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
-from aiokq.records.header import TRANSACTIONAL_MASK, iter_headers
+from aiokq.records.header import TRANSACTIONAL_MASK, iter_headers, set_base_offset
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import (
     DIRECTORY,
@@ -51,6 +51,18 @@ def filled(log: PartitionLog, count: int, *, committed: int = 0, first: int = 0)
 
 async def truncate(log: PartitionLog, offset: int) -> int:
     return await log.truncate_to(offset, InlineOffload(), now_ms=NOW_MS)
+
+
+def checkpointed(directory: LogDirectory) -> None:
+    """Write the log start offset and the high watermark of each log."""
+    directory.note_log_starts()
+    directory.save(directory.checkpoints.log_starts)
+    directory.note_high_watermarks()
+    directory.save(directory.checkpoints.high_watermarks)
+
+
+def all_values(log: PartitionLog) -> list[tuple[int, bytes | None]]:
+    return values(log, log.log_start_offset)
 
 
 async def test_nothing_is_left_from_the_offset_on(files: MemoryFiles) -> None:
@@ -269,6 +281,53 @@ async def test_a_crash_before_each_operation_leaves_the_old_end_or_an_earlier_on
     assert operations > 10
 
 
+@pytest.mark.parametrize("end", ["kill", "names", "pages"])
+async def test_a_truncation_into_a_gap_of_compaction_lowers_log_start_and_high_watermark(
+    end: str,
+) -> None:
+    """No record is left between the new end and the offset, so the log ends below its start."""
+    for operations in range(100):
+        files = MortalFiles()
+        directory, log = directory_of(files)
+        for base in (0, 8):
+            data = bytearray(batch(b"%d" % base))
+            set_base_offset(data, base, 0)
+            log.append_as_follower(
+                memoryview(data), list(iter_headers(data)), leader_epoch=0, now_ms=NOW_MS
+            )
+        log.flush()
+        for path in (DIRECTORY, "/data", "/"):
+            files.sync_dir(path)
+        log.high_watermark = 6
+        log.delete_records(5)
+        checkpointed(directory)
+        files.done, files.ends_at = 0, operations
+        died = False
+        try:
+            assert await truncate(log, 7) == 1
+        except Crash:
+            died = True
+        files.ends_at = None
+        if end == "kill":
+            files.crash()
+        else:
+            files.power_cut(random.Random(operations) if end == "pages" else None)
+        directory, log = directory_of(files)
+        found, start = all_values(log), log.log_end_offset
+        assert (found, start) in (([(8, b"8")], 9), ([], 5), ([], 1))
+        assert died or start == 1
+        append(log, batch(b"other"))
+        committed = log.high_watermark
+        files.crash()
+        _, log = directory_of(files)
+        assert all_values(log) == [*found, (start, b"other")]
+        assert log.high_watermark <= max(committed, log.log_start_offset)
+        if not died:
+            assert (log.log_start_offset, log.high_watermark) == (1, 1)
+            break
+    assert operations > 8
+
+
 async def test_segments_behind_the_cut_go_from_the_newest_on(files: MemoryFiles) -> None:
     """A crash in between would else leave a hole, behind which all is lost."""
     log = open_partition(files, segment_bytes=SIZE)
@@ -284,10 +343,6 @@ async def test_segments_behind_the_cut_go_from_the_newest_on(files: MemoryFiles)
 
 
 # --- a log that is started again
-
-
-def all_values(log: PartitionLog) -> list[tuple[int, bytes | None]]:
-    return values(log, log.log_start_offset)
 
 
 @pytest.mark.parametrize(
@@ -364,6 +419,89 @@ async def test_a_crash_while_a_log_is_started_again_leaves_old_records_or_none(
         if not died:
             break
     assert operations > 10
+
+
+def emptied(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
+    """A durable log of eight records, all deleted and committed, as its checkpoints say."""
+    directory, log = directory_of(files)
+    filled(log, 8, committed=8)
+    log.flush()
+    for path in (DIRECTORY, "/data", "/"):
+        files.sync_dir(path)
+    directory.note_recovery_points()
+    directory.save(directory.checkpoints.recovery_points)
+    log.delete_records(8)
+    checkpointed(directory)
+    return directory, log
+
+
+@pytest.mark.parametrize("end", ["kill", "names", "pages"])
+async def test_a_crash_while_an_emptied_log_is_started_again_below_its_start_loses_nothing(
+    end: str,
+) -> None:
+    """Deleted records stay deleted, and records that are appended next are not taken for such."""
+    for operations in range(100):
+        files = MortalFiles()
+        _, log = emptied(files)
+        files.done, files.ends_at = 0, operations
+        died = False
+        try:
+            await log.start_at(3, InlineOffload(), now_ms=NOW_MS)
+        except Crash:
+            died = True
+        files.ends_at = None
+        if end == "kill":
+            files.crash()
+        else:
+            files.power_cut(random.Random(operations) if end == "pages" else None)
+        _, log = directory_of(files)
+        start = log.log_start_offset
+        assert all_values(log) == []
+        assert start == log.log_end_offset
+        assert start in ((3, 8) if died else (3,))
+        append(log, batch(b"other"))
+        log.high_watermark = start
+        files.crash()
+        _, log = directory_of(files)
+        assert all_values(log) == [(start, b"other")]
+        assert (log.log_start_offset, log.high_watermark) == (start, start)
+        if not died:
+            break
+    assert operations > 10
+
+
+async def test_records_after_a_restart_below_the_log_start_are_neither_deleted_nor_committed(
+    files: MemoryFiles,
+) -> None:
+    _, log = emptied(files)
+    await log.start_at(3, InlineOffload(), now_ms=NOW_MS)
+    append(log, batch(b"3"))
+    append(log, batch(b"4"))
+    files.crash()
+    _, log = directory_of(files)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (3, 3, 5)
+    assert all_values(log) == [(3, b"3"), (4, b"4")]
+
+
+async def test_a_checkpoint_noted_but_not_written_meanwhile_is_written_by_the_truncation(
+    files: MemoryFiles,
+) -> None:
+    """The loop notes the lower offsets while a thread cuts; the files have the higher ones."""
+    directory, log = emptied(files)
+
+    class Noting(InlineOffload):
+        async def run(self, fn, *args):  # type: ignore[no-untyped-def]
+            directory.note_log_starts()
+            directory.note_recovery_points()
+            directory.note_high_watermarks()
+            return fn(*args)
+
+    await log.start_at(3, Noting(), now_ms=NOW_MS)
+    append(log, batch(b"3"))
+    files.crash()
+    directory, log = directory_of(files)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (3, 3, 4)
+    assert (directory.checkpoints.recovery_points.get(TP) or 0) <= 3
 
 
 async def test_a_restart_that_the_disk_refused_is_finished_by_the_next_call(files) -> None:
