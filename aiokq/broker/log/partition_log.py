@@ -380,7 +380,7 @@ class PartitionLog(ReadableLog):
         segment = self._writer.unopened_segment(offset, now_ms)
         producers = ProducerState()
         producers.map_end_offset = offset
-        cut = Cut([segment], self._segments.all, producers)
+        cut = Cut([segment], self._segments.all, producers, keeps_snapshots=False)
         self.is_truncating = True
         self.generation += 1
         self._changed = self._renamed = True
@@ -466,6 +466,7 @@ class PartitionLog(ReadableLog):
                 self._epochs,
                 forget_behind=functools.partial(self._forget_behind, self.topic_partition),
                 remove_behind=functools.partial(rename_behind, files, directory, cut),
+                keep_snapshots=cut.keeps_snapshots,
             )
             # Last: before the cut, a crash in between would bring deleted records back.
             self._lower_log_start(self.topic_partition, start)

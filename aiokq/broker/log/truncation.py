@@ -40,11 +40,14 @@ class Cut(NamedTuple):
         segments: remaining segments, oldest first; the last ends at the cut.
         behind: removed segments.
         producers: producer state at the new end.
+        keeps_snapshots: whether earlier producer snapshots stay; not if the log begins again
+            without producers.
     """
 
     segments: Sequence[Segment]
     behind: Sequence[Segment]
     producers: ProducerState
+    keeps_snapshots: bool = True
 
 
 def find_cut(
@@ -94,6 +97,7 @@ def cut_files(
     *,
     forget_behind: Callable[[int], None],
     remove_behind: Callable[[], None],
+    keep_snapshots: bool = True,
 ) -> None:
     """Cut the files of a log to the end of ``segment``, which is shorter than its file.
 
@@ -104,13 +108,14 @@ def cut_files(
         forget_behind: lowers the checkpoints to an offset, durably.
         remove_behind: removes the later segments, durably, the newest first, so that a crash leaves
             no hole between segments.
+        keep_snapshots: whether producer snapshots up to the new end stay.
 
     Raises:
         OSError: the disk failed.
     """
     end_offset = segment.next_offset
     forget_behind(end_offset)
-    remove_snapshots_behind(files, directory, end_offset)
+    remove_snapshots_behind(files, directory, end_offset if keep_snapshots else -1)
     epochs.write()
     remove_behind()
     segment.flush_indexes()

@@ -483,6 +483,27 @@ async def test_records_after_a_restart_below_the_log_start_are_neither_deleted_n
     assert all_values(log) == [(3, b"3"), (4, b"4")]
 
 
+@pytest.mark.parametrize("what", ["truncation", "kill"])
+async def test_producers_from_before_a_restart_at_a_higher_offset_do_not_come_back(
+    files: MemoryFiles, what: str
+) -> None:
+    """No older snapshot is left from which a later truncation or a recovery would take them."""
+    _, log = directory_of(files)
+    append(log, batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    log.take_snapshot()
+    log.high_watermark = 0
+    await log.start_at(6, InlineOffload(), now_ms=NOW_MS)
+    append(log, batch())
+    append(log, batch())
+    log.high_watermark = 6
+    if what == "truncation":
+        await truncate(log, 7)
+    else:
+        files.crash()
+        _, log = directory_of(files)
+    assert [entry.producer_id for entry in log.producers] == []
+
+
 async def test_a_checkpoint_noted_but_not_written_meanwhile_is_written_by_the_truncation(
     files: MemoryFiles,
 ) -> None:
