@@ -302,7 +302,7 @@ class BrokerNode:
     async def start(self) -> None:
         """Open the directories, then accept clients.
 
-        After an unclean stop, `start` waits for recovery no longer than `RECOVERY_MOMENT`. A
+        After an unclean shutdown, `start` waits for recovery no longer than `RECOVERY_MOMENT`. A
         partition has no leader until it is recovered; clients retry, as during an election.
 
         Raises:

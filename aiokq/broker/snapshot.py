@@ -1,8 +1,8 @@
 """Snapshots of a running broker's data, and their restoration into a new data directory.
 
-A snapshot is a log directory in the state after a clean stop, so that opening it recovers nothing.
-It shares no file with the broker's directory: after a power cut the broker may append to a segment
-that was finished when the snapshot was taken.
+A snapshot is a log directory in the state after a clean shutdown, so that opening it recovers
+nothing. It shares no file with the broker's directory: after a power cut the broker may append to a
+segment that was finished when the snapshot was taken.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """
@@ -276,7 +276,7 @@ def _check_free(files: Files, path: str) -> None:
 
 
 def _copy_tree(files: Files, source: str, target: str) -> None:
-    """Copy a log directory: first partitions, then metadata, at last the marker of a clean stop.
+    """Copy a log directory: first partitions, then metadata, last the clean shutdown marker.
 
     A broker that starts on an interrupted copy recreates partitions that are in the metadata and
     missing on disk, as empty ones.

@@ -138,7 +138,8 @@ class ConsumerMember(GroupMember):
     def _beating(self) -> bool:
         if self.state in (MemberState.OUT, MemberState.FAILED):
             return False
-        # An expelled member does not rejoin before user code was notified of its losses.
+        # A fenced or removed member does not rejoin before user code was notified of the lost
+        # partitions.
         return self.state is not MemberState.PREPARING or self._epoch > JOIN_EPOCH
 
     @property

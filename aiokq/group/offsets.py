@@ -55,7 +55,7 @@ FENCED: Final = frozenset(
     error.code
     for error in (UnknownMemberId, IllegalGeneration, FencedInstanceId, FencedMemberEpoch)
 )
-"""The committer is no member, or has another generation."""
+"""The sender of the commit is not a member of the group, or has another generation."""
 
 UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
@@ -210,8 +210,8 @@ class GroupOffsets:
         """Whether a retry of the same commit may succeed."""
         code = _code(error)
         # After FENCED errors the group may have moved to its next generation together with this
-        # member, which has not lost what it still owns. If it was expelled, it will learn that
-        # soon. Another member with the same instance id fences this one for good.
+        # member, which has not lost what it still owns. If it was removed, its next heartbeat
+        # reports that. Another member with the same instance id fences this one for good.
         behind = code in FENCED and code != FencedInstanceId.code
         return error.retriable or code in LATER or (behind and tp in self._owned())
 
@@ -437,8 +437,8 @@ def _names(ids: Mapping[str, UUID]) -> dict[UUID, str]:
 
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:
-    # FENCED is no reason to raise: only members of the consumer protocol get it here. A heartbeat
-    # tells an expelled member, which then asks for its new assignment or for nothing.
+    # FENCED does not raise: only members of the consumer protocol get it here. A member that was
+    # removed learns so from its heartbeat, and then asks for its new assignment or for nothing.
     if not error.retriable and _code(error) not in LATER | FENCED:
         raise error
     return error

@@ -34,7 +34,7 @@ END_TIMEOUT: Final = 2.0
 
 
 class GroupProgress:
-    """Committer of the positions of one query for one group.
+    """Commits the positions of one query to one group.
 
     Called in the one thread that plans the query; commits run on the loop of the client. A batch
     waits for its commit at all because Spark kills the process of a query that is stopped.

@@ -1,7 +1,7 @@
 """The check of a log directory, or of one of its partitions.
 
 Every byte is read, none is changed. The directory may be in use: a running broker has removed the
-clean-stop marker, so a partly written end is not reported as damage.
+marker of a clean shutdown, so a partly written end is not reported as damage.
 
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
@@ -64,7 +64,8 @@ class Report(NamedTuple):
     """The result of a check.
 
     Attributes:
-        clean: the marker of a clean stop was there: no broker is writing, and files are complete.
+        clean: whether the marker of a clean shutdown was there: no broker is writing, and files are
+            complete.
         findings: all findings, those of partitions included.
     """
 

@@ -34,7 +34,8 @@ class CleanShutdown:
     def __init__(self, files: Files, directory: str) -> None:
         """Remove the marker.
 
-        It is removed at once, because a crash while logs are loaded is no clean stop.
+        The marker is removed before the logs are loaded, because a crash while they are loaded is
+        an unclean shutdown.
 
         Raises:
             OSError: the disk failed.

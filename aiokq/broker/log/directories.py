@@ -224,7 +224,7 @@ class LogDirectories:
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:
-        """Leave the directory of a log that was not recovered without the clean-stop marker."""
+        """Leave the directory of a log that was not recovered without the clean shutdown marker."""
         directory = self._places.get(partition)
         if directory is not None:
             directory.leave_unclean()
@@ -235,7 +235,7 @@ class LogDirectories:
         return 0 if directory is None else directory.bytes_to_check(partition)
 
     def was_clean(self, partition: TopicPartition) -> bool:
-        """Whether the partition's directory was cleanly stopped before it was opened."""
+        """Whether the last shutdown of the partition's log directory was clean."""
         directory = self._places.get(partition)
         if directory is None:  # a power cut may have removed the directory's name
             return all(one.clean for one in self.all)

@@ -1,4 +1,4 @@
-"""One log directory: its ids, lock and clean-stop marker, and the partitions in it.
+"""One log directory: its ids, lock and clean shutdown marker, and the partitions in it.
 
 The metadata log decides which partitions should exist; this module knows no topics.
 
@@ -40,14 +40,14 @@ logger = logging.getLogger("aiokq.broker.log")
 class LogDirectory:
     """A log directory that this process has locked; ``open`` creates the object.
 
-    Used on the loop, with these exceptions: after an unclean stop several threads open logs, each
-    log in one thread, while other logs are served; several threads close logs; checkpoints are
+    Used on the loop, with these exceptions: after an unclean shutdown several threads open logs,
+    each log in one thread, while other logs are served; several threads close logs; checkpoints are
     written and files removed in any thread.
 
     Attributes:
         path: of the directory.
         properties: the ids of the directory.
-        clean: whether the last stop was clean, so that logs need no recovery.
+        clean: whether the last shutdown was clean, so that logs need no recovery.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
         strays: the directories in it that belong to no topic.
@@ -440,8 +440,8 @@ class LogDirectory:
         """Close all logs and unlock the directory; a second call does nothing.
 
         Args:
-            clean: sync all records and write the clean-stop marker, so that the next start needs no
-                recovery. Without it the next start recovers, as after a kill.
+            clean: sync all records and write the clean shutdown marker, so that the next start
+                needs no recovery. Without it the next start recovers, as after a kill.
 
         Raises:
             KafkaStorage: something could not be written; the next start recovers.

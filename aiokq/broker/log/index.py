@@ -1,6 +1,6 @@
 """Sparse indexes of a segment: offset to position, and timestamp to offset.
 
-Entries are kept in memory and written by `flush` (at a roll and a clean stop): after a kill
+Entries are kept in memory and written by `flush` (at a roll and a clean shutdown): after a kill
 recovery rebuilds them from the log, so an append costs one write, not three. An index is loaded at
 its first lookup, so that opening a thousand partitions reads none.
 

@@ -58,7 +58,7 @@ class LeaderEpochs:
         """Read the file.
 
         Args:
-            clean: whether the file is durable, as after a clean stop.
+            clean: whether the file is durable, as after a clean shutdown.
 
         Raises:
             FileNotFoundError: the file is missing.

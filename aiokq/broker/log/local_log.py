@@ -70,7 +70,7 @@ class LocalLog(ABC):
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
-        # whether a clean stop has to write anything, and to sync file names
+        # whether a clean shutdown has to write anything, and to sync file names
         self._changed = self._renamed = opened.changed
 
     @property
@@ -346,7 +346,7 @@ class LocalLog(ABC):
         """Close the files; with ``clean``, sync them and write what the next start needs.
 
         Raises:
-            KafkaStorage: the disk failed; the directory must not be marked as cleanly stopped.
+            KafkaStorage: the disk failed; the directory must not get the clean shutdown marker.
         """
         if self._closed:
             return

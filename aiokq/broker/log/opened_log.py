@@ -31,7 +31,7 @@ class OpenedLog(NamedTuple):
             truncation, in any thread. One callable for all logs of a directory.
         lower_log_start: lowers the log start checkpoint of a partition to an offset, durably;
             called after a truncation, in any thread.
-        changed: whether a clean stop has to write anything.
+        changed: whether a clean shutdown has to write anything.
     """
 
     topic_partition: TopicPartition

@@ -1,11 +1,11 @@
-"""Opening of a partition's log: loaded after a clean stop, checked and repaired after a kill.
+"""Opening of a partition's log: loaded after a clean shutdown, checked and repaired after a kill.
 
 Synchronous, because it may read every byte; runs in an executor. The steps:
 
 1. Leftovers of an interrupted cleaning are finished or removed.
-2. After an unclean stop each batch is checked (CRC, rising offsets). The log is cut at the first
-   bad batch, or where a segment ends before the next one begins. The removed bytes are copied to
-   a ``.corrupt-`` file if any of them may have been acknowledged.
+2. After an unclean shutdown each batch is checked (CRC, rising offsets). The log is cut at the
+   first bad batch, or where a segment ends before the next one begins. The removed bytes are copied
+   to a ``.corrupt-`` file if any of them may have been acknowledged.
 3. Indexes that do not match their segment are rebuilt.
 4. Leader epochs, producer state and aborted transactions are restored from the log and the last
    snapshot before it.
@@ -151,7 +151,7 @@ def open_log(
 
 
 def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
-    """Return how many bytes ``open_log`` checks after an unclean stop; 0 if there is no log.
+    """Return how many bytes ``open_log`` checks after an unclean shutdown; 0 if there is no log.
 
     Raises:
         OSError: the disk failed.
@@ -196,7 +196,7 @@ class _Loader:
         self._forget_behind = forget_behind
         self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
-        self._synced_end: int | None = None  # log end offset in the checkpoint of a clean stop
+        self._synced_end: int | None = None  # log end offset in the checkpoint of a clean shutdown
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
@@ -362,7 +362,7 @@ class _Loader:
         replay.walk(before)
         return replay
 
-    # --- after an unclean stop
+    # --- after an unclean shutdown
 
     def _recover_all(self, bases: Sequence[int], point: int) -> tuple[list[Segment], ProducerState]:
         # A segment that ends at or before the recovery point was synced completely.

@@ -80,7 +80,7 @@ class Segment(ReadableSegment):
         self.transactions.create()
 
     def open_existing(self, *, sealed_at: int | None) -> None:
-        """Load the segment after a clean stop, reading as little as possible.
+        """Load the segment after a clean shutdown, reading as little as possible.
 
         Args:
             sealed_at: base offset of the next segment; None for the newest segment, which is read

@@ -1,4 +1,4 @@
-"""Check of a segment after an unclean stop: finds its first bad batch.
+"""Check of a segment after an unclean shutdown: finds its first bad batch.
 
 The CRC of a batch does not cover its base offset, so offsets are checked by their order: they rise,
 with gaps where compaction removed records. If the next batch contradicts a gap, the base offset

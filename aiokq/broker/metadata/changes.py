@@ -189,7 +189,7 @@ class MetadataChanges:
         return await self._change(self._controller.allocate_producer_ids, "reserve producer ids")
 
     async def count_unclean_start(self) -> int:
-        """Record a start after an unclean stop; return the number of such starts.
+        """Record a start after an unclean shutdown; return the number of such starts.
 
         Raises:
             KafkaStorage: the start could not be recorded; the message says what to do.

@@ -204,7 +204,7 @@ class Controller:
         return Decision(range(first, end), [record])
 
     def count_unclean_start(self, image: MetadataImage) -> Decision[int]:
-        """Count a start after an unclean stop; the answer is the number of such starts."""
+        """Count a start after an unclean shutdown; the answer is the number of such starts."""
         count = image.unclean_starts + 1
         return Decision(count, [StartedUnclean(count)])
 

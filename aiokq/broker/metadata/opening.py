@@ -1,8 +1,8 @@
 """Opening of logs: at a start, and again where the disk or the process refused it.
 
-Logs of a clean stop are opened at once, the others are recovered several at a time, and a log that
-cannot be opened is tried again with growing pauses while its directory is online. A log is read and
-repaired off the loop; its partition gets it on the loop, in one step.
+Logs that were closed by a clean shutdown are opened at once, the others are recovered several at a
+time, and a log that cannot be opened is tried again with growing pauses while its directory is
+online. A log is read and repaired off the loop; its partition gets it on the loop, in one step.
 
 Source: Kafka ``LogManager.loadLogs``; unlike there, clients are served what is open already.
 Tests: ``tests/unit/broker/metadata/test_opening.py``, ``test_publisher.py``.
@@ -76,7 +76,7 @@ class LogOpening:
 
     Args:
         threads: logs recovered at the same time, at most ``MOST_THREADS``.
-        least_epoch: the lowest leader epoch after an unclean stop. A power cut may have removed
+        least_epoch: the lowest leader epoch after an unclean shutdown. A power cut may have removed
             epochs together with their records; an epoch that readers know must not be reused.
         supervisor: runs the retries.
         background: counts failures, and gives the delays between retries.
@@ -288,7 +288,7 @@ class LogOpening:
             for attempt in attempts
         ]
 
-    # --- after an unclean stop
+    # --- after an unclean shutdown
 
     async def recover(self) -> None:
         """Recover the logs that ``open_clean`` left, several at a time."""

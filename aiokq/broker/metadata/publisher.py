@@ -127,7 +127,7 @@ class MetadataPublisher:
 
     @property
     def was_unclean(self) -> bool:
-        """Whether records may be lost because of an unclean stop or a missing directory."""
+        """Whether records may be lost because of an unclean shutdown or a missing directory."""
         return any(not self._directories.was_clean(found.name) for found in self._unopened())
 
     def _unopened(self) -> list[Partition]:
@@ -140,7 +140,7 @@ class MetadataPublisher:
         Partitions in a directory that cannot be used are offline.
 
         Args:
-            least_epoch: the lowest leader epoch after an unclean stop.
+            least_epoch: the lowest leader epoch after an unclean shutdown.
 
         Raises:
             KafkaStorage: no directory can be used.
@@ -179,11 +179,11 @@ class MetadataPublisher:
             partition.follow(log, image.leader, image.leader_epoch)
 
     async def recover(self) -> None:
-        """Recover the logs that an unclean stop left, while other partitions are served."""
+        """Recover the logs after an unclean shutdown, while other partitions are served."""
         await self._opening.recover()
 
     def stop_recovery(self) -> None:
-        """Stop the recovery; directories with unrecovered logs get no marker of a clean stop."""
+        """Stop the recovery; directories with unrecovered logs get no clean shutdown marker."""
         self._opening.stop()
         for partition in self._opening.pending:
             self._directories.leave_unclean(partition.name)

@@ -46,7 +46,7 @@ class TopicTakenOver(NamedTuple):
 
 
 class StartedUnclean(NamedTuple):
-    """The number of starts of the node after an unclean stop or without a lost directory.
+    """The number of starts of the node after an unclean shutdown or without a lost directory.
 
     Leader epochs after such a start are not lower than this number: a power cut or a lost disk may
     have removed epochs that readers know.
