@@ -123,7 +123,7 @@ def has_throttle_time(response: type[Response], version: int) -> bool:
 
 
 def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:
-    """Return the response that every client can read: version 0 with error 35 and the range.
+    """Return UNSUPPORTED_VERSION and the version range, in version 0, which every client reads.
 
     Java retries with the maximum of the range, and loops if it is missing or wrong (KIP-511).
     """

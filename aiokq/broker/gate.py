@@ -135,7 +135,8 @@ class Gate:
             nbytes: size of the frame.
 
         Returns:
-            False for a version of ApiVersions that is not served; it is answered with error 35.
+            False for a version of ApiVersions that is not served; it is answered with
+            UNSUPPORTED_VERSION.
 
         Raises:
             CloseConnection: an API or version that is not served, or not in this state of the

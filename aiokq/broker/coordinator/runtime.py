@@ -93,7 +93,10 @@ class CoordinatorRuntime(Generic[S]):
     # --- start and stop
 
     async def start(self) -> None:
-        """Begin to load the partitions led here; requests fail with 14 until that is done."""
+        """Begin to load the partitions led here.
+
+        Requests fail with COORDINATOR_LOAD_IN_PROGRESS until their partition is loaded.
+        """
         await self._supervisor.start()
         topic = self._topics.get(self._definition.topic)
         if topic is not None:
@@ -103,7 +106,10 @@ class CoordinatorRuntime(Generic[S]):
                     self.elected(partition)
 
     def stop(self) -> None:
-        """Close all shards: pending requests fail with 16, later ones with 15."""
+        """Close all shards.
+
+        Pending requests fail with NOT_COORDINATOR, later requests with COORDINATOR_NOT_AVAILABLE.
+        """
         self._closed = True
         self._unload()
 
@@ -139,13 +145,15 @@ class CoordinatorRuntime(Generic[S]):
                 change durable state.
             producer: the producer in whose transaction the records are written.
             leader_epoch: the result of `leader_epoch` at the beginning of the work that this write
-                is part of. If the leadership has changed since, the write fails with 16.
+                is part of. If the leadership has changed since, the write fails with
+                NOT_COORDINATOR.
 
         Raises:
-            BrokerError: 14 while the shard is being loaded, 15 if it is unavailable, 16 if this
-                node does not coordinate the key or ceases to before the records are committed, -1
-                if the records are too large or cannot be encoded, or the error that the operation
-                raises.
+            BrokerError: COORDINATOR_LOAD_IN_PROGRESS while the shard is being loaded,
+                COORDINATOR_NOT_AVAILABLE if it is unavailable, NOT_COORDINATOR if this node does
+                not coordinate the key or ceases to before the records are committed,
+                UNKNOWN_SERVER_ERROR if the records are too large or cannot be encoded, or the error
+                that the operation raises.
         """
         context = self._context(key)
         if leader_epoch is not None and leader_epoch != context.leader_epoch:
@@ -161,7 +169,8 @@ class CoordinatorRuntime(Generic[S]):
         """Run a read-only operation on the key's shard and return its result.
 
         Raises:
-            BrokerError: 14, 15 or 16 as `write`, or the error that the operation raises.
+            BrokerError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
+                as from `write`, or the error that the operation raises.
         """
         return operation(self._context(key).shard)
 
@@ -217,8 +226,10 @@ class CoordinatorRuntime(Generic[S]):
         Returns when the marker is committed.
 
         Raises:
-            BrokerError: 14, 15 or 16 as `write`; 47 or 52 if the epoch of the producer or of the
-                transaction coordinator is older than one that has written there.
+            BrokerError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
+                as from `write`; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the
+                epoch of the producer or of the transaction coordinator is older than one that has
+                written there.
         """
         context = self._context_of(partition)
         end_offset = context.end_transaction(producer, marker)
@@ -229,7 +240,8 @@ class CoordinatorRuntime(Generic[S]):
         """Return the leader epoch under which this node coordinates a key.
 
         Raises:
-            BrokerError: 14, 15 or 16 as `write`.
+            BrokerError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
+                as from `write`.
         """
         return self._context(key).leader_epoch
 
@@ -312,7 +324,10 @@ class CoordinatorRuntime(Generic[S]):
             )
 
     def resigned(self, partition: Partition) -> None:
-        """Close the shard of a partition led here until now; pending requests fail with 16."""
+        """Close the shard of a partition led here until now.
+
+        Pending requests fail with NOT_COORDINATOR.
+        """
         index = partition.index
         if self._elected.get(index) is partition:
             del self._elected[index]

@@ -3,8 +3,8 @@
 Each partition is appended and answered on its own. With acks=all the response waits until the
 high watermark has passed the batches, at most for the request's timeout; with acks=0 there is no
 response, and an error closes the connection. Versions 0-2 are advertised always; without `legacy`
-each of their partitions is answered with 35. With `legacy` they take message formats 0 and 1,
-which are stored as format 2.
+each of their partitions is answered with UNSUPPORTED_VERSION. With `legacy` they take message
+formats 0 and 1, which are stored as format 2.
 
 Errors of a partition: 2, 3, 6, 7, 10, 17, 18, 19, 20, 21, 29, 32, 35, 45, 47, 48, 53, 56, 76, 87,
 100, 120. Transactions are refused with 48, from version 11 on with 120.

@@ -72,7 +72,9 @@ class Group(Protocol):
         ...
 
     def unloaded(self) -> None:
-        """Cancel timers and answer pending requests with 16, as the leadership has ended."""
+        """Cancel timers, and answer pending requests with NOT_COORDINATOR: the leadership has
+        ended.
+        """
         ...
 
     def validate_offset_commit(
@@ -90,7 +92,9 @@ class Group(Protocol):
         A commit of a classic member also counts as its heartbeat.
 
         Raises:
-            BrokerError: 15, 22, 25, 27, 35, 82 or 113, as Kafka's `Group.validateOffsetCommit`.
+            BrokerError: COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+                REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION, FENCED_INSTANCE_ID or
+                STALE_MEMBER_EPOCH, as from Kafka's `Group.validateOffsetCommit`.
         """
         ...
 
@@ -98,7 +102,7 @@ class Group(Protocol):
         """Refuse a fetch of offsets that carries a wrong member id or epoch.
 
         Raises:
-            BrokerError: 25 or 113.
+            BrokerError: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
         """
         ...
 
@@ -106,7 +110,7 @@ class Group(Protocol):
         """Refuse DeleteGroups.
 
         Raises:
-            BrokerError: 68 if the group has members, 69 if it is dead.
+            BrokerError: NON_EMPTY_GROUP if the group has members, GROUP_ID_NOT_FOUND if it is dead.
         """
         ...
 
@@ -114,7 +118,7 @@ class Group(Protocol):
         """Refuse OffsetDelete in a state that does not permit it.
 
         Raises:
-            BrokerError: 68 or 69.
+            BrokerError: NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND.
         """
         ...
 

@@ -49,7 +49,7 @@ LONG_MAX: Final = 2**63 - 1
 def commit(
     request: OffsetCommitRequest, *, metadata_max_bytes: int, instant: Instant
 ) -> Outcome[OffsetCommitResponse]:
-    """Commit offsets; each one whose metadata is too long is refused with 12."""
+    """Commit offsets; OFFSET_METADATA_TOO_LARGE for each offset whose metadata is too long."""
     retention_ms = request.retention_time_ms
     expires_ms = NEVER
     if retention_ms != -1:
@@ -111,7 +111,8 @@ def fetch(
 
     Args:
         exists: whether the group exists; otherwise there are no offsets.
-        require_stable: answer 88 for offsets that an open transaction may change.
+        require_stable: answer UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may
+            change.
     """
     group_id = request.group_id
     answers = []

@@ -296,7 +296,8 @@ class GroupShard:
         """Handle OffsetDelete.
 
         Raises:
-            BrokerError: 69 if there is no such group, 68 if its state does not permit it.
+            BrokerError: GROUP_ID_NOT_FOUND if there is no such group, NON_EMPTY_GROUP if its state
+                does not permit it.
         """
         return offset_requests.delete(
             self.offsets, self._groups.existing(request.group_id), request
@@ -327,7 +328,7 @@ class GroupShard:
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
         """Handle DescribeGroups of one group.
 
-        A group that is not classic is described as dead, from version 6 on with error 69.
+        A group that is not classic is described as dead, from version 6 on with GROUP_ID_NOT_FOUND.
         """
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
@@ -357,7 +358,8 @@ class GroupShard:
         """Handle DeleteGroups of one group: remove the group and its offsets.
 
         Raises:
-            BrokerError: 69 if there is no such group, 68 if it has members.
+            BrokerError: GROUP_ID_NOT_FOUND if there is no such group, NON_EMPTY_GROUP if it has
+                members.
         """
         group = self._groups.existing(group_id)
         group.validate_delete()

@@ -42,7 +42,9 @@ def sync(
     """Handle SyncGroup: respond with the member's assignment, once the leader has sent it.
 
     Raises:
-        BrokerError: 15, 22, 23, 25, 82, or 27 if the members have to join again.
+        BrokerError: COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+            UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; REBALANCE_IN_PROGRESS if the members have to
+            join again.
     """
     member = _check_member(
         group, request.member_id, request.group_instance_id, request.generation_id
@@ -113,10 +115,11 @@ def _assign(
 def heartbeat(
     group: ClassicGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """Handle Heartbeat: restart the session, and ask the member to join again by 27.
+    """Handle Heartbeat: restart the session timeout; respond REBALANCE_IN_PROGRESS in a rebalance.
 
     Raises:
-        BrokerError: 15, 25, 82, 22.
+        BrokerError: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or
+            ILLEGAL_GENERATION.
     """
     member = _check_member(
         group, request.member_id, request.group_instance_id, request.generation_id

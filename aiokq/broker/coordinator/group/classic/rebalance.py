@@ -214,7 +214,7 @@ class ClassicRebalance:
         self._drop(member)
 
     def _drop(self, member: ClassicMember) -> None:
-        """Remove a member, and answer its pending requests with 25."""
+        """Remove a member, and answer its pending requests with UNKNOWN_MEMBER_ID."""
         roster = self._group.roster
         unknown = UnknownMemberId.code
         roster.complete_join(member, JoinGroupResponse(error_code=unknown))

@@ -41,7 +41,8 @@ class ClassicRoster:
     Attributes:
         leader_id: the member that computes the assignment; None without members.
         members: by member id, in the order of joining; `static_members`: member ids by instance id.
-        pending_joins: member ids that were given to clients with 79 and have not joined yet.
+        pending_joins: member ids that were given to clients with MEMBER_ID_REQUIRED and have not
+            joined yet.
         pending_syncs: members that have not sent SyncGroup in this generation yet.
     """
 
@@ -194,8 +195,8 @@ class ClassicRoster:
     ) -> None:
         """Set the pending response of a member's JoinGroup.
 
-        An earlier JoinGroup that is pending is answered with 27: its client has abandoned it, but
-        every request must be completed.
+        An earlier JoinGroup that is pending is answered with REBALANCE_IN_PROGRESS: its client has
+        abandoned it, but every request must be completed.
         """
         superseded, member.joining = member.joining, joining
         self._joining += (joining is not None) - (superseded is not None)
@@ -205,7 +206,10 @@ class ClassicRoster:
             )
 
     def set_syncing(self, member: ClassicMember, syncing: Deferred[SyncGroupResponse]) -> None:
-        """Set the pending response of a member's SyncGroup; answer an earlier request with 27."""
+        """Set the pending response of a member's SyncGroup.
+
+        An earlier SyncGroup that is pending is answered with REBALANCE_IN_PROGRESS.
+        """
         superseded, member.syncing = member.syncing, syncing
         if superseded is not None:
             superseded.complete(SyncGroupResponse(error_code=RebalanceInProgress.code))

@@ -67,7 +67,8 @@ def join(
     protocol, the group becomes a classic group.
 
     Raises:
-        BrokerError: 23, 25, 81, 82.
+        BrokerError: INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED or
+            FENCED_INSTANCE_ID.
     """
     image, instance_id = group.image, request.group_instance_id
     change = group.begin_change(caller, instant)
@@ -224,7 +225,8 @@ def sync(
     """Handle SyncGroup: respond with the assignment; the member revokes partitions missing in it.
 
     Raises:
-        BrokerError: 22, 23, 25, 82, or 27 if the member has to join again.
+        BrokerError: ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID or
+            FENCED_INSTANCE_ID; REBALANCE_IN_PROGRESS if the member has to join again.
     """
     member = _classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id
@@ -262,10 +264,11 @@ def sync(
 def heartbeat(
     group: ConsumerGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """Handle Heartbeat: 27 asks the member to join again, to revoke or to get partitions.
+    """Handle Heartbeat: REBALANCE_IN_PROGRESS if the member must rejoin, to revoke or get
+    partitions.
 
     Raises:
-        BrokerError: 22, 25, 82.
+        BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
     """
     member = _classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id

@@ -134,7 +134,8 @@ class ConsumerGroup:
         """Handle a heartbeat that has passed `check_heartbeat`: a join, a heartbeat or a leave.
 
         Raises:
-            BrokerError: 25, 81, 82, 110, 111 or 128.
+            BrokerError: UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID,
+                FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID or INVALID_REGULAR_EXPRESSION.
         """
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request, instant)

@@ -58,7 +58,8 @@ class Heartbeat:
         """Handle the heartbeat.
 
         Raises:
-            BrokerError: 25, 81, 82, 110, 111 or 128.
+            BrokerError: UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID,
+                FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID or INVALID_REGULAR_EXPRESSION.
         """
         member = self._find_member()
         self.change.update(member, self._updated(member))
