@@ -58,7 +58,7 @@ class GroupCalls(ABC):
         Args:
             states: only groups in these states, such as "Stable" or "Empty" (Kafka 2.6).
             types: only groups of these types: "Classic", "Consumer" ... (Kafka 3.8).
-            raise_errors: raise the error of the first broker that failed. Otherwise errors are in
+            raise_errors: raise the error of the first broker that failed. If False, errors are in
                 ``.errors``, and the groups of these brokers are missing.
         """
         found = await listings.list_groups(

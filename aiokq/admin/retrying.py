@@ -68,8 +68,8 @@ async def per_item(
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
-        final: retriable errors that are not retried: a caller that deletes a missing topic wants
-            the error at once.
+        final: retriable errors that are not retried. For example, a caller that deletes a missing
+            topic wants the error at once.
 
     Raises:
         KafkaError: no request could be made at all, and no retry can help.

@@ -134,7 +134,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     # Only with DESCRIBE does the answer have the name of a topic that was given by id.
     20: (_DELETE_TOPIC, _DESCRIBE_TOPIC),
     21: (_DELETE_TOPIC,),
-    # Without a transactional id: IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
+    # A request without a transactional id needs IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
     22: (
         _WRITE_TRANSACTIONAL,
         _IDEMPOTENT_WRITE,

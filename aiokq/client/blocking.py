@@ -85,7 +85,8 @@ class BlockingCalls:
                 # The next call of the partition must still wait for the one before this.
                 before.add_done_callback(lambda _: ended.set_result(None))
                 raise
-        # Not run_in_executor: after a cancelled wait its future is done while the function runs.
+        # run_in_executor is not used: if the wait is cancelled, its future is done while the
+        # function still runs.
         running = self._executor.submit(call)
         running.add_done_callback(partial(_tell, loop, ended))
         waiting = asyncio.wrap_future(running)

@@ -46,7 +46,9 @@ NEWEST_WITH_NAMES: Final = 9
 ALL_TOPICS_SINCE: Final = 2
 REQUIRE_STABLE_SINCE: Final = 7
 SEVERAL_GROUPS_SINCE: Final = 8
-"""First OffsetFetch versions with: all topics of a group, ``require_stable``, several groups."""
+"""The first OffsetFetch versions that can ask for all topics of a group, have
+``require_stable``, and can ask for several groups.
+"""
 
 _NO_IDS: Final[Mapping[str, UUID]] = {}
 _NO_IDS_OF_PARTITIONS: Final[Mapping[TopicPartition, UUID]] = {}

@@ -236,7 +236,8 @@ class PartitionReader:
             while position < end:
                 if ahead is None:
                     ahead = self._engine.spawn(outcome(position), f"read {tp}")
-                # Not awaited directly: closing the cluster cancels the task, but not the caller.
+                # asyncio.wait is used because closing the cluster cancels the task, and must not
+                # cancel the caller.
                 await asyncio.wait([ahead])
                 if ahead.cancelled():
                     raise Closed("the cluster was closed while records were read from it")

@@ -267,7 +267,8 @@ class _TopicMerge:
 def _recreated(old: TopicInfo, new: TopicInfo) -> bool:
     if ZERO_ID not in (old.topic_id, new.topic_id):
         return old.topic_id != new.topic_id
-    # Without ids, only fewer partitions show it: partitions are never removed from a topic.
+    # Without ids, a topic is known to be recreated only if it has fewer partitions than before:
+    # partitions are never removed from a topic.
     return len(new.partitions) < len(old.partitions)
 
 

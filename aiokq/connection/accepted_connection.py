@@ -163,8 +163,8 @@ class AcceptedConnection:
     def lost(self, error: KafkaError) -> None:
         """End the connection, but handle the complete requests received, as Kafka does.
 
-        Otherwise records of a producer with acks=0 would be lost if it closes after its last
-        request.
+        If the requests were dropped, records of a producer with acks=0 that closes its connection
+        after the last request would be lost.
         """
         self._error = error
         self._writer.lost()
@@ -215,8 +215,8 @@ class AcceptedConnection:
     async def _serve(self, context: RequestContext) -> None:
         """Handle requests until the connection ends."""
         try:
-            # Not idle before the loop has polled the socket: a request may already be in its
-            # buffer.
+            # The connection does not count as idle before the loop has polled the socket: a request
+            # may already be in the socket's buffer.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             while not self._stopping:

@@ -38,7 +38,9 @@ class UnreadRest(NamedTuple):
     position: int
     """Its first offset."""
     pieces: list[tuple[int, int]]
-    """First and end offsets; the records between two pieces were delivered as errors."""
+    """The first and the end offset of each piece; records between two pieces were delivered as
+    errors.
+    """
     unreadable: Unreadable | None
     """What follows the last piece, if that cannot be decoded."""
 

@@ -54,7 +54,7 @@ class ClusterQueries:
         info = engine.metadata.topics.get(checked_topic(topic))
         engine.watched_topics.used(topic, engine.now())
         if info is None:
-            # Not watched: a topic that never exists would be requested once a second.
+            # The topic is not watched: a topic that never exists would be requested once a second.
             engine.refresher.soon([topic])
             return None
         if topic not in self._watched:

@@ -47,8 +47,8 @@ class Acceptor(DescriptorHolder, Protocol):
         created and `connection_made` was never called.
 
         Args:
-            make_room: None if enough descriptors are left. Otherwise it closes an idle connection
-                of any acceptor in the process; the acceptor calls it when it is about to accept the
+            make_room: closes an idle connection of any acceptor in the process; None if enough
+                descriptors are left. The acceptor calls it when it is about to accept the
                 connection, and refuses the connection if it returns False.
         """
         ...

@@ -294,7 +294,8 @@ class Values(Rules):
         if not isinstance(self._settings, model):
             from pydantic import SecretStr
 
-            # Not validated again: the values are valid, and their warnings have been logged.
+            # The values are not validated again: they are valid, and their warnings have been
+            # logged.
             values = {name: getattr(self, name) for name in self.TABLE}
             for name in self._SECRETS:
                 if values[name] is not None:

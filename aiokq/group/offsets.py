@@ -160,7 +160,7 @@ class GroupOffsets:
 
         await self._repeat(attempt, "OffsetCommit", timeout)
         if refused:
-            # Only debug: the caller gets the error and reports it.
+            # The level is debug, because the caller gets the error and reports it.
             logger.debug(
                 "commit refused: group=%s partitions=%d error=%s",
                 self._group_id,

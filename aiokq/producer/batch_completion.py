@@ -78,7 +78,7 @@ class BatchCompletion:
             self._incomplete.remove(batch)
             return
         if isinstance(error, RequestTimeout) and error.origin == "client":
-            # In an outage all batches end like this, one after the other: one log line for all.
+            # In an outage all batches expire one after the other; they share one log line.
             place = queued.queue.topic_partition
             self._outages.lost(EXPIRED, place, error, records=batch.count)
         else:

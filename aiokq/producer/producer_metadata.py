@@ -238,8 +238,8 @@ class ProducerMetadata:
         finally:
             if lookup.ending is not None:
                 lookup.ending.cancel()
-        # Not in a callback of the task: a record that is appended right after this must start
-        # another lookup.
+        # This is not done in a callback of the task: a record that is appended right after this
+        # must start another lookup.
         self._looking.pop(topic, None)
 
     def _hasten(self, topic: str, lookup: _Lookup) -> None:

@@ -181,8 +181,8 @@ class Sender:
             if connection is None or connection.retiring:
                 if not self._connecting:
                     self._connecting = True
-                    # In a task of its own: answers may still arrive, as errors from the closed
-                    # connection.
+                    # The connection is opened in a separate task: responses may still arrive, as
+                    # errors of the closed connection.
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
                 continue
             try:

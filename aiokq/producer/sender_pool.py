@@ -139,7 +139,8 @@ class SenderPool:
             self._leader_failed(queue, error, None)
             queue.offer_if_ripe(self.now())
         else:
-            # Not authorized, or no protocol in common: waiting would not help.
+            # The client is not authorized, or has no protocol in common with the broker: a retry
+            # cannot help.
             queue.fail_unsent(error)
 
     def _leader_failed(

@@ -157,8 +157,8 @@ def _gzip_decompress(data: Buffer, limit: int) -> bytes:
     try:
         while True:
             member = zlib.decompressobj(31)
-            # In growing steps: the bytes of later members in a step are copied, and there may be
-            # many small members.
+            # Input is passed in growing steps: bytes of a step that belong to later members are
+            # copied, and there may be many small members.
             step = _GZIP_STEP
             while not member.eof:
                 piece = view[position : position + step]

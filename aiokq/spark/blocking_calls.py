@@ -121,7 +121,8 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
         jvm_context = context._jsc.sc()
         restore = partial(jvm_context.setLocalProperties, jvm_context.getLocalProperties().clone())
         context.addJobTag(tag)
-        # Otherwise cancelled tasks that wait would keep waiting, and occupy their slots.
+        # Without this setting, waiting tasks of a cancelled job would keep waiting and occupy
+        # slots.
         context.setInterruptOnCancel(True)
     try:
         return work()

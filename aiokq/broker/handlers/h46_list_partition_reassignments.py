@@ -1,6 +1,6 @@
 """ListPartitionReassignments (46), version 0: list partitions that move to other brokers.
 
-With one node there are none: AlterPartitionReassignments is done at once.
+A cluster with one node has no such partitions: AlterPartitionReassignments completes at once.
 
 Errors: 31. KIP-455.
 """

@@ -111,7 +111,7 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
     records = list(_records(kafka, metadata.image, directories))
     topic_ids = tuple(sorted(format_uuid(topic.topic_id) for topic in kafka.topics.values()))
     reserved = ((kafka.next_producer_id >> PRODUCER_ID_BITS) + 1) << PRODUCER_ID_BITS
-    # In one append: after a kill in the middle it is begun anew.
+    # The records are written in one append, so that a takeover interrupted by a kill is repeated.
     metadata.append(
         *records,
         ProducerIdsRecord(broker_id=node_id, next_producer_id=reserved),

@@ -82,7 +82,8 @@ class LogDirectories:
         unopened: dict[str, KafkaStorage] = {}
         cluster_id: str | None = None
         try:
-            # First those that have ids: new directories get the same node and cluster id.
+            # Directories that have ids are opened first: new directories get the same node and
+            # cluster id.
             for path in sorted(paths, key=lambda path: not _has_ids(files, path)):
                 try:
                     directory = LogDirectory.open(

@@ -177,8 +177,8 @@ class LogDirectory:
     def was_written(self, partition: TopicPartition) -> bool:
         """Whether the log of a partition has, or ever had, a batch.
 
-        Otherwise it was left by a creation that failed or was interrupted by a kill, or nobody has
-        produced to the partition.
+        A log without a batch was left by a creation that failed or was interrupted by a kill, or
+        nobody has produced to the partition.
 
         Raises:
             OSError: the disk failed.

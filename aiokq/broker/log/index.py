@@ -121,7 +121,8 @@ class OffsetIndex(_SparseIndex):
     """Positions of some batches: 8-byte entries, int32 relative offset, int32 position.
 
     An entry's offset is the *last* offset of the batch at its position. In memory an entry is one
-    number, offset above position: sorted by both, searched in C.
+    integer, with the offset in the high bits and the position in the low bits, so that a list of
+    entries is sorted by both and can be searched in C.
     """
 
     ENTRY = 8

@@ -44,7 +44,7 @@ class ReadableLog(LocalLog):
 
     Attributes:
         high_watermark: the offset before which all records are committed. Only the replica sets it;
-            in the log it bounds reads, deletion and compaction.
+            the log uses it as the limit of reads, deletion and compaction.
     """
 
     def __init__(self, opened: OpenedLog) -> None:

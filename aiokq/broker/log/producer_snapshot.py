@@ -106,7 +106,7 @@ def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
 
 
 def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> None:
-    """Write the snapshot of ``offset``. Not synced: it has a CRC and can be rebuilt."""
+    """Write the snapshot of ``offset``; it is not synced, as it has a CRC and can be rebuilt."""
     replace_file(files, file_names.segment_file(directory, offset, file_names.SNAPSHOT), data)
 
 

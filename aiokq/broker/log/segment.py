@@ -208,8 +208,8 @@ class Segment(ReadableSegment):
         """Return the files to sync now; later writes need another sync.
 
         Args:
-            finished: whether the segment is finished. Only then its aborted transactions are
-                synced: before, a recovery reads the whole segment and finds them.
+            finished: whether the segment is finished. The transaction index is synced only if it
+                is: recovery reads an unfinished segment whole and rebuilds the index.
 
         Raises:
             OSError: a file cannot be opened or written.

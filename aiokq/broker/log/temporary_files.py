@@ -64,7 +64,7 @@ def settle_temporary_files(files: Files, directory: str) -> None:
             files.remove(f"{directory}/{name}")
     if swaps:
         _remove_replaced(files, directory, swaps)
-        # Otherwise a power cut could leave the originals beside the renamed copy.
+        # Without the sync, a power cut could leave the originals beside the renamed copy.
         files.sync_dir(directory)
         for file in swaps:
             path = f"{directory}/{file.name}"

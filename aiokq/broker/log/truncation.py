@@ -101,10 +101,10 @@ def cut_files(
 ) -> None:
     """Cut the files of a log to the end of ``segment``, which is shorter than its file.
 
-    May be repeated after an error. In any thread; waits for the disk.
+    May be repeated after an error. May be called in any thread; waits for the disk.
 
     Args:
-        epochs: of the log, cut in memory.
+        epochs: leader epochs of the log, already cut in memory.
         forget_behind: lowers the checkpoints to an offset, durably.
         remove_behind: removes the later segments, durably, the newest first, so that a crash leaves
             no hole between segments.

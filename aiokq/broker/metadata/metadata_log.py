@@ -30,7 +30,7 @@ __all__ = ["METADATA_LOG", "MetadataLog"]
 logger = logging.getLogger("aiokq.broker")
 
 METADATA_LOG: Final = "aiokq-metadata.log"
-"""Name of the file in a log directory. Not Kafka's format: see the design."""
+"""Name of the file in a log directory; its format is not Kafka's."""
 
 BEHIND: Final = ".behind"
 """Suffix of a kept copy with topics that the newest copy does not have: they were deleted while the

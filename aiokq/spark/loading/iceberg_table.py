@@ -94,7 +94,7 @@ class IcebergTable:
         self._properties = dict(properties) or {
             "type": "sql",
             "uri": f"sqlite:///{root / 'catalog.db'}",
-            # Not encoded: pyiceberg takes an encoded path for names of directories.
+            # The path is not percent-encoded: pyiceberg does not decode it.
             "warehouse": f"file://{root}",
         }
         if _is_local(self._properties.get("warehouse", "")):

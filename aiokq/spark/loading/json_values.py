@@ -167,7 +167,8 @@ def _decimal(precision: int, scale: int) -> Convert:
         if not isinstance(exponent, int):
             raise ValueError(f"{where} is not a decimal number")
         if exponent < -scale:
-            # With a precision for all digits: the default context would silently round to 28.
+            # The context has enough precision for all digits: the default context silently rounds
+            # to 28 digits.
             number = number.normalize(Context(prec=len(digits)))
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)

@@ -1,7 +1,7 @@
 """SyncedFileIO: syncs files that pyiceberg writes to a local disk before the catalog names them.
 
-Otherwise a power failure may leave a snapshot with empty files. Other file systems, such as object
-stores, keep what they have acknowledged.
+Without the sync, a power failure may leave a snapshot with empty files. Other file systems, such as
+object stores, keep what they have acknowledged.
 """
 
 from __future__ import annotations

@@ -301,8 +301,8 @@ class _File:
         self._root = root
         self._place = root / (path + UNFINISHED)
         with self._writing():
-            # Only the driver creates the root: a worker that outlives its load must not recreate
-            # it.
+            # Only the driver creates the root directory: a worker that outlives its load must not
+            # recreate the directory.
             for parent in reversed(self._place.relative_to(root).parents):
                 if parent != Path("."):
                     (root / parent).mkdir(exist_ok=True)

@@ -29,7 +29,7 @@ class Caller(NamedTuple):
 
     client_id: str
     client_host: str
-    """In Kafka's form: "/" and the address."""
+    """The client's address as Kafka formats it: "/" and the address."""
     version: int
     describable: Callable[[frozenset[str]], Collection[str]] = lambda topics: topics
     """Returns the topics, of the given ones, that the sender may describe.

@@ -262,7 +262,8 @@ def _dirty_count(view: LogView) -> int:
 def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
     """Sync the segments before records are removed, and the names that an earlier run gave.
 
-    Otherwise a power cut could remove the newer record of a key whose older one was deleted.
+    Without the sync, a power cut could remove the newest record of a key whose older records the
+    cleaner has removed.
     """
     files = environment.files
     for segment in view.segments:
