@@ -161,7 +161,7 @@ async def reset_targets(
     """Return the target of each partition.
 
     Raises:
-        ConfigError: partitions are given twice, or a value is no target.
+        ConfigError: partitions are given twice, or a value is not a target.
         UnknownTopicOrPartition: a topic given by name does not exist.
     """
     named = _checked(to, partitions)

@@ -365,7 +365,7 @@ async def describe_topics(
 
 
 def _left_out(name: str) -> TopicDescription:
-    """Return an error for a topic missing in the response, which is not one without partitions."""
+    """Return a description whose error says that the response does not have the topic."""
     error = UnknownTopicOrPartition("the response does not have the topic", topic_partition=name)
     return TopicDescription(name, error=error)
 

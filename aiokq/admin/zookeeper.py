@@ -64,7 +64,7 @@ def read_dump(text: str) -> ZooKeeperOffsets:
     """Read the offsets of a dump in either format.
 
     Raises:
-        ConfigError: invalid JSON, or JSON that is no object of paths.
+        ConfigError: the text is not valid JSON, or not an object with paths as keys.
     """
     return _collect(_json_nodes(text) if text.lstrip()[:1] in ("{", "[") else _text_nodes(text))
 

@@ -282,7 +282,7 @@ class EmbeddedCluster:
 
         Raises:
             ConfigError: `path` is a file, or a directory with something in it.
-            KafkaStorage: the disk refused; nothing is left at `path`.
+            KafkaStorage: the disk failed; nothing is left at `path`.
         """
         await self._on_loop(functools.partial(self._snapshot, str(path)))
 

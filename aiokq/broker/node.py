@@ -342,7 +342,7 @@ class BrokerNode:
         members with NOT_COORDINATOR. No id of a topic, producer or fetch session is reused.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         await self.metadata.delete_all_topics()
         self.fetch_sessions.clear()
@@ -398,7 +398,7 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # retrieved: nobody may await it
+            self._failure.exception()  # marks it as retrieved, as there may be no waiter
 
     # notifications of directories and partitions
 

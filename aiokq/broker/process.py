@@ -111,7 +111,7 @@ class Place(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The settings, and why they have their profile; None if --profile names it."""
+    """The settings, and the reason for their profile; None if --profile was given."""
 
     settings: BrokerSettings
     reason: str | None

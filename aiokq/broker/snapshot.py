@@ -59,7 +59,7 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
 
     Raises:
         ConfigError: `path` is a file, or a directory with something in it.
-        BrokerError: KafkaStorage if the disk refused, or the error of a partition whose log is not
+        BrokerError: KafkaStorage if the disk failed, or the error of a partition whose log is not
             available, for example during its recovery. Nothing is left at `path`.
     """
     target = node.environment.files if files is None else files
@@ -94,7 +94,7 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
 
     Raises:
         ConfigError: `snapshot` is not a log directory or is in use, or `data_dir` is not empty.
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     if not files.exists(f"{snapshot}/{file_names.META_PROPERTIES}"):
         raise ConfigError(

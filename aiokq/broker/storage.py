@@ -233,7 +233,7 @@ class Storage:
         """Write the log start offset of each log to the checkpoint file, in an executor.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         for directory in self.directories.online:
             directory.note_log_starts()
@@ -243,7 +243,7 @@ class Storage:
         """Write the recovery point of each log to the checkpoint file, in an executor.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         for directory in self.directories.online:
             directory.note_recovery_points()
@@ -253,7 +253,7 @@ class Storage:
         """Write the high watermark of each log to the checkpoint file, in an executor.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         for directory in self.directories.online:
             directory.note_high_watermarks()

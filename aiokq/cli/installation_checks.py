@@ -1,4 +1,4 @@
-"""Checks of this installation, for `aiokq doctor`; those of a cluster are in `cluster_checks`."""
+"""Checks of this installation for `aiokq doctor`; `cluster_checks` has the checks of a cluster."""
 
 from __future__ import annotations
 

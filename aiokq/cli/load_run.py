@@ -219,7 +219,7 @@ class LoadRun:
 
 @contextlib.contextmanager
 def _second_stderr() -> Iterator[IO[str]]:
-    """Yield a copy of stderr that ignores later redirections; stderr itself if it is no file."""
+    """Yield a copy of stderr that ignores later redirections; stderr itself if it is not a file."""
     try:
         second = os.fdopen(os.dup(sys.stderr.fileno()), "w")
     except (OSError, ValueError):  # io.UnsupportedOperation is both

@@ -169,7 +169,7 @@ def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
     """Return topics and partitions written as `orders` or `orders:0,1`.
 
     Raises:
-        typer.BadParameter: a text has another form.
+        typer.BadParameter: a text is not of this form.
     """
     from aiokq.core.types import TopicPartition
 
@@ -195,7 +195,7 @@ def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
     Lines of other groups are skipped.
 
     Raises:
-        typer.BadParameter: the file cannot be read, or a line has another form.
+        typer.BadParameter: the file cannot be read, or a line is not of this form.
     """
     from aiokq.core.types import TopicPartition
 

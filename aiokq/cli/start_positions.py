@@ -45,7 +45,7 @@ def parse_start(text: str, now_ms: int) -> Start:
     """Return the start that the text of `--from` stands for.
 
     Raises:
-        typer.BadParameter: the text has another form.
+        typer.BadParameter: the text is not a value that `--from` accepts.
     """
     lowered = text.lower()
     if lowered in ("beginning", "earliest"):

@@ -197,7 +197,7 @@ class Coordinators:
     def _refused(self, kind: CoordinatorKind, key: str, error: KafkaError) -> bool:
         """Record the error; fail the waiters and return True if it is not retriable."""
         if (kind, key) not in self._waiting:
-            return False  # the waiters gave up; nothing would delete the error
+            return False  # all waiters timed out; a stored error would never be deleted
         self._last_error[kind, key] = error
         if error.retriable:
             return False

@@ -46,8 +46,9 @@ NEWEST_WITH_NAMES: Final = 9
 ALL_TOPICS_SINCE: Final = 2
 REQUIRE_STABLE_SINCE: Final = 7
 SEVERAL_GROUPS_SINCE: Final = 8
-"""The first OffsetFetch versions that can ask for all topics of a group, have
-``require_stable``, and can ask for several groups.
+"""First OffsetFetch version that can ask for several groups.
+
+``ALL_TOPICS_SINCE``: for all topics of a group. ``REQUIRE_STABLE_SINCE``: has ``require_stable``.
 """
 
 _NO_IDS: Final[Mapping[str, UUID]] = {}

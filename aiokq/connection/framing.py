@@ -221,10 +221,10 @@ class FrameReader:
         self._partial = b""
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
-        """Return the frames in `data`, for callers without a transport.
+        """Return the frames completed by `data`; keep a partial frame for the next call.
 
         Raises:
-            ProtocolError: as `buffer_updated`.
+            ProtocolError: a frame size is invalid; frames in `data` before it are lost.
         """
         frames: list[memoryview] = []
         view = memoryview(data)

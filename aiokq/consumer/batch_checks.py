@@ -34,7 +34,7 @@ class SoundPrefix(NamedTuple):
     """The undamaged batches at the start of a chunk.
 
     Attributes:
-        size: bytes; those of the whole chunk if no batch is damaged.
+        size: their size in bytes; the size of the whole chunk if no batch is damaged.
         next_offset: the position behind the last undamaged batch.
         records: the number of records by the headers; None if the headers do not tell, or the start
             offset lies within a batch.

@@ -38,9 +38,7 @@ class UnreadRest(NamedTuple):
     position: int
     """Its first offset."""
     pieces: list[tuple[int, int]]
-    """The first and the end offset of each piece; records between two pieces were delivered as
-    errors.
-    """
+    """First and end offset of each piece; records between two pieces were delivered as errors."""
     unreadable: Unreadable | None
     """What follows the last piece, if that cannot be decoded."""
 

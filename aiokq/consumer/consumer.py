@@ -342,7 +342,7 @@ class Consumer:
 
         Raises:
             ConfigError: topics are subscribed to.
-            TypeError: a value is no partition.
+            TypeError: a value is not a partition.
         """
         self._lifecycle.check_declaring()
         self._subscription.assign([checked_partition(tp) for tp in partitions])

@@ -75,7 +75,7 @@ class GroupHealth:
         heartbeat_ago: seconds since the coordinator last answered; None if it never did.
         pending_commits: partitions with finished records that are not committed.
         commit_error: why the last automatic commit failed; None after a success.
-        error: why this is no member, or the coordinator rejects it; None otherwise.
+        error: why the consumer is not a member, or why the coordinator rejects it; None otherwise.
     """
 
     group_id: str

@@ -203,7 +203,7 @@ class Member:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why this is no member, or the coordinator does not know it; None otherwise."""
+        """Why the consumer is not a member, or why the coordinator rejects it; None otherwise."""
         return self._absent or self.driver.error
 
     @property

@@ -288,7 +288,7 @@ class Positions:
 
         Raises:
             ConfigError: a partition is not assigned.
-            TypeError: a value is no partition.
+            TypeError: a value is not a partition.
         """
         states = []
         for partition in partitions:

@@ -28,10 +28,10 @@ class Stream:
     """A part of a consumer's partitions, for one task; made by `Consumer.streams`.
 
     Each partition is in exactly one stream, and its records stay in order when it moves. When a
-    stream is left or closed, its partitions move to the other streams; those of the last stream
-    move back to the consumer. Iterating ends when the stream or the consumer is closed. In a group,
-    the record in work of a stream that is left by an exception is delivered again by the stream
-    that has its partition then.
+    stream is left or closed, its partitions move to the other streams; the partitions of the last
+    stream move back to the consumer. Iterating ends when the stream or the consumer is closed. In a
+    group, if an exception leaves a stream, the record that was being processed is delivered again
+    by the stream that has its partition then.
     """
 
     def __init__(

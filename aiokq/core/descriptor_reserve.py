@@ -52,7 +52,7 @@ class DescriptorHolder(Protocol):
 
 
 class DescriptorCache(Protocol):
-    """An owner of descriptors that it can reopen at any time, such as those of log files."""
+    """An owner of descriptors that can be closed and reopened as needed, such as log files."""
 
     def give_up(self) -> bool:
         """Close one descriptor. Context: any thread.

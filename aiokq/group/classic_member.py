@@ -97,7 +97,7 @@ class ClassicMember(GroupMember):
     # -- requests of the driver
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
-        """Subscribe to these topics; join the group if this is no member yet."""
+        """Subscribe to these topics; join the group if not a member yet."""
         self._wants_out = False
         self._topics = topics
         if self.state is MemberState.OUT:

@@ -150,7 +150,7 @@ class PartitionQueue:
     # -- called by a sender
 
     def peek(self, now: float) -> QueuedBatch | None:
-        """Return the batch to send now, sealed; None if nothing may be sent."""
+        """Return the batch to send now, sealed; None if sending is not allowed now."""
         window = self._window
         if self.leader < 0 or window.draining:
             return None

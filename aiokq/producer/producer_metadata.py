@@ -307,7 +307,7 @@ class ProducerMetadata:
         elif isinstance(event, TopicRecreated | TopicAdded | PartitionsAdded):
             if isinstance(event, TopicRecreated):
                 for queue in self._queues.of_topic(topic):
-                    # The new log knows no sequence of this producer: it must not accept the second
+                    # The new log has no sequence of this producer, and must not accept the second
                     # of two batches in flight without the first.
                     if queue.sequences is not None:
                         queue.sequences.break_off()

@@ -35,7 +35,7 @@ class SendWindow:
 
     @property
     def draining(self) -> bool:
-        """Whether nothing may be sent before all batches in flight are answered."""
+        """Whether sending has to wait until all batches in flight are answered."""
         return self._draining and self.in_flight > 0
 
     @property

@@ -17,7 +17,7 @@ MAX_BATCHES = 1_000
 """The number of failed batches kept; of older ones only counts and partitions are kept."""
 
 MAX_DETAILS = 100
-"""The most errors in the DeliveryFailed of a flush; that of `send_many` has all outcomes."""
+"""The most errors in the DeliveryFailed of a flush; the error of `send_many` has all outcomes."""
 
 
 class UnobservedFailures:

@@ -109,7 +109,8 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
     """Run `work` in this thread with the tag set for the jobs of the session.
 
     Threads are reused: thread-local settings that `work` changes (tags, scheduler pool, job
-    description) are restored for the next call.
+    description) are restored for the next call. In Spark Connect all tags of the thread are
+    cleared.
     """
     restore: Callable[[], object]
     if _is_connect(session):

@@ -105,10 +105,10 @@ class Losses:
         )
 
     def beyond_the_end(self, tp: TopicPartition, start: int, end: int) -> None:
-        """Refuse a starting offset that is beyond the end of the log.
+        """Refuse a starting offset beyond the end of the log, or log a warning.
 
-        Nothing is lost, but the first batch would report a loss, and the checkpoint would keep the
-        offset.
+        No records are lost, but if the query started there, its first batch would report a loss,
+        and the checkpoint would keep the offset.
 
         Raises:
             ConfigError: ``failOnDataLoss`` is true; otherwise a warning is logged.

@@ -126,7 +126,7 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     """Parse the option ``assign``: ``{"topicA":[0,1]}``.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the text is not such JSON.
     """
     try:
         return tuple(
@@ -144,7 +144,7 @@ def parse_partition_offsets(text: str) -> PartitionOffsets:
     """Parse the options ``startingOffsets`` and ``endingOffsets``: ``{"topicA":{"0":23,"1":-1}}``.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the text is not such JSON.
     """
     return _partition_numbers(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
 
@@ -153,7 +153,7 @@ def parse_partition_timestamps(text: str) -> PartitionOffsets:
     """Parse the options ``...OffsetsByTimestamp``: ``{"topicA":{"0":123456789}}``, in milliseconds.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the text is not such JSON.
     """
     return _partition_numbers(
         text,

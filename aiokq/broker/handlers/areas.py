@@ -156,7 +156,7 @@ class Logs(Protocol):
         """Write the log start offsets to their checkpoint.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk failed.
         """
         ...
 

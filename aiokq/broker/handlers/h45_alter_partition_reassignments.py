@@ -100,7 +100,7 @@ def _check(topics: Topics, cluster: Cluster, name: str, asked: ReassignableParti
         UnknownTopicOrPartition: the partition does not exist.
         NoReassignmentInProgress: the request cancels a reassignment.
         InvalidReplicaAssignment: the list of replicas is empty, repeats a node, or has the id of
-            a node that is no broker.
+            a node that is not a broker.
     """
     topic = topics.get(name)
     if topic is None:

@@ -74,7 +74,7 @@ def hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOv
     Raises:
         ConfigError: these are not all the directories of one node, or they cannot be handed over;
             the message says what to do.
-        KafkaStorage: a directory is in use, or the disk refused.
+        KafkaStorage: a directory is in use, or the disk failed.
     """
     with locked_directories(files, paths) as ids:
         return _hand_over(files, paths, ids, timestamp_ms)

@@ -99,7 +99,7 @@ class MetadataFiles:
 
         Raises:
             KafkaStorage: the log is corrupt or of an unknown version; the message says what to do.
-            OSError: the disk refused.
+            OSError: the disk failed.
         """
         try:
             return self._read()

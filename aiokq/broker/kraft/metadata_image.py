@@ -161,7 +161,7 @@ class KafkaMetadata:
         """Replay one record. The records of a transaction are applied together when it ends.
 
         Raises:
-            CorruptRecord: the value is no metadata record, or contradicts earlier records.
+            CorruptRecord: the value is not a metadata record, or contradicts earlier records.
             ProtocolError: the value is malformed.
         """
         record = decode_metadata_record(value)

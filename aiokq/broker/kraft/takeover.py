@@ -73,7 +73,7 @@ def take_over(
     """Update the metadata log from the metadata and partitions that Apache Kafka left.
 
     Raises:
-        KafkaStorage: Kafka's metadata is unreadable, or the disk refused; the message says
+        KafkaStorage: Kafka's metadata is unreadable, or the disk failed; the message says
             what to do.
     """
     path = directories.all[0].path

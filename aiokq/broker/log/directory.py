@@ -1,6 +1,6 @@
 """One log directory: its ids, lock and clean shutdown marker, and the partitions in it.
 
-The metadata log decides which partitions should exist; this module knows no topics.
+The metadata log records which partitions should exist; this module does not use topics.
 
 Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test_directory.py``.
 """

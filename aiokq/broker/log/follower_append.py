@@ -73,7 +73,7 @@ def leader_batches(
         headers: of the batches in ``data``.
         end_offset: log end offset.
         latest_epoch: the newest leader epoch in the log.
-        leader_epoch: of the leader that sent the batches; none may have a newer one.
+        leader_epoch: of the leader that sent the batches; a batch must not have a newer epoch.
         segment_bytes: most bytes per call, unless a single batch is larger.
 
     Raises:

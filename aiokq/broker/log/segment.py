@@ -208,8 +208,9 @@ class Segment(ReadableSegment):
         """Return the files to sync now; later writes need another sync.
 
         Args:
-            finished: whether the segment is finished. The transaction index is synced only if it
-                is: recovery reads an unfinished segment whole and rebuilds the index.
+            finished: whether the segment is finished. The transaction index of an unfinished
+                segment is not synced, because recovery reads the whole segment and rebuilds the
+                index.
 
         Raises:
             OSError: a file cannot be opened or written.

@@ -273,7 +273,7 @@ class ReadableSegment(SegmentFiles):
         return outcome
 
     def copy(self) -> Self:
-        """Return a segment of the same files without loaded indexes, which may wait for the disk.
+        """Return a segment of the same files without loaded indexes, for reads that may block.
 
         Indexes are loaded from files, which may not exist yet for the active segment.
         """

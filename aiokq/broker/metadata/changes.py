@@ -90,8 +90,8 @@ class MetadataChanges:
 
         Raises:
             UnknownTopicOrPartition: the topic was deleted meanwhile.
-            KafkaStorage: the deletion could not be recorded and the topic stays, or it is deleted
-                and the disk refused to remove its files.
+            KafkaStorage: the deletion could not be recorded and the topic stays, or the topic is
+                deleted, but its files could not be removed.
         """
         await self._change(
             lambda image: self._controller.delete_topic(image, topic.topic_id),

@@ -30,7 +30,7 @@ def changed_configs(
 
     Raises:
         InvalidRequest: a setting is changed twice, a value is missing, or an operation is unknown.
-        InvalidConfiguration: APPEND or SUBTRACT for a setting that is no list, or an unknown
+        InvalidConfiguration: APPEND or SUBTRACT for a setting that is not a list, or an unknown
             setting.
     """
     names = set()

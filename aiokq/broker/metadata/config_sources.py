@@ -146,7 +146,7 @@ def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[Confi
 
 
 def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
-    """Yield all settings of a node that have an effect; none may change while the node runs."""
+    """Yield the settings of a node that have an effect; all are read-only while the node runs."""
     settings = node.settings
     facts = {fact.name: (fact, value) for fact, value in _facts(node)}
     for fact, value in facts.values():

@@ -73,7 +73,7 @@ class _Lines:
         self._counts: dict[uuid.UUID, int] = {}
 
     def complete(self) -> list[FileRecord]:
-        """Return the records; those of topics include the added partitions."""
+        """Return the records; the records of topics include added partitions."""
         return [
             line._replace(partitions=max(line.partitions, self._counts.get(line.topic_id, 0)))
             if isinstance(line, TopicLine)

@@ -1,4 +1,4 @@
-"""Opening of logs: at a start, and again where the disk or the process refused it.
+"""Opening of logs at a start, with retries if the disk failed or the process lacked resources.
 
 Logs that were closed by a clean shutdown are opened at once, the others are recovered several at a
 time, and a log that cannot be opened is tried again with growing pauses while its directory is

@@ -504,7 +504,7 @@ class LeadershipListener(Protocol):
         """Handle that this node has become the leader of `partition`, with its `leader_epoch`."""
 
     def resigned(self, partition: Partition) -> None:
-        """Handle that this node stopped leading `partition`, whose log accepts no more requests.
+        """Handle the end of this node's leadership of `partition`; its log takes no more requests.
 
         The partition was deleted, its directory failed, or another node leads the partition.
         """

@@ -429,7 +429,7 @@ class LoadOptions:
 
 
 def _of_whole_names(pattern: str) -> str:
-    """Return a pattern that matches full names, which Spark's option does not; flags stay first."""
+    """Return a pattern that matches only whole names, unlike Spark's option; flags stay first."""
     flags, rest = re.findall(r"^((?:\(\?[a-zA-Z]+\))*)(.*)", pattern, re.S)[0]
     return f"{flags}^(?:{rest})$"
 
