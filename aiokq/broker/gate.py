@@ -195,7 +195,7 @@ class Gate:
         """Return whether a request may perform an operation on any resource of a type.
 
         Raises:
-            KeyError: as `authorize`.
+            KeyError: the table of permissions has no such row for this API.
         """
         if self.authorizer is None:
             return True

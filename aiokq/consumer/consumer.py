@@ -502,7 +502,7 @@ class Consumer:
             timeout: seconds, as `seek_to_beginning`.
 
         Raises:
-            RequestTimeout: as `position`.
+            RequestTimeout, UnknownTopicOrPartition, NoOffsetForPartition: as `position`.
             ConfigError: there is no `group_id`; a partition is not assigned.
         """
         self._in_group("seek_to_committed()")

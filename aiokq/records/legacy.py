@@ -210,7 +210,9 @@ def upconvert(
         crc32c: computes the checksum; without it the CRC is 0 (the CRC-32 was verified here).
 
     Raises:
-        CorruptRecord, RecordTooLarge: as ``decode_message_set``; no complete entry in ``data``.
+        CorruptRecord: an entry is damaged, ``data`` has no complete entry, or no batch can have the
+            offsets.
+        RecordTooLarge: the content of a wrapper is larger than ``limit``.
     """
     messages = list(decode_message_set(data, check_crcs=check_crcs, limit=limit))
     if not messages:

@@ -162,7 +162,8 @@ class LatestOffsets:
         """Return the cluster's answer to a question that the query cannot do without, with retries.
 
         Raises:
-            KafkaError: as `latest`.
+            KafkaError: the cluster did not answer before the deadline of `latest`, or refused the
+                request.
         """
         while True:
             try:

@@ -81,7 +81,8 @@ def first_batch(
         later.
 
     Raises:
-        CorruptRecord, NotCached: see ``walk_headers``.
+        CorruptRecord: there is no batch where one should begin.
+        NotCached: with ``cached``, a header has to be read from the disk.
     """
     for position, header in walk_headers(file, begin, end, cached=cached):
         if header.last_offset >= offset or position + header.size >= reach:
@@ -122,7 +123,9 @@ def first_record_since(
     """Return the first record from ``start_offset`` on that is not earlier than ``timestamp_ms``.
 
     Raises:
-        CorruptRecord, OSError: see ``read_batches``.
+        CorruptRecord: the range does not hold whole batches, or a batch cannot be decoded.
+        RecordTooLarge: a batch decompresses to too many bytes.
+        OSError: the disk failed.
     """
     end = fragment.position + fragment.length
     for position, header in walk_headers(fragment.file, fragment.position, end):

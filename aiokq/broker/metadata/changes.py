@@ -103,7 +103,8 @@ class MetadataChanges:
         """Delete every topic, internal ones too, in one change.
 
         Raises:
-            KafkaStorage: see `delete_topic`.
+            KafkaStorage: the deletion could not be recorded and the topics stay, or the topics are
+                deleted, but their files could not be removed.
         """
         count = await self._change(self._controller.delete_all_topics, "delete all topics")
         if count:

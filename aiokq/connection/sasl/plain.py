@@ -49,7 +49,7 @@ def plain(username: str, password: str) -> Callable[[str], Plain]:
     """Return a factory for `Security`; the credentials are checked at once.
 
     Raises:
-        ConfigError: as `Plain`.
+        ConfigError: a credential is empty or contains a NUL.
     """
     made = Plain(username, password)  # stateless, so that all connections can share it
     return lambda host: made

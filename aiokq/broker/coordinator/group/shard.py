@@ -127,7 +127,8 @@ class GroupShard:
         """Handle JoinGroup; create the group for a first member, which has no member id yet.
 
         Raises:
-            BrokerError: as `classic_members.join`.
+            BrokerError: as `classic_members.join`; a classic group returns its errors in the
+                response.
         """
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
@@ -194,7 +195,7 @@ class GroupShard:
 
         Raises:
             UnknownMemberId: there is no such group.
-            BrokerError: as `member_requests.leave`.
+            CoordinatorNotAvailable: the group is a dead classic group.
         """
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
@@ -252,8 +253,8 @@ class GroupShard:
         """Handle OffsetCommit of a member, or without generation while the group is empty.
 
         Raises:
-            BrokerError: as `Group.validate_offset_commit`; if there is no group, 22, or 69 from
-                version 9 on.
+            BrokerError: as `Group.validate_offset_commit`; if there is no group,
+                ILLEGAL_GENERATION, or GROUP_ID_NOT_FOUND from version 9 on.
         """
         group = self.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
@@ -277,7 +278,7 @@ class GroupShard:
         Raises:
             UnknownMemberId: the request names no current member.
             StaleMemberEpoch: the member has another epoch.
-            IllegalGeneration: as StaleMemberEpoch, for a member that uses the classic protocol.
+            IllegalGeneration: a member that uses the classic protocol has another generation.
 
         Only for groups of the consumer protocol; a request that names no member is permitted.
         """
