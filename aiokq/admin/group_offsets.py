@@ -1,4 +1,4 @@
-"""Listing, altering and deleting committed offsets; `group_reset.py` computes new ones."""
+"""Listing, altering and deleting committed offsets; `group_reset.py` computes new offsets."""
 
 from __future__ import annotations
 

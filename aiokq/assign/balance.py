@@ -163,9 +163,7 @@ class _Work:
     # -- parts of the steps
 
     def _deal(self, free: Iterable[TopicPartition], *, in_rack: bool) -> list[TopicPartition]:
-        """Give each partition to the least loaded subscriber; return partitions without a
-        candidate.
-        """
+        """Give each partition to the least loaded subscriber; return those without a candidate."""
         left: list[TopicPartition] = []
         heaps: dict[tuple[str, frozenset[str]], _Heap] = {}
         for partition in free:

@@ -39,8 +39,8 @@ class ServerMember:
     Attributes:
         topics: the subscribed topics; those that the group's `topics` lack have no partitions.
         assigned: the member's part of the last assignment, so that few partitions move.
-        rack: of the member; None if unknown.
-        instance_id: of static members.
+        rack: the member's rack; None if unknown.
+        instance_id: the instance id of a static member; None for others.
     """
 
     topics: frozenset[uuid.UUID]

@@ -90,7 +90,7 @@ class Forgotten(NamedTuple):
     """The loss from forgotten directories.
 
     Attributes:
-        paths: of the forgotten directories.
+        paths: paths of the forgotten directories.
         partitions: partitions that no other directory has; they are recreated empty.
     """
 

@@ -32,7 +32,7 @@ def client_settings(
     One file serves all commands: settings of other clients are ignored, unknown names are refused.
 
     Args:
-        bootstrap_servers: of the command line; None if not given.
+        bootstrap_servers: the servers given on the command line; None if not given.
         config: a Java property file.
         options: settings with precedence over file and environment; None counts as not given.
 

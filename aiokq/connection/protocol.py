@@ -155,7 +155,7 @@ class ClientProtocol:
         """Call `match` and `decode`.
 
         Raises:
-            ProtocolError: as these two.
+            ProtocolError: `match` or `decode` raised it, or no response was expected.
         """
         sent = self.match(frame)
         if sent is None:
@@ -174,7 +174,7 @@ class ClientProtocol:
 
 
 def _refused_api_versions(frame: memoryview) -> ApiVersionsResponse:
-    """Return an error response; its list of versions is empty if it is not in version 0."""
+    """Return an error response; it has no versions unless the frame is in version 0."""
     try:
         return decode_response(ApiVersionsResponse, frame, 0)[1]
     except ProtocolError:  # librdkafka's mock cluster mixes the encodings of versions 0 and 3

@@ -35,8 +35,8 @@ class Session:
     """What handlers know about a client while its connection is open.
 
     Attributes:
-        software_name: from ApiVersions, "" before.
-        software_version: from ApiVersions, "" before.
+        software_name: the name in ApiVersions; "" before that request.
+        software_version: the version in ApiVersions; "" before that request.
         principal: authenticated name; `None` without authentication.
         sasl: state of a SASL exchange, owned by the handler of SaslAuthenticate.
         state: determines which requests are admitted.

@@ -64,7 +64,7 @@ class Server:
         host: address to listen on; `None` for all.
         port: 0 for a free port.
         handler: handles the requests.
-        clock: for latencies; equal to the loop's time.
+        clock: clock that measures latencies; equal to the loop's time.
         counters: the broker's counters.
         limits: limits of clients.
         ssl: context of a TLS listener.

@@ -47,13 +47,13 @@ class FetchPipeline:
     """The parts of one consumer that read partitions.
 
     Args:
-        supervisor: of the consumer: the parent of all tasks.
-        binding: of the consumer to its loop.
+        supervisor: the consumer's supervisor, the parent of all tasks.
+        binding: binds the consumer to its loop.
         stored: the committed offsets of the group; None without a group.
         acks: is notified of delivered records; None if records are not acknowledged.
 
     Attributes:
-        positions: of all assigned partitions.
+        positions: the states of all assigned partitions.
         sources: the record sources that deliver the records.
         committed_at: called with a partition and the committed offset that was found for it.
         replaced: called before the state of a partition is discarded because another topic has

@@ -53,17 +53,18 @@ class PartitionState:
     Attributes:
         generation: incremented with each change of the position; responses to requests of an older
             generation are ignored.
-        topic_id: of the topic of the position and the delivered records; zeros while unknown.
+        topic_id: id of the topic of the position and the delivered records; zeros while unknown.
         incarnation: incremented when another topic takes the name; offsets of an older incarnation
             must not be committed.
         fetch_offset: offset of the next record to fetch; -1 without a position.
         fetch_epoch: leader epoch of the record before `fetch_offset`; -1 if unknown.
-        leader_epoch: the latest one in metadata, sent with requests.
+        leader_epoch: the latest leader epoch in metadata, sent with requests.
         node: the broker whose fetch loop has this partition; -1 if none.
         preferred: replica to read from instead of the leader; -1 if none (KIP-392).
-        chunks: fetched and not delivered, oldest first; a reader may be reading the first.
-        paused: by the user; nothing is delivered or fetched.
-        withheld: the same by the group, while the partition is taken or given up.
+        chunks: chunks that are fetched and not delivered, oldest first; a reader may be reading the
+            first.
+        paused: whether the user has paused the partition; nothing is delivered or fetched.
+        withheld: whether the group has paused the partition, while it is taken or given up.
         queued_bytes: size of the chunks, without the one that is being read.
         held: offset of the first delivered record that is not finished; None if the record source
             knows it, or there is none.

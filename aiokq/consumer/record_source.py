@@ -44,7 +44,7 @@ class RecordSource:
     """Delivers what its partitions have buffered, in rotation, a chunk at a time.
 
     Args:
-        buffers: of the consumer.
+        buffers: the consumer's buffers.
         consumed: called when a partition has less buffered than before, or stops being read.
         starved: called when a reader waits and nothing is buffered.
         counted: called with a number of records that were delivered.

@@ -18,7 +18,8 @@ class ProducerHealth:
         ok: it is open, and none of its records waits for a missing topic or is held up.
         linger_ms: how long a batch waits for more records.
         request_timeout_ms: how long a Produce request may wait for its response.
-        delivery_timeout_ms: from the acceptance of a record to its delivery or failure.
+        delivery_timeout_ms: the most time from the acceptance of a record to its delivery or
+            failure.
         max_block_ms: how long a call waits for buffer memory, and records for an unknown topic.
         buffered_bytes: memory of the records that are neither delivered nor failed.
         waiting_for_room: number of calls that wait for memory in `buffer_memory`.

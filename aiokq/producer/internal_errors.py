@@ -39,7 +39,8 @@ class InternalErrors:
             KafkaError.
 
         Args:
-            topic: for the message; the same exception with another topic is logged at DEBUG.
+            topic: topic to name in the message; the same exception with another topic is logged at
+                DEBUG.
         """
         kind = where, type(error)
         level = logging.DEBUG if kind in self._seen else logging.ERROR

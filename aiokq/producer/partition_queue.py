@@ -194,7 +194,9 @@ class PartitionQueue:
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """Take an acknowledgement: of the newest attempt, or after a leader change an older one."""
+        """Take the acknowledgement of the newest attempt, or of an older one after a leader
+        change.
+        """
         if queued.done:
             return
         if queued.in_flight:

@@ -27,7 +27,8 @@ class ProducerTimeouts:
         linger_ms: how long a batch waits for more records.
         request_timeout_ms: how long a Produce request may wait for its response. Other requests
             use the `request_timeout_ms` of the settings.
-        delivery_timeout_ms: from the acceptance of a record to its delivery or failure.
+        delivery_timeout_ms: the most time from the acceptance of a record to its delivery or
+            failure.
         max_block_ms: how long a call waits for buffer memory, and records for an unknown topic.
     """
 

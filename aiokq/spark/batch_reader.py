@@ -43,7 +43,7 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     _since_ms: int | None = None
-    """Timestamp in milliseconds; records before the first one that is as young need not be read."""
+    """Timestamp in milliseconds; records before the first record of that time need not be read."""
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
         self._options = options

@@ -22,7 +22,7 @@ class Finding(NamedTuple):
     """One error or warning.
 
     Attributes:
-        path: of the file or directory.
+        path: path of the file or directory.
         position: byte offset in the file, None if unknown.
     """
 

@@ -49,7 +49,7 @@ class LogFile(NamedTuple):
     Attributes:
         kind: `log`, `index`, `timeindex`, `txnindex`, `snapshot`, `epochs`, `partition.metadata`,
             `meta.properties`, `metadata`, `checkpoint`, or `leftover` of an interrupted operation.
-        base_offset: from the name of a segment's file; -1 for other files.
+        base_offset: the base offset in the name of a segment's file; -1 for other files.
     """
 
     path: str

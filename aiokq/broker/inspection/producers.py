@@ -70,7 +70,7 @@ class ProducerCheck:
         self._stopped = False
 
     def stop(self) -> None:
-        """Stop comparing: batches are missing, and later ones prove nothing."""
+        """Stop comparing: batches are missing, so that later batches prove nothing."""
         self._stopped = True
 
     def batch(self, file: File, position: int, header: BatchHeader) -> AbortedTransaction | None:

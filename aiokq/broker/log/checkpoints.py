@@ -31,7 +31,7 @@ class Checkpoint:
     more, or readers see records that were deleted.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
     """
 
     __slots__ = ("_files", "_offsets", "_owner", "_written", "path")

@@ -45,7 +45,7 @@ class LogDirectory:
     written and files removed in any thread.
 
     Attributes:
-        path: of the directory.
+        path: path of the directory.
         properties: the ids of the directory.
         clean: whether the last shutdown was clean, so that logs need no recovery.
         disk: handles errors of the disk.

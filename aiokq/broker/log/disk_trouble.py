@@ -33,7 +33,7 @@ class DiskTrouble:
     """The errors of one log directory's disk. Any thread.
 
     Args:
-        path: of the directory.
+        path: path of the directory.
         now: seconds of a monotonic clock.
 
     Attributes:
@@ -62,7 +62,7 @@ class DiskTrouble:
 
         Args:
             what: the operation that failed, with a verb.
-            path: of the file, if the error does not contain it.
+            path: path of the file, if the error does not contain it.
         """
         reason = _reason(error)
         path = path or str(getattr(error, "filename", None) or "")

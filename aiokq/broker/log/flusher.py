@@ -76,7 +76,7 @@ class PendingFlush(NamedTuple):
     """The files to sync so that a log is durable up to an offset.
 
     Attributes:
-        generation: of the log when the flush began.
+        generation: the log's generation when the flush began.
         segments: the segments that were written to.
         files: the files of these segments.
         directories: directories with new file names.

@@ -70,10 +70,11 @@ def leader_batches(
 
     Args:
         data: the batches, one after the other; bytes after the last header's batch are ignored.
-        headers: of the batches in ``data``.
+        headers: headers of the batches in ``data``.
         end_offset: log end offset.
         latest_epoch: the newest leader epoch in the log.
-        leader_epoch: of the leader that sent the batches; a batch must not have a newer epoch.
+        leader_epoch: leader epoch of the leader that sent the batches; a batch must not have a
+            newer epoch.
         segment_bytes: most bytes per call, unless a single batch is larger.
 
     Raises:

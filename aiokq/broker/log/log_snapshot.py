@@ -42,7 +42,7 @@ class LogSnapshot(NamedTuple):
     """A log at one moment.
 
     Attributes:
-        generation: of the log.
+        generation: the log's generation.
         cleaned: the offset before which the log was compacted; None if it never was.
     """
 

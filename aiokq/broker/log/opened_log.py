@@ -25,8 +25,8 @@ class OpenedLog(NamedTuple):
 
     Attributes:
         directory: path of its files.
-        segments: oldest first, at least one.
-        high_watermark: as the checkpoint has it; it may lie outside the log.
+        segments: the segments, oldest first; at least one.
+        high_watermark: the high watermark in the checkpoint; it may lie outside the log.
         forget_behind: lowers the checkpoints of a partition to an offset, durably; called before a
             truncation, in any thread. One callable for all logs of a directory.
         lower_log_start: lowers the log start checkpoint of a partition to an offset, durably;

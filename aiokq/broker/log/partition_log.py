@@ -72,8 +72,8 @@ class PartitionLog(ReadableLog):
 
         Args:
             data: the batches, one after the other; bytes after the last header's batch are ignored.
-            headers: of the batches in ``data``.
-            leader_epoch: of this node's leadership of the partition.
+            headers: headers of the batches in ``data``.
+            leader_epoch: the leader epoch under which this node leads the partition.
             now_ms: the broker's time.
 
         Raises:
@@ -148,8 +148,8 @@ class PartitionLog(ReadableLog):
 
         Args:
             data: the batches, one after the other, with their offsets and leader epochs.
-            headers: of the batches in ``data``.
-            leader_epoch: of the leader that sent them.
+            headers: headers of the batches in ``data``.
+            leader_epoch: leader epoch of the leader that sent them.
 
         Raises:
             UnexpectedAppendOffset: the first batch begins before the log end offset; see

@@ -98,10 +98,10 @@ def open_log(
     """Open the log in ``directory``; create it with an empty segment if it does not exist.
 
     Args:
-        disk, open_files: of the log directory.
-        clean: whether the last stop was clean, so that no batch has to be checked.
-        log_start_offset: from the checkpoint.
-        high_watermark: from the checkpoint; the replica advances it.
+        disk, open_files: objects of the log directory.
+        clean: whether the last shutdown was clean, so that no batch has to be checked.
+        log_start_offset: the log start offset in the checkpoint.
+        high_watermark: the high watermark in the checkpoint; the replica advances it.
         recovery_point: records before it are durable; segments that end before it are not checked.
         gaps_before: a segment that begins at or before this offset may begin after the end of the
             previous one. In front of any other segment a gap is a hole, where the log is cut.

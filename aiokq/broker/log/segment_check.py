@@ -52,12 +52,12 @@ def valid_batches(
     Args:
         end: size of the file.
         base_offset: of the segment.
-        expected: the least offset that the first batch may have.
+        expected: the lowest offset that the first batch may have.
         ends_at: the log end offset if a checkpoint has it. Like a following batch, it shows
             whether a gap before the last batch is real.
 
     Raises:
-        BadBatch: at the first batch that is not valid.
+        BadBatch: a batch is not valid; the valid batches before it were yielded.
     """
     held: tuple[int, BatchHeader] | None = None  # a batch after a gap, to be confirmed
     before = expected

@@ -100,7 +100,7 @@ class ReadableSegment(SegmentFiles):
         return walk_headers(self.file, position, self.size if end is None else end)
 
     def position_of(self, offset: int) -> int | None:
-        """Return the position of the first batch with ``offset`` or a later one; None without one.
+        """Return the position of the first batch with ``offset`` or a later offset, or None.
 
         Raises:
             ColdRead: on a loop, if a header or the index has to be read from the disk.

@@ -29,10 +29,10 @@ class AbortedTransaction(NamedTuple):
     """An aborted transaction.
 
     Attributes:
-        first_offset: of the first record.
-        last_offset: of the abort marker.
-        last_stable_offset: of the log when the marker was written: the start of the oldest
-            transaction that was still open, or the offset after the marker.
+        first_offset: offset of the first record.
+        last_offset: offset of the abort marker.
+        last_stable_offset: the log's last stable offset when the marker was written: the start of
+            the oldest transaction that was still open, or the offset after the marker.
     """
 
     producer_id: int

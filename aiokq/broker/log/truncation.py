@@ -62,7 +62,7 @@ def find_cut(
 ) -> Cut:
     """Compute a cut that leaves no record from ``offset`` on. Reads only; in any thread.
 
-    A batch that holds ``offset`` and earlier ones is removed completely. There must be no append
+    A batch that holds ``offset`` and earlier offsets is removed completely. There must be no append
     meanwhile.
 
     Raises:

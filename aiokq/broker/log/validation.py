@@ -68,7 +68,7 @@ class RecordError:
     """The error of one record in a refused batch.
 
     Attributes:
-        index: of the record in its batch, from 0.
+        index: index of the record in the batch, from 0.
     """
 
     index: int

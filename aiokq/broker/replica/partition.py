@@ -450,7 +450,7 @@ class Partition:
         the follower has to truncate its log by leader epoch first.
 
         Args:
-            leader_epoch: of the leader that sent the batches.
+            leader_epoch: leader epoch of the leader that sent the batches.
             offload: reads and writes files off the loop.
 
         Raises:

@@ -98,8 +98,8 @@ class Journal:
         done: all acknowledged rows, of this run and of earlier runs.
         before: number of these rows that earlier runs have sent.
         position: number of the file and of the row at which to continue.
-        destination: as the first run found it.
-        producer_id: of the last earlier run that noted it; -1 for none.
+        destination: the destination as the first run found it.
+        producer_id: producer id of the last earlier run that recorded one; -1 if none did.
     """
 
     def __init__(self, destination: Destination) -> None:

@@ -48,7 +48,7 @@ class LoadSummary:
         dead_letters: number of records whose value could not be decoded.
         files: number of files with rows.
         size: bytes of these files.
-        seconds: from the start of the query to its end.
+        seconds: time from the start of the query to its end.
         topics: counts by topic.
         interrupted: whether the run was stopped before it had loaded all records of its start.
     """

@@ -51,8 +51,8 @@ class LogCleaner:
     Args:
         directories: returns the log directories that can be used now.
         swapped: called when segments were removed, whose files are to be deleted later.
-        cold_reads: of the node.
-        counters: of the node.
+        cold_reads: the node's cold reads.
+        counters: the node's counters.
     """
 
     def __init__(

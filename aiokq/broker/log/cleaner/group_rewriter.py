@@ -90,7 +90,7 @@ class GroupRewriter:
     Args:
         legacy_horizon_ms: segments written before this time keep no tombstones of v0 and v1,
             because those formats have no delete horizon.
-        transactions: of the whole run, shared by its groups.
+        transactions: state of transactions in the whole run, shared by all groups of segments.
 
     Attributes:
         cleaned: the copy; complete when ``rewrite`` has ended.

@@ -62,7 +62,8 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
     min.compaction.lag.ms are not cleanable.
 
     Args:
-        cleaned_offset: from the checkpoint; if None or outside the log, the log start offset.
+        cleaned_offset: the offset in the cleaner checkpoint; if it is None or outside the log,
+            cleaning begins at the log start offset.
 
     Raises:
         ColdRead: a lag is set, and timestamps have to be read from the disk first.

@@ -47,7 +47,7 @@ class LogCleanerManager:
 
     Args:
         directories: returns the log directories that can be used now.
-        cold_reads: of the node.
+        cold_reads: the node's cold reads.
     """
 
     def __init__(

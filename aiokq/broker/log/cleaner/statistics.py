@@ -17,9 +17,9 @@ class Statistics:
         indexed_records: records of the dirty part that were put into the offset map.
         records_read: records of the whole cleaned part.
         keyless_records: records without a key, which were removed.
-        bytes_read: by both passes.
+        bytes_read: bytes that both passes have read.
         size_before: bytes of the cleaned segments before the run.
-        seconds: from the choice of the log until its last segment was swapped in.
+        seconds: time from the choice of the log until its last segment was swapped in.
         map_fill: used part of the offset map, 0 to 1.
     """
 

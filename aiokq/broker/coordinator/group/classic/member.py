@@ -41,9 +41,9 @@ class ClassicMember:
 
     Attributes:
         group_instance_id: the instance id of a static member (KIP-345).
-        protocols: in order of preference.
-        assignment: from the leader, in the current stable generation.
-        joining: the pending response to its JoinGroup; `syncing` is that to its SyncGroup.
+        protocols: the supported protocols, in order of preference.
+        assignment: the leader's assignment in the current stable generation.
+        joining: the pending response to the member's JoinGroup; `syncing`: to the SyncGroup.
         is_new: whether its first JoinGroup is unanswered, so that it cannot send heartbeats yet.
     """
 

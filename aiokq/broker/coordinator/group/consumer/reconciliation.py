@@ -136,8 +136,8 @@ def _next_step(
             if free:
                 added[topic_id] = free
     if revoked and _owns(owned, revoked):
-        # The epoch stays until the member has revoked these partitions; only then does it get new
-        # ones.
+        # The epoch stays until the member has revoked these partitions; only then does the member
+        # get new partitions.
         return member.reconciled_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
     for topic_id, partitions in added.items():
         kept[topic_id] = kept.get(topic_id, frozenset()) | partitions
