@@ -181,7 +181,7 @@ class Acknowledgements:
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
-        """Discard a partition's items, because its position was changed or it was revoked."""
+        """Discard the items of a partition that was revoked or whose position changed."""
         work = self._open.pop(tp, None)
         if work is not None and work.items:
             self._former[tp] = work

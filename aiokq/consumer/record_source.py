@@ -274,7 +274,7 @@ class RecordSource:
         self.arrived(state)
 
     def remove(self, state: PartitionState) -> None:
-        """Stop delivering the partition; its chunks stay with it."""
+        """Stop delivering the partition; `state` keeps the chunks."""
         self.interrupt(state)
         self._unfinished.release(state)
         self._rotation.discard(state)

@@ -82,7 +82,7 @@ class UnfinishedRecords:
             self._chunks.refetch_from(state, position)
 
     def _take_back(self, state: PartitionState) -> None:
-        """Queue the part of a batch that its reader did not get, because reading it raised."""
+        """Queue the undelivered rest of a batch whose reading raised an exception."""
         batch, state.batch = state.batch, None
         rest = None if batch is None else batch.progress.close()
         if batch is None or rest is None:

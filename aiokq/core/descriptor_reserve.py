@@ -187,7 +187,7 @@ class DescriptorReserve:
 
 
 class _Member:
-    """A holder, and the number of its connections that other threads have asked it to close.
+    """A holder, and how many of its connections other threads have asked the holder to close.
 
     Refers weakly to holder and loop: a listener whose loop was closed first must not be kept alive,
     and its port occupied, by this object.

@@ -194,9 +194,7 @@ class PartitionQueue:
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """Take the acknowledgement of the newest attempt, or of an older one after a leader
-        change.
-        """
+        """Take an acknowledgement of the newest attempt or, after a leader change, an older one."""
         if queued.done:
             return
         if queued.in_flight:
@@ -442,7 +440,7 @@ class PartitionQueue:
         cause = queued.error or self.blocked_by
         error = timed_out(cause, self._limits.delivery_timeout, led=self.leader >= 0)
         if queued.in_flight:
-            queued.expired = True  # its answer tells whether its sequence numbers were used
+            queued.expired = True  # the response tells whether the sequence numbers were used
         else:
             self._window.remove(queued)
             self._break_off(queued)

@@ -29,7 +29,7 @@ class OpenSegment(Protocol):
     """A segment with an open file, as ``OpenFiles`` needs it."""
 
     def release(self) -> None:
-        """Drop the reference to the file; its last user closes it."""
+        """Drop the reference to the file; the last user of the file closes it."""
 
 
 class OpenFiles:

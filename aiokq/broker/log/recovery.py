@@ -449,7 +449,7 @@ class _Loader:
             self._progress(RecoveryProgress(self._name, checked, self._total))
 
     def _note_known_epoch(self, known_epoch: int, end_offset: int) -> None:
-        """Keep the newest epoch if its records are lost: readers know it, so it is not reused."""
+        """Keep the newest leader epoch if its records are lost, because readers know the epoch."""
         if known_epoch > self.epochs.latest_epoch:
             self.epochs.note(known_epoch, end_offset)
 

@@ -2,7 +2,8 @@
 
 Logs that were closed by a clean shutdown are opened at once, the others are recovered several at a
 time, and a log that cannot be opened is tried again with growing pauses while its directory is
-online. A log is read and repaired off the loop; its partition gets it on the loop, in one step.
+online. A log is read and repaired off the loop; the partition gets the log on the loop, in one
+step.
 
 Source: Kafka ``LogManager.loadLogs``; unlike there, clients are served what is open already.
 Tests: ``tests/unit/broker/metadata/test_opening.py``, ``test_publisher.py``.

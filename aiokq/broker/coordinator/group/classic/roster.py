@@ -195,8 +195,8 @@ class ClassicRoster:
     ) -> None:
         """Set the pending response of a member's JoinGroup.
 
-        An earlier JoinGroup that is pending is answered with REBALANCE_IN_PROGRESS: its client has
-        abandoned it, but every request must be completed.
+        An earlier JoinGroup that is pending is answered with REBALANCE_IN_PROGRESS: the client has
+        abandoned that request, but every request must be completed.
         """
         superseded, member.joining = member.joining, joining
         self._joining += (joining is not None) - (superseded is not None)
