@@ -69,7 +69,8 @@ class ClientProtocol:
     """Numbers requests, and finds the request that each response answers.
 
     A broker answers the requests of a connection in order, so requests are kept in a queue. Any
-    response but that to the first one is a `ProtocolError`, after which the connection is unusable.
+    response but that to the first request is a `ProtocolError`, after which the connection is
+    unusable.
 
     Args:
         client_id: sent with every request, for the broker's logs and quotas.

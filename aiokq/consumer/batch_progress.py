@@ -143,7 +143,7 @@ class BatchProgress:
     # -- called by the reader
 
     def start(self) -> int:
-        """Return where a new iteration starts: behind errors raised since the last one started."""
+        """Return where a new iteration starts: behind errors raised since the last start."""
         start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None
         if newest is not None and newest.raised is not None:

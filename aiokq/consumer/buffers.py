@@ -120,14 +120,15 @@ class Chunk:
     """One partition's part of a response, and the cursor that reads it.
 
     Attributes:
-        data: batches; the last one may be truncated.
+        data: batches; the last batch may be truncated.
         size: bytes of `data`.
-        end_offset: the position behind the last whole batch, or an earlier one where the chunk
+        end_offset: the position behind the last whole batch, or an earlier position where the chunk
             ends.
         cut: the chunk is the rest of a batch that its reader gave back: it ends at `end_offset`,
             within its data, and its records were counted as received before.
         checked: the checksums were verified.
-        cursor: its position is that of the partition while the chunk is the first one.
+        cursor: reads the data; its position is the partition's while the chunk is the first in the
+            queue.
         failed: the offset of the next record and the exception of its deserializer, which is still
             to be raised.
     """

@@ -20,7 +20,7 @@ class CommitQueue:
         self._last: asyncio.Future[None] | None = None
 
     def join(self) -> CommitTurn:
-        """Return a place behind all earlier ones; the caller must end it."""
+        """Return a place behind all earlier places; the caller must end it."""
         last = self._last
         turn = CommitTurn(None if last is None or last.done() else last)
         self._last = turn.ended
@@ -55,7 +55,7 @@ class CommitTurn:
         return max(0.0, deadline - now())
 
     def end(self) -> None:
-        """End this place; the next one follows when all before it have ended. Harmless twice."""
+        """End this place; the next place follows when all before it have ended. Idempotent."""
         if self._before is None or self._before.done():
             self._end()
         else:

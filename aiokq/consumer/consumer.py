@@ -521,7 +521,7 @@ class Consumer:
     def lag(self, partition: Partition) -> int | None:
         """Return the number of records between the position and the end visible to this consumer.
 
-        As of the latest fetch response; None before the first one.
+        As of the latest fetch response; None before the first response.
         """
         (state,) = self._positions.named([partition])
         return state.lag(committed_only=self._settings.committed_only)

@@ -31,7 +31,7 @@ class ReaderWaiters:
 
     def add(self, future: asyncio.Future[None]) -> None:
         """Complete `future` at the next `wake`."""
-        # A wait that was cancelled stays in the list until the next one.
+        # A cancelled wait stays in the list until the next wait is added.
         self._futures = [waiter for waiter in self._futures if not waiter.done()]
         self._futures.append(future)
         future.add_done_callback(self._done)
