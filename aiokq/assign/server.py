@@ -1,4 +1,4 @@
-"""The assignors of the broker by name (KIP-848), and the range assignor.
+"""The table of the broker's assignors by name (KIP-848), and the broker's range assignor.
 
 `uniform` and `uniform_mixed` contain the uniform assignor.
 

@@ -103,7 +103,7 @@ class ConnectionQuotas:
             try:
                 for connection in itertools.islice(self.idle, behind, None):
                     return connection.last_active
-            except RuntimeError:  # modified by the loop during the iteration
+            except RuntimeError:  # the loop changed `self.idle` during the iteration
                 continue
             return None
 

@@ -31,7 +31,7 @@ LOG: Final = "_delta_log"
 
 
 class _Added(TypedDict):
-    """Add action of a Delta log.
+    """The `add` action of a Delta log.
 
     Source: Delta transaction log protocol, Add File.
     """
