@@ -1,5 +1,6 @@
 """Assignors: pure functions that assign partitions to the members of a group.
 
-Clients use those of the classic protocol, the broker those of KIP-848. The package also has the
-bytes that members exchange about assignments. It knows no group, network or clock.
+Clients use the assignors of the classic protocol, and the broker uses those of KIP-848. The package
+also encodes and decodes the data that members exchange about assignments. It has no group state and
+uses neither the network nor the clock.
 """

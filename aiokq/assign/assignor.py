@@ -1,6 +1,6 @@
 """The Assignor protocol of classic groups, and Kafka's assignors by name.
 
-The leader of a classic group runs one (KIP-54, KIP-429); a group's members must have one in common.
+The leader of a classic group runs an assignor (KIP-54, KIP-429) that all members support.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ class Assignor(Protocol):
     An instance belongs to one consumer. Its methods must not block and cannot await.
 
     Attributes:
-        name: the name by which members of a group agree on it; unique among assignors.
-        rebalance_protocols: the supported ones. COOPERATIVE requires that a partition which moves
-            is revoked first, and assigned to its new owner in the next rebalance.
+        name: the name by which the members of a group agree on the assignor; unique among
+            assignors.
+        rebalance_protocols: the supported rebalance protocols. COOPERATIVE requires that a
+            partition which moves is revoked first, and assigned to its new owner in the next
+            rebalance.
 
     Source: Kafka's `ConsumerPartitionAssignor`.
     """
@@ -73,10 +75,10 @@ def resolve(strategy: Sequence[str | Assignor]) -> list[Assignor]:
     """Return the assignors of one consumer, most preferred first.
 
     Args:
-        strategy: names in the protocol, Java's class names, or Assignor objects.
+        strategy: assignors by name or by the name of Java's class, or Assignor objects.
 
     Raises:
-        ConfigError: a name is unknown, two are equal, the list is empty, or the assignors have no
+        ConfigError: a name is unknown or occurs twice, the list is empty, or the assignors have no
             rebalance protocol in common.
     """
     assignors = [_make(item) if isinstance(item, str) else item for item in strategy]
@@ -94,7 +96,7 @@ def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     """Return the most advanced rebalance protocol that all assignors support, as in Java.
 
     Raises:
-        ConfigError: they have none in common.
+        ConfigError: the assignors have no rebalance protocol in common.
     """
     common = set(RebalanceProtocol)
     for assignor in assignors:

@@ -1,8 +1,9 @@
 """Balanced assignment with as few moves as possible, for the sticky assignors.
 
-Steps: determine the valid claims; keep partitions with their owners; assign free partitions; and,
-if members subscribe to different topics, move partitions along paths until no difference can be
-reduced. The last step finds the optimum, which Kafka's greedy passes only approach.
+It has four steps: determine the valid claims; keep partitions with their owners; assign free
+partitions; and, if members subscribe to different topics, move partitions along paths until no
+difference can be reduced. The last step finds the optimum, which Kafka's greedy passes only
+approach.
 
 Source: KIP-54; Harvey et al., "Semi-matchings for bipartite graphs and load balancing" (2006),
 for the paths.
@@ -23,21 +24,21 @@ __all__ = ["Claim", "balance"]
 
 
 class Claim(NamedTuple):
-    """The partitions that a member reports as its own, and the generation of that."""
+    """The partitions that a member reports as its own, and the generation when it owned them."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
 
 
 PORTION: Final = 16
-"""The part of a difference that is moved at once, one sixteenth.
+"""The divisor of a difference between two members: one sixteenth of the difference moves at once.
 
-Single partitions would need a search each. With half of the difference, members would get
-partitions that they have to pass on.
+Moving single partitions would need a search for each. Moving half of the difference would give
+members partitions that they have to pass on.
 """
 
 _Heap: TypeAlias = list[tuple[int, int, str]]
-"""Members by load, then by order. Entries may have an old load: see `_lightest`."""
+"""Entries (load, order, member). The load of an entry may be outdated: see `_lightest`."""
 
 
 def balance(
@@ -59,7 +60,7 @@ def balance(
 
 
 def _owners(claims: Mapping[str, Claim], work: _Work) -> dict[TopicPartition, str]:
-    """Return the owner of each partition: the member with the claim of the latest generation.
+    """Return the owners of claimed partitions: of each, the member with the latest generation.
 
     Two members that claim a partition in the same generation cannot both be right, and one of them
     may still be reading it. Neither is the owner then.
@@ -113,13 +114,20 @@ class _Work:
     # -- steps
 
     def keep(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Leave partitions with their owners, within the shares and, if they matter, the racks."""
+        """Leave partitions with their owners, up to each owner's share.
+
+        If racks matter, a partition without a replica in its owner's rack is left free.
+        """
         for partition, owner in sorted(owners.items()):
             if self._has_room(owner) and self._in_rack(owner, partition):
                 self._give(owner, partition)
 
     def fill(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Give free partitions to the least loaded members; in three rounds if racks matter."""
+        """Give each free partition to the least loaded member that can take it.
+
+        If racks matter, there are three rounds: partitions go to members in a replica's rack, then
+        to their previous owners, then to any member.
+        """
         free = list(self._free)
         if not self._equal:  # partitions that few members can take come first
             free.sort(key=lambda partition: len(self._subscribers[partition.topic]))
@@ -156,14 +164,14 @@ class _Work:
                 unsettled.difference_update(came_from)
                 continue
             self._shift(came_from, heavy, light, owners)
-            for member in (heavy, light):  # the members between have as many as before
+            for member in (heavy, light):  # the load of the members between them does not change
                 heappush(most, (-load[member], order[member], member))
                 heappush(least, (load[member], order[member], member))
 
     # -- parts of the steps
 
     def _deal(self, free: Iterable[TopicPartition], *, in_rack: bool) -> list[TopicPartition]:
-        """Give each partition to the least loaded subscriber; return those without a candidate."""
+        """Give partitions to their least loaded subscribers; return those that nobody can take."""
         left: list[TopicPartition] = []
         heaps: dict[tuple[str, frozenset[str]], _Heap] = {}
         for partition in free:
@@ -201,7 +209,10 @@ class _Work:
         return None
 
     def _current(self, heap: _Heap, members: Set[str], sign: int) -> str:
-        """Return the first of these members, dropping entries with old loads from the heap."""
+        """Return the first of `members` in the heap.
+
+        The entries before it, which are outdated or of other members, are dropped.
+        """
         while True:
             load, _, member = heap[0]
             if member in members and load == sign * self._load[member]:
@@ -243,7 +254,7 @@ class _Work:
         light: str,
         owners: Mapping[TopicPartition, str],
     ) -> None:
-        """Move partitions from one end of a path to the other, limited by the members on it."""
+        """Move partitions along a path, at most as many as each member on it has to pass on."""
         steps: list[tuple[str, str, str]] = []
         target = light
         while target != heavy:
@@ -258,7 +269,10 @@ class _Work:
     def _move(
         self, count: int, source: str, target: str, topic: str, owners: Mapping[TopicPartition, str]
     ) -> None:
-        """Move partitions of a topic: first those that `target` owned, then those of others."""
+        """Move partitions of one topic.
+
+        Partitions that `target` owned come first, and those that `source` owned come last.
+        """
 
         def reluctance(partition: TopicPartition) -> int:
             owner = owners.get(partition)

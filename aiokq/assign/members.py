@@ -1,4 +1,4 @@
-"""Questions about members and racks that several assignors have."""
+"""Functions about members and racks that several assignors use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["all_topics", "in_order", "racks_matter"]
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
     """Return the member ids in Java's order.
 
-    Static members come first, sorted by instance id, which a restart does not change: a restarted
-    member gets the same partitions.
+    Static members come first, sorted by instance id. A restart does not change the instance id, so
+    that a restarted member gets the same partitions.
 
     Source: Kafka's `AbstractPartitionAssignor.MemberInfo.compareTo`.
     """
@@ -36,7 +36,8 @@ def racks_matter(
 ) -> bool:
     """Whether assignment by rack can make a difference to members in these racks (KIP-881).
 
-    It cannot if no replica is in a member's rack, or if every partition is in all racks.
+    It cannot if no replica is in a member's rack, or if all partitions have replicas in the same
+    racks.
     """
     member_racks = {rack for rack in racks if rack is not None}
     if not member_racks or not topology.racks:

@@ -42,8 +42,10 @@ class Subscription:
     """The subscription that one member reports.
 
     Attributes:
-        owned: its present partitions; they count only if `generation` is the group's latest.
-        generation: -1 if the member does not report it.
+        owned: the partitions that the member reports as its own. If several members report a
+            partition, its owner is the member with the latest `generation`.
+        generation: the generation in which the member owned them; -1 if the member does not report
+            it.
         user_data: the assignor's own bytes.
     """
 

@@ -1,8 +1,8 @@
 """The bytes that members of a classic consumer group exchange through their coordinator.
 
-They are the `ConsumerProtocol` schemas, converted from and to the values of `model`. The broker
-passes these bytes on in a classic group. It reads and writes them for classic members of a
-consumer-protocol group, and reads the subscribed topics.
+They have Kafka's `ConsumerProtocol` schemas, and are converted from and to the values of `model`.
+In a classic group the broker passes the bytes on unchanged, and only reads the subscribed topics.
+In a group of the consumer protocol the broker reads and writes them for classic members.
 
 Source: Kafka's `ConsumerProtocol`.
 """
@@ -34,14 +34,17 @@ __all__ = [
 ]
 
 PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of consumer groups; Kafka Connect, for example, has another."""
+"""The protocol type of consumer groups; Kafka Connect, for example, uses another type."""
 
 SUBSCRIPTION_VERSION: Final = ConsumerProtocolSubscription.MAX_VERSION
 ASSIGNMENT_VERSION: Final = ConsumerProtocolAssignment.MAX_VERSION
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Return a member's metadata for JoinGroup, which has the instance id in another field."""
+    """Return a member's metadata for JoinGroup.
+
+    The instance id is left out, because JoinGroup has a field for it.
+    """
     return encode_prefixed(
         ConsumerProtocolSubscription(
             topics=sorted(subscription.topics),
@@ -58,12 +61,12 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
-    """Return a member's subscription of any version; a newer one is read as the latest known.
+    """Return a member's subscription of any version; newer versions are read as the latest known.
 
     Trailing bytes are skipped, as in Java: some members write more than their version has.
 
     Raises:
-        ProtocolError: the bytes are no subscription.
+        ProtocolError: the bytes are not a valid subscription.
     """
     found = decode_prefixed(ConsumerProtocolSubscription, data, exact=False)
     return Subscription(
@@ -81,10 +84,10 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of an encoded subscription, at most the latest known one.
+    """Return the version of an encoded subscription, or the latest known version if that is lower.
 
     Raises:
-        ProtocolError: the bytes are no subscription.
+        ProtocolError: the bytes do not begin with a version, or the version is negative.
     """
     if len(data) < 2 or (version := int.from_bytes(data[:2], "big", signed=True)) < 0:
         raise ProtocolError("no version in front of the schema", api="ConsumerProtocol", offset=0)
@@ -109,7 +112,7 @@ def decode_assignment(data: bytes) -> Assignment:
     """Return a decoded assignment; empty bytes are an empty assignment, as in Java.
 
     Raises:
-        ProtocolError: the bytes are no assignment.
+        ProtocolError: the bytes are not a valid assignment.
     """
     if not data:
         return Assignment(())

@@ -1,7 +1,8 @@
 """The range assignor: a range of adjacent partitions of each topic per member.
 
 As in the consumer rebalancing algorithm of Kafka 0.8, member i takes the partitions from i*N to
-(i+1)*N - 1. If the partitions do not divide evenly, the first members get one more.
+(i+1)*N - 1, where N is the number of partitions per member. If the partitions do not divide evenly,
+each of the first members gets one more.
 """
 
 from __future__ import annotations

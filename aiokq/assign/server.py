@@ -39,14 +39,17 @@ class ServerRangeAssignor:
     """Gives each subscriber of a topic a contiguous range of its partitions.
 
     Topics with the same number of partitions and the same subscribers are co-partitioned: a member
-    has the same partition of each. Static members come first, by instance id: they keep their range
-    when they return with another member id.
+    has the same partition of each. Static members come first, sorted by instance id, so that a
+    member that returns with another member id keeps its range.
     """
 
     name: Final = "range"
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Return ranges whose sizes differ by one at most, longer ones first; nothing is sticky."""
+        """Return ranges whose sizes differ by one at most, longer ranges first.
+
+        Previous assignments are ignored.
+        """
         members = group.members
         order = sorted(members, key=lambda member_id: _rank(member_id, members[member_id]))
         subscribers: defaultdict[uuid.UUID, list[str]] = defaultdict(list)

@@ -37,8 +37,8 @@ class ServerMember:
     """One member of the group.
 
     Attributes:
-        topics: the subscribed topics; those that the group's `topics` lack have no partitions.
-        assigned: the member's part of the last assignment, so that few partitions move.
+        topics: the subscribed topics; a topic missing from the group's `topics` has no partitions.
+        assigned: the member's part of the last assignment, from which few partitions should move.
         rack: the member's rack; None if unknown.
         instance_id: the instance id of a static member; None for others.
     """
@@ -69,7 +69,7 @@ class ServerAssignor(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which members request it in their heartbeat."""
+        """The name by which members request the assignor in their heartbeats."""
         ...
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:

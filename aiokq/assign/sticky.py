@@ -51,7 +51,8 @@ class StickyAssignor:
     def assign(
         self, topology: Topology, members: Mapping[str, Subscription]
     ) -> dict[str, Assignment]:
-        # `owned` is empty, because an eager member gives up all partitions before it joins.
+        # Previous partitions come from the user data: `owned` is empty, because an eager member
+        # gives up all partitions before it joins.
         claims = {m: Claim(*decode_previous(s.user_data)) for m, s in members.items()}
         return _assignments(balance(topology, members, claims))
 
@@ -88,7 +89,7 @@ class CooperativeStickyAssignor:
 
 def _owned(subscription: Subscription) -> Claim:
     generation = subscription.generation
-    if generation < 0:  # an older member, which has the generation in its user data only
+    if generation < 0:  # an older member, which reports the generation only in its user data
         generation = decode_generation(subscription.user_data)
     return Claim(subscription.owned, generation)
 

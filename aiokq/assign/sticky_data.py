@@ -67,7 +67,7 @@ def _decode_previous(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
         position += length
         (count,) = _I32.unpack_from(data, position)
         position += 4
-        # Checked first: a hostile count must not allocate memory.
+        # Check the count before unpacking: a hostile count must not allocate memory.
         if not 0 <= count <= (len(data) - position) // 4:
             raise ValueError("more partitions than bytes")
         numbers = struct.unpack_from(f">{count}i", data, position)

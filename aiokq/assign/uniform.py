@@ -2,8 +2,8 @@
 
 `uniform_mixed` assigns if members subscribe to different topics.
 
-Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2); racks
-are an addition (Kafka removed them in 4.0 for their cost, which is one pass here). Tests:
+Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2). Racks
+are an addition: Kafka removed them in 4.0 because of their cost, which is one pass here. Tests:
 ``tests/unit/assign/test_server.py``.
 """
 
@@ -21,15 +21,16 @@ __all__ = ["UniformAssignor"]
 
 
 class UniformAssignor:
-    """Gives all members the same number of partitions, with as few moves as possible."""
+    """Gives all members about the same number of partitions, with as few moves as possible."""
 
     name: Final = "uniform"
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Return an assignment whose sizes differ by one at most, if subscriptions are equal.
+        """Return an assignment; with equal subscriptions, the members' sizes differ by one at most.
 
-        If they are not, the sizes of a topic's subscribers are as close as moves of partitions
-        between two members at a time make them.
+        With different subscriptions, single partitions move between two subscribers of a topic
+        until no such move makes their sizes closer, or until the limit of passes
+        (`uniform_mixed.ROUNDS`).
         """
         if not group.members:
             return {}
@@ -41,8 +42,9 @@ class UniformAssignor:
 class _HomogeneousAssignment:
     """The assignment of one group.
 
-    A member keeps its partitions up to its quota. The quota is the same for all, except that the
-    remainder goes to members that have more already. Free partitions fill up the others.
+    A member keeps its partitions up to its quota. The quota is the same for all members, except
+    that the remainder adds one to some quotas, first to those of members that hold more already.
+    Free partitions then go to members below their quota.
     """
 
     def __init__(self, group: GroupSpec) -> None:
@@ -84,8 +86,7 @@ class _HomogeneousAssignment:
             free = self._free.get(topic_id)
             if free is None:
                 continue
-            # A damaged log may assign a partition to two members, or contain one that does not
-            # exist.
+            # After damage to the log, a partition may be assigned to two members, or may not exist.
             mine = partitions if partitions <= free else partitions & free
             free -= mine
             if mine:
@@ -95,7 +96,7 @@ class _HomogeneousAssignment:
     def _quotas(self, held: dict[str, int]) -> dict[str, int]:
         total = sum(topic.partitions for topic in self._topics.values())
         quota, extra = divmod(total, len(self._members))
-        # A member with more than the quota may keep one more, so that it need not move.
+        # A member with more than the quota may keep one more partition, which then need not move.
         larger = [member_id for member_id in self._members if held[member_id] > quota]
         if len(larger) < extra:
             larger += [member_id for member_id in self._members if held[member_id] <= quota]
@@ -133,7 +134,7 @@ class _HomogeneousAssignment:
                     if place is None:
                         break
                     topic_id, number = place
-                    if number in self._free[topic_id]:  # otherwise a member in another rack has it
+                    if number in self._free[topic_id]:  # otherwise it was given to another member
                         self._free[topic_id].remove(number)
                         given[member_id][topic_id].append(number)
                         room[member_id] -= 1

@@ -1,6 +1,6 @@
 """The broker's default assignor, for groups whose members subscribe to different topics.
 
-It balances sizes between members that may not take every partition.
+It balances the members' sizes, although a member can take only partitions of its own topics.
 
 Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), with the same order of topics
 and members and the same limit of rounds; two heaps replace Kafka's two ranges. Tests:
@@ -29,7 +29,7 @@ NOBODY: Final = -1
 
 
 class MixedAssignment:
-    """The assignment of one group; members are numbers, in the order of their ids."""
+    """The assignment of one group; members are numbered in the order of their ids."""
 
     def __init__(self, group: GroupSpec) -> None:
         self._group = group
@@ -44,7 +44,8 @@ class MixedAssignment:
             topic_id: subscribers[topic_id]
             for topic_id in sorted(
                 subscribers,
-                # The fullest topics first: later ones even out what remains uneven.
+                # Topics with the most partitions per subscriber come first; later topics can then
+                # even out the sizes.
                 key=lambda topic_id: (
                     -group.topics[topic_id].partitions / len(subscribers[topic_id]),
                     len(subscribers[topic_id]),
@@ -65,7 +66,7 @@ class MixedAssignment:
         return self._result()
 
     def _keep(self) -> None:
-        """Leave all members the previous partitions of topics to which they still subscribe."""
+        """Leave each member its previous partitions of topics to which it still subscribes."""
         for index, member_id in enumerate(self._members):
             member = self._group.members[member_id]
             for topic_id, partitions in member.assigned.items():
@@ -73,8 +74,8 @@ class MixedAssignment:
                 if owners is None or topic_id not in member.topics:
                     continue
                 for number in partitions:
-                    # A damaged log may assign it to two members, or contain one that does not
-                    # exist.
+                    # After damage to the log, a partition may be assigned to two members, or may
+                    # not exist.
                     if number < len(owners) and owners[number] == NOBODY:
                         owners[number] = index
                         self._sizes[index] += 1
@@ -118,7 +119,7 @@ class MixedAssignment:
         while most:
             size, giver = -most[0][0], -most[0][1]
             if size != sizes[giver]:
-                heapq.heapreplace(most, (-sizes[giver], -giver))  # it has received partitions
+                heapq.heapreplace(most, (-sizes[giver], -giver))  # the giver's size has changed
                 continue
             while least[0][0] != sizes[least[0][1]]:
                 taker = least[0][1]
@@ -136,7 +137,11 @@ class MixedAssignment:
         return moved
 
     def _held(self, topic_id: uuid.UUID) -> dict[int, list[int]]:
-        """Return each member's partitions of the topic, those that move at no cost last."""
+        """Return each member's partitions of the topic, partitions that are new to the member last.
+
+        Partitions are taken from the end: moving a partition that has just been assigned costs
+        nothing.
+        """
         before = self._before[topic_id]
         held: defaultdict[int, list[int]] = defaultdict(list)
         for number, owner in enumerate(self._owners[topic_id]):

@@ -30,7 +30,7 @@ class Ask:
     """Send a request to the coordinator; the outcome goes to `received` or `failed`.
 
     Attributes:
-        make: returns the request for the version of the connection.
+        make: returns the request for the API version of the connection.
         timeout: seconds until the request counts as lost.
         ticket: passed back with the outcome, to recognize outcomes of abandoned requests.
     """
@@ -43,7 +43,7 @@ class Ask:
 
 @frozen
 class Abandon:
-    """Close the connection with the request in flight, whose response is not needed."""
+    """Close the connection with the request in flight, because its response is not needed."""
 
 
 @frozen
@@ -67,7 +67,7 @@ class Take:
 
 @frozen
 class Lose:
-    """Drop these partitions, which others may own, and refuse commits; then call `handled`."""
+    """Drop these partitions, which others may own by now; refuse commits; then call `handled`."""
 
     partitions: frozenset[TopicPartition]
     error: KafkaError

@@ -1,4 +1,4 @@
-"""ClassicMember: a group member by the classic protocol (JoinGroup, SyncGroup, Heartbeat).
+"""ClassicMember: a group member that uses the classic protocol (JoinGroup, SyncGroup, Heartbeat).
 
 Sans-IO: see `group_member.GroupMember`.
 
@@ -61,7 +61,7 @@ logger = logging.getLogger("aiokq.group")
 NO_MEMBER_ID: Final = ""
 
 EXPELLED: Final = frozenset(error.code for error in (UnknownMemberId, IllegalGeneration))
-"""The group does not contain this member, or has another generation."""
+"""Error codes: the group does not contain this member, or is in another generation."""
 
 
 class ClassicMember(GroupMember):
@@ -69,7 +69,7 @@ class ClassicMember(GroupMember):
 
     Args:
         assignors: the supported assignors, most preferred first.
-        backoff: between failed attempts.
+        backoff: the backoff between failed attempts.
     """
 
     def __init__(
@@ -107,7 +107,11 @@ class ClassicMember(GroupMember):
             self._want_rejoin("the subscription changed")
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Give up all partitions and leave; with `lost` they are lost for that reason."""
+        """Give up all partitions and leave the group.
+
+        Args:
+            lost: the error by which the partitions are lost; None to give them up in order.
+        """
         self._reason = "consumer closes" if lost is None else str(lost)
         super().leave(now, lost=lost)
 
@@ -121,9 +125,9 @@ class ClassicMember(GroupMember):
     def _owes_assignments(self) -> bool:
         """Whether this member leads, and has partitions to commit and give up before it leaves.
 
-        No other member can assign, and the coordinator accepts no commits before the assignment. A
-        leader without partitions leaves at once. The others then rejoin, as when a Java leader
-        closes.
+        Such a leader sends the assignments first: no other member can assign, and the coordinator
+        accepts no commits before the assignment. A leader without partitions leaves at once. The
+        other members then rejoin, as when a Java leader closes.
         """
         return (
             self._group_leader is not None
@@ -177,7 +181,7 @@ class ClassicMember(GroupMember):
     # -- actions
 
     def wake_at(self) -> float | None:
-        """Return the time of the next `poll` without an input; None to wait for an input."""
+        """Return when to call `poll` if no input comes before; None to wait for an input."""
         if self._asking:
             return None
         if self.state in (MemberState.JOINING, MemberState.SYNCING, MemberState.LEAVING):
@@ -257,7 +261,8 @@ class ClassicMember(GroupMember):
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return
-        # The backoff is not reset before a sync has succeeded: a failed sync leads to a join again.
+        # The backoff is not reset before a sync has succeeded, because a failed sync leads back
+        # here.
         self.heartbeat_at = now
         self.error = None
         self._next_heartbeat = now + self._config.heartbeat_interval
@@ -333,7 +338,8 @@ class ClassicMember(GroupMember):
         if self._wants_out:
             self._go_on(now)
             return
-        # Topics that are not subscribed to any more are left out; the next join reports that.
+        # Partitions of topics that are not subscribed to any more are left out; the next join
+        # reports the changed subscription.
         assigned = frozenset(tp for tp in assignment.partitions if tp.topic in self._topics)
         revoked = self.owned - assigned
         self.state = MemberState.SETTLING
@@ -443,4 +449,4 @@ class ClassicMember(GroupMember):
             return
         self._disregard()
         if self.state in (MemberState.JOINING, MemberState.SYNCING):
-            self._actions.append(Abandon())  # its response would only come after the rebalance
+            self._actions.append(Abandon())  # the response would come only after the rebalance

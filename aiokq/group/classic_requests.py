@@ -1,6 +1,6 @@
 """The requests of a member of the classic protocol, field by field.
 
-Source: Kafka's `AbstractCoordinator`; the messages' own schemas.
+Source: Kafka's `AbstractCoordinator`; the schemas of the messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def join_request(
     """Return the request to join the group's next generation.
 
     Args:
-        user_data: of each supported assignor, by its name.
+        user_data: the user data of each supported assignor, by the assignor's name.
     """
 
     def subscription(data: bytes | None) -> bytes:

@@ -67,7 +67,7 @@ class CoordinatorConnection:
             await connection.close()
 
     async def close(self) -> None:
-        """Close for good; a lookup of the coordinator that is under way will not connect."""
+        """Close for good, so that a pending lookup of the coordinator does not connect."""
         self._closed = True
         await self.drop()
 
@@ -82,7 +82,7 @@ class CoordinatorConnection:
             raise Closed(f"the member of group {self._group_id!r} is closed")
         connection = self._connection
         if connection is None or node_id != self._node_id:
-            # Set before the old one is closed, so that concurrent calls find the new one.
+            # Set the new connection before the old one is closed, so that concurrent calls find it.
             old, self._node_id = connection, node_id
             connection = engine.node(node_id).dedicated(f"group {self._group_id}")
             self._connection = connection

@@ -1,7 +1,7 @@
-"""GroupMember: what members of both group protocols have in common.
+"""GroupMember: the part of a group member that both group protocols share.
 
 It covers taking, giving up and losing partitions, leaving, and errors. The requests are specific to
-the protocol: `classic_member` and `consumer_member`.
+the protocol: see `classic_member` and `consumer_member`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["GroupMember"]
 logger = logging.getLogger("aiokq.group")
 
 MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
-"""The coordinator moved, or may have moved."""
+"""Error codes: the coordinator moved, or may have moved."""
 
 
 class GroupMember(ABC):
@@ -39,15 +39,16 @@ class GroupMember(ABC):
 
     The driver calls `poll` after each input and at `wake_at`, and carries out the returned actions.
     At most one `Ask`, and one of `GiveUp`, `Take` and `Lose`, are open at a time. Heartbeats
-    continue while user code runs in the latter.
+    continue while `GiveUp`, `Take` or `Lose` runs user code.
 
     Args:
-        backoff: between failed attempts.
+        backoff: the backoff between failed attempts.
 
     Attributes:
         owned: the partitions of this member, until it has given them up.
-        heartbeat_at: when the coordinator last answered, monotonic seconds; None if it never did.
-        error: why the coordinator rejects this member; None after a success.
+        heartbeat_at: the time of the coordinator's last successful response, in monotonic seconds;
+            None before the first and after leaving the group.
+        error: the reason why the last request failed or the membership ended; None after a success.
     """
 
     def __init__(self, config: MemberConfig, backoff: Backoff) -> None:
@@ -81,7 +82,11 @@ class GroupMember(ABC):
     # -- inputs
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Give up all partitions and leave; with `lost` they are lost for that reason."""
+        """Give up all partitions and leave the group.
+
+        Args:
+            lost: the error by which the partitions are lost; None to give them up in order.
+        """
         if self.state in (MemberState.OUT, MemberState.LEAVING):
             return
         if self.state is MemberState.FAILED and not self._left_behind:
@@ -126,17 +131,17 @@ class GroupMember(ABC):
 
     @abstractmethod
     def wake_at(self) -> float | None:
-        """Return the time of the next `poll` without an input; None to wait for an input."""
+        """Return when to call `poll` if no input comes before; None to wait for an input."""
 
     # -- implemented by the protocols
 
     @abstractmethod
     def _ask_next(self, now: float) -> None:
-        """Send the request that is due, if any; none is in flight."""
+        """Send the request that is due, if any; called only when no request is in flight."""
 
     @abstractmethod
     def _unanswered(self, error: KafkaError, now: float) -> None:
-        """Handle the loss of a response; a retry may succeed."""
+        """Handle a failed request that may succeed if it is retried."""
 
     @abstractmethod
     def _stay(self, now: float) -> None:
@@ -148,11 +153,11 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _left(self, now: float) -> None:
-        """Reset the member, which is out of the group."""
+        """Reset the member after it left the group; join again if it subscribed meanwhile."""
 
     @abstractmethod
     def _forget(self, error: KafkaError) -> None:
-        """Forget the member's identity, which the coordinator does not accept any more."""
+        """Forget the member's generation or epoch, which the coordinator has refused."""
 
     def _begin_to_leave(self, now: float) -> None:
         if self._handling is None:
@@ -201,7 +206,7 @@ class GroupMember(ABC):
         self._actions.append(Ask(request_class, make, timeout, self._ticket))
 
     def _answers(self, ticket: int) -> bool:
-        """Whether `ticket` is that of the request in flight, which then is answered."""
+        """Return whether `ticket` is that of the request in flight; if so, finish that request."""
         if not self._asking or ticket != self._ticket:
             return False
         self._asking = False
@@ -233,8 +238,9 @@ class GroupMember(ABC):
 
     def _refuse(self, error: KafkaError) -> None:
         """End the membership with an error that a retry does not resolve."""
-        self._disregard()  # the response to a heartbeat would revive it
-        # To the coordinator it is still a member; the group would wait for a leader that failed.
+        self._disregard()  # the response to a heartbeat would revive the member
+        # The coordinator still counts this member, so that the group would wait for a failed
+        # leader: `leave` still has to send the request to leave.
         self._left_behind = self.group_metadata.generation != OUTSIDE
         self._forget(error)
         self.error = self._lost = error

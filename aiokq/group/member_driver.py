@@ -1,7 +1,7 @@
 """MemberDriver: passes time and responses to a group member, and carries out its actions.
 
-The member decides what to send to the coordinator, the owner what happens to partitions. Heartbeats
-do not depend on user code: they continue while a rebalance handler runs.
+The member decides what to send to the coordinator, and the owner decides what happens to
+partitions. Heartbeats do not depend on user code: they continue while a rebalance handler runs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger("aiokq.group")
 TROUBLE: Final = "group request failed"
 
 Protocols = Literal["classic", "consumer", "auto"]
-"""The values of `group_protocol`; "auto" is the consumer protocol if the broker supports it."""
+"""The values of `group_protocol`; "auto" tries the consumer protocol, then the classic protocol."""
 
 
 class Owner(Protocol):
@@ -81,7 +81,7 @@ class MemberDriver:
 
     Args:
         protocol: the setting `group_protocol`.
-        make_classic, make_consumer: return a new member of that protocol.
+        make_classic, make_consumer: functions that return a new member of the named protocol.
         spawn: starts a task of the consumer.
     """
 
@@ -108,7 +108,10 @@ class MemberDriver:
         )
         self._auto = protocol == "auto"
         self._may_change = self._auto
-        """Whether to try the other protocol, once until it is a member: both may be refused."""
+        """Whether the other protocol may be tried: once before the member has joined.
+
+        More switches would not end if the group refused both protocols.
+        """
         self._member: ClassicMember | ConsumerMember
         self._member = make_classic() if protocol == "classic" else make_consumer()
         self._topics: frozenset[str] = frozenset()
@@ -138,7 +141,7 @@ class MemberDriver:
 
     @property
     def heartbeat_at(self) -> float | None:
-        """Loop time of the coordinator's last answer to a heartbeat."""
+        """The loop time of the coordinator's last successful response; None if there is none."""
         return self._member.heartbeat_at
 
     @property
@@ -147,10 +150,10 @@ class MemberDriver:
         return self._member.error
 
     def subscribe(self, topics: frozenset[str], *, regex: str | None = None) -> None:
-        """Be a member with these topics.
+        """Subscribe to these topics; join the group if not a member yet.
 
         Args:
-            regex: evaluated by the broker; with the consumer protocol only.
+            regex: a pattern evaluated by the broker; only with the consumer protocol.
         """
         self._topics, self._regex = topics, regex
         self._wanted = True
@@ -163,13 +166,13 @@ class MemberDriver:
         self._wake.set()
 
     def leave(self, *, lost: KafkaError | None = None) -> None:
-        """Begin to leave the group; `left` waits for the end of that."""
+        """Begin to leave the group; `left` waits until the member has left."""
         self._wanted = self._again = False
         self._member.leave(self._engine.now(), lost=lost)
         self._wake.set()
 
     async def left(self) -> None:
-        """Wait until this is no member any more."""
+        """Wait until the consumer is not a member any more."""
         await self._out.wait()
 
     # -- lifecycle
@@ -191,7 +194,7 @@ class MemberDriver:
         return gone and not member.busy and not self._again
 
     async def close(self) -> None:
-        """Stop watching topics and close the connection, without leaving the group."""
+        """End `run`, stop watching topics and close the connection, without leaving the group."""
         self._closed = True
         self._wake.set()
         self._topic_watch.close()
@@ -215,8 +218,9 @@ class MemberDriver:
         match action:
             case Ask():
                 if self._asking is not None:
-                    # Its response is ignored, but it may not be sent yet: a join after the leave
-                    # request would add a member that no longer exists.
+                    # The response to the previous request is ignored, but the request may not have
+                    # been sent yet: a join after the leave request would add a member that no
+                    # longer exists.
                     self._asking.cancel()
                 self._asking = self._spawn(self._ask(action), action.request_class.NAME)
             case Abandon():
@@ -251,7 +255,7 @@ class MemberDriver:
         self._wake.set()
 
     def _tell(self, member: ClassicMember | ConsumerMember, error: KafkaError | None) -> None:
-        """Log lasting refusals of requests; the end of a membership is logged elsewhere."""
+        """Log requests that fail for long; the end of a membership is logged elsewhere."""
         outages, group_id = self._engine.outages, self._group_id
         if error is None:
             outages.ended(TROUBLE, group_id)
@@ -289,7 +293,7 @@ class MemberDriver:
         """Handle the end of a membership, or try the other protocol if the error allows that."""
         if self._may_change and self._speaks_the_other(error):
             if not self._wanted:
-                return  # it left before this error; a new subscription tries both protocols again
+                return  # leaving has begun; a new subscription tries both protocols again
             self._may_change = False
             classic = isinstance(self._member, ClassicMember)
             logger.info(
@@ -317,7 +321,7 @@ class MemberDriver:
         return isinstance(error, GroupIdNotFound | UnsupportedVersion)
 
     def _begin_again(self) -> None:
-        """Try again as a new member, because the reason of a refusal may have gone.
+        """Try again as a new member, because the reason for a refusal may be gone.
 
         The old member has to lose its partitions first, and is kept until then.
         """

@@ -16,7 +16,7 @@ The coordinator answers at the end of the rebalance, and a slightly late respons
 """
 
 OUTSIDE: Final = -1
-"""The generation outside of a group."""
+"""The generation of a member that is in no group."""
 
 
 @frozen
@@ -24,10 +24,11 @@ class MemberConfig:
     """The settings of a member; times in seconds.
 
     Attributes:
-        instance_id: of static members (KIP-345).
-        rack: of the client, for rack-aware assignment (KIP-881).
-        request_timeout: of all requests except joins and syncs.
-        remote_assignor: of the consumer protocol; None for the broker's default.
+        instance_id: the instance id of a static member (KIP-345).
+        rack: the rack of the client, for rack-aware assignment (KIP-881).
+        request_timeout: the timeout of all requests except joins and syncs.
+        remote_assignor: the broker's assignor to use with the consumer protocol; None for the
+            default.
     """
 
     group_id: str

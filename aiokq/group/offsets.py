@@ -1,7 +1,7 @@
 """GroupOffsets: OffsetCommit and OffsetFetch of a group, with retries.
 
 The consumer decides what to commit. The requests use the cluster's shared connection, because the
-member's own one may be waiting for a join.
+member's own connection may be waiting for a join.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ FENCED: Final = frozenset(
     error.code
     for error in (UnknownMemberId, IllegalGeneration, FencedInstanceId, FencedMemberEpoch)
 )
-"""The sender of the commit is not a member of the group, or has another generation."""
+"""Error codes: the sender of the commit is not a member of the group, or has another generation."""
 
 UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
 NEW_FOR: Final = 5.0
-"""Seconds after which all brokers know a new topic."""
+"""Seconds after which all brokers are assumed to know a new topic."""
 
 _NO_IDS: Final[Mapping[TopicPartition, UUID]] = {}
 
 LATER: Final = frozenset((RebalanceInProgress.code, StaleMemberEpoch.code))
-"""The group is ahead of the member: the commit works once the member has caught up."""
+"""Error codes: the group is ahead of the member; a retry works once the member has caught up."""
 
 
 class GroupOffsets:
@@ -103,17 +103,20 @@ class GroupOffsets:
         """Commit, and retry until all offsets are committed or refused, or the time is over.
 
         Args:
-            timeout: seconds, all included.
-            topic_ids: of the topics to which the offsets belong; no other topic of the same name
-                gets them. Without an id, or with zeros, the topic that is found first is meant.
-            refusal: returns why a partition must not be committed any more, if so; called before
+            timeout: seconds for all attempts together.
+            topic_ids: the ids of the topics to which the offsets belong; no other topic of the same
+                name gets them. An offset without an id, or with the id zero, belongs to the topic
+                that has the name at the first attempt.
+            refusal: returns an error if a partition must not be committed any more; called before
                 every attempt. A partition that was revoked and assigned again is read again, so
                 offsets of the earlier assignment must not be committed for the new one.
 
         Raises:
             CommitFailed: some offsets were refused; the error says which, why, and which partitions
-                are lost. For a topic that was deleted and created again, it is UnknownTopicId.
+                are lost. For a topic that was deleted and created again, the reason is
+                UnknownTopicId.
             RequestTimeout: not answered in time; the cause says why. The commit may have succeeded.
+            KafkaError: an attempt failed as a whole, with an error that is not retriable.
         """
         left = dict(offsets)
         ids = {tp: topic_id for tp, topic_id in topic_ids.items() if topic_id != ZERO_ID}
@@ -135,8 +138,8 @@ class GroupOffsets:
             if not left:
                 return None
             if member is None:
-                # A commit without a generation counts as one from outside the group, which a group
-                # without members accepts.
+                # A commit without a generation counts as a commit from outside the group, and a
+                # group without members would accept it.
                 refused.update((tp, UnknownMemberId(topic_partition=tp)) for tp in left)
                 return None
             again: KafkaError | None = None
@@ -183,7 +186,7 @@ class GroupOffsets:
         has been missing from the cluster's metadata for `NEW_FOR` seconds.
 
         Args:
-            since: when each partition was first found missing.
+            since: the time when each partition was first found missing; updated.
         """
         await self._refresh(frozenset(tp.topic for tp in unknown), seconds)
         now = self._engine.now()
@@ -209,9 +212,10 @@ class GroupOffsets:
     def _later(self, error: KafkaError, tp: TopicPartition) -> bool:
         """Whether a retry of the same commit may succeed."""
         code = _code(error)
-        # After FENCED errors the group may have moved to its next generation together with this
-        # member, which has not lost what it still owns. If it was removed, its next heartbeat
-        # reports that. Another member with the same instance id fences this one for good.
+        # After an error in FENCED, a retry may succeed for a partition that this member still owns:
+        # the group may have moved to its next generation together with this member. If this member
+        # was removed instead, its next heartbeat reports that. FencedInstanceId is final, because
+        # another member has the same instance id.
         behind = code in FENCED and code != FencedInstanceId.code
         return error.retriable or code in LATER or (behind and tp in self._owned())
 
@@ -222,16 +226,16 @@ class GroupOffsets:
         timeout: float,
         require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offsets; None for partitions without one.
+        """Return the committed offsets; None for partitions without a committed offset.
 
         Args:
-            timeout: seconds, all included.
+            timeout: seconds for all attempts together.
             require_stable: wait for open transactions that commit offsets of these partitions
                 (KIP-447).
 
         Raises:
             RequestTimeout: not answered in time; the cause says why.
-            BrokerError: refused, for example GroupAuthorization.
+            BrokerError: the broker refused, for example with GroupAuthorization.
         """
         wanted = dict.fromkeys(partitions)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -255,7 +259,10 @@ class GroupOffsets:
         """Call `attempt` with backoff until it returns None; raise errors that are not retriable.
 
         Args:
-            attempt: called with the seconds that are left, in which it must end.
+            attempt: one attempt; its argument is the number of seconds in which it must end.
+
+        Raises:
+            RequestTimeout: the time is over; the cause is the error of the last attempt.
         """
         engine = self._engine
         deadline = engine.now() + timeout
@@ -299,7 +306,8 @@ class GroupOffsets:
         """Return the outcome of each partition.
 
         Args:
-            ids: of the topics that are meant; missing ones are added.
+            ids: the topic ids of the offsets; ids that metadata has are added for the other
+                offsets.
         """
         deadline = self._engine.now() + seconds
         nameless = frozenset(tp.topic for tp in offsets if tp not in ids)
@@ -307,7 +315,8 @@ class GroupOffsets:
         for tp in offsets:
             if tp not in ids and found[tp.topic] != ZERO_ID:
                 ids[tp] = found[tp.topic]
-        # By name goes only what has no id, so that the others keep the protection of theirs.
+        # Only offsets without a topic id are committed by name: the id keeps the other offsets from
+        # a new topic of the same name.
         by_id = {tp: offset for tp, offset in offsets.items() if tp in ids}
         by_name = {tp: offset for tp, offset in offsets.items() if tp not in ids}
         errors: dict[TopicPartition, KafkaError | None] = {}
@@ -345,8 +354,9 @@ class GroupOffsets:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets that may be committed by topic name.
 
-        A topic that metadata lacks may be replaced at any moment. Its offsets are left out, and
-        retried when the cluster has the topic, as those that a coordinator does not know.
+        A topic that metadata lacks may be replaced at any moment. Its offsets are left out and
+        handled as if the coordinator did not know the topic: they are retried until the cluster has
+        the topic.
         """
         topics = self._engine.metadata.topics
         return {
@@ -366,7 +376,7 @@ class GroupOffsets:
         """Add the answered offsets to `found`; return an error if the rest must be requested again.
 
         Raises:
-            BrokerError: one that is not retriable.
+            KafkaError: the request failed, or a partition has an error that is not retriable.
         """
         wanted = list(partitions)
         ids = await self._topic_ids(frozenset(tp.topic for tp in wanted), seconds)
@@ -398,7 +408,7 @@ class GroupOffsets:
         return again
 
     async def _topic_ids(self, topics: frozenset[str], seconds: float) -> dict[str, UUID]:
-        """Return the ids of topics, by which the latest versions exclude other topics of a name."""
+        """Return the ids of topics; a recreated topic has the same name and another id."""
         engine = self._engine
         missing = topics - engine.metadata.topics.keys()
         if missing:
@@ -428,7 +438,7 @@ def topic_replaced(tp: TopicPartition) -> KafkaError:
 
 
 def _newest(ids: Mapping[str, UUID]) -> int | None:
-    """Return the highest version to use: a topic without a known id can only be named."""
+    """Return the highest version to use; versions after that cannot name a topic without its id."""
     return NEWEST_WITH_NAMES if ZERO_ID in ids.values() else None
 
 
@@ -437,8 +447,9 @@ def _names(ids: Mapping[str, UUID]) -> dict[UUID, str]:
 
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:
-    # FENCED does not raise: only members of the consumer protocol get it here. A member that was
-    # removed learns so from its heartbeat, and then asks for its new assignment or for nothing.
+    # FENCED does not raise: only members of the consumer protocol get these errors here. A removed
+    # member learns of its removal from its heartbeat, and its next attempt is for its new
+    # assignment.
     if not error.retriable and _code(error) not in LATER | FENCED:
         raise error
     return error

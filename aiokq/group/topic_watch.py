@@ -58,7 +58,11 @@ class TopicWatch:
     async def learn(self, topics: frozenset[str]) -> Topology:
         """Return the present partitions of these topics, and watch the topics from now on.
 
-        A topic that does not exist has no partitions. Retried until the cluster answers.
+        A topic that does not exist has no partitions. The metadata request is retried until the
+        cluster answers.
+
+        Raises:
+            KafkaError: the request failed, and a retry is useless.
         """
         self._known = False
         engine = self._engine
