@@ -43,7 +43,7 @@ class Dispatcher:
     """The request handler of one node (`connection.RequestHandler`).
 
     Args:
-        areas: of the node, for its handlers.
+        areas: the parts of the node that request handlers use.
         gate: decides which requests are handled, and what they may touch.
         counters: the node's metrics.
     """
@@ -57,10 +57,11 @@ class Dispatcher:
         self._ordinary: OrdinaryProduce | None = None
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Handle one request and return its response.
+        """Handle one request; return its response, or None if it has none (Produce with acks=0).
 
         Raises:
-            CloseConnection: the gate does not admit the request; Kafka closes the connection, too.
+            CloseConnection: the gate does not admit the request, or its handler closes the
+                connection, as Kafka does.
             ProtocolError: the frame is not a valid request.
         """
         turn = self._turn
@@ -84,10 +85,10 @@ class Dispatcher:
             route = (request_class(key), APIS[key].load(self._areas))
             self._routes[api_and_version] = route
         message, handler = route
-        # Bytes after a request are skipped, as in Kafka: librdkafka sends three after its Metadata
-        # request for all topics.
+        # As in Kafka, bytes after the request are ignored: librdkafka sends three of them after a
+        # Metadata request for all topics.
         request = decode(message, frame, version, header.body_offset, exact=False)
-        del frame  # free what the request does not refer to while the handler waits
+        del frame  # while the handler waits, keep only what the request refers to
         gate = self._gate
         call = Call(header.api_key, version, header.client_id, context, gate, self._counters)
         response = await handler(request, call)
@@ -99,7 +100,11 @@ class Dispatcher:
         return encode_response(response, version=version, correlation_id=header.correlation_id)
 
     def _answer_ordinary(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Answer an ordinary Produce request; return None for any other."""
+        """Handle a Produce request in the fast way (`h00_ordinary`).
+
+        Returns:
+            The response, empty for acks=0; None if the request needs the general way.
+        """
         ordinary = self._ordinary
         if ordinary is None:
             from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
@@ -123,9 +128,11 @@ def has_throttle_time(response: type[Response], version: int) -> bool:
 
 
 def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:
-    """Return UNSUPPORTED_VERSION and the version range, in version 0, which every client reads.
+    """Return an ApiVersions response with UNSUPPORTED_VERSION and the supported versions.
 
-    Java retries with the maximum of the range, and loops if it is missing or wrong (KIP-511).
+    The response has version 0, which every client can read. It contains the versions of
+    ApiVersions: a Java client retries with the highest one, and loops if the range is missing or
+    wrong (KIP-511).
     """
     api = APIS[API_VERSIONS]
     response = ApiVersionsResponse(

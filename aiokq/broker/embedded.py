@@ -51,7 +51,7 @@ _MISNAMED: Final = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.EACCES, errno.EPERM, errno.EROFS),
 }
-"""Errors of a path that cannot be a writable directory."""
+"""Error numbers of a path that cannot be a writable directory."""
 
 
 def _is_misnamed(error: KafkaStorage) -> bool:
@@ -117,8 +117,8 @@ _ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
 class EmbeddedCluster:
     """A Kafka cluster in this process, for any client.
 
-    `async with` runs it on the running loop, `with` on a thread with a loop of its own, for
-    blocking code.
+    `async with` runs it on the running loop. `with` runs it on a thread with a loop of its own,
+    for blocking code.
 
     Its methods may be called from any event loop and run on the cluster's own. If that loop is not
     running, or stops before the call ends, the call raises `WrongLoop`. If that loop is closed
@@ -127,17 +127,19 @@ class EmbeddedCluster:
 
     Args:
         brokers: number of nodes; 1, because brokers do not replicate yet.
-        data_dir: directory of the data; None for a temporary directory that is removed at the end.
-        port: TCP port on 127.0.0.1, or of the first of the `listeners` in `settings`; 0 for a free
-            one, or for the one in `listeners`.
+        data_dir: directory of the data; None for a temporary directory, which `close` removes.
+        port: TCP port of the first listener; 0 for a free port or, if `settings` has `listeners`,
+            for the port given there. Without `listeners`, the cluster listens on 127.0.0.1.
         profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
         settings: broker settings by Kafka's names; `.` or `_` between words.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
-            copy of it; a `data_dir` must be empty then.
+            copy of it, and a `data_dir` must be missing or empty.
 
     Raises:
-        ConfigError: a setting is unknown or out of range; when entered: a port is in use.
-        OSError: when entered: the directory cannot be written.
+        ConfigError: a setting is unknown or out of range. When entered: a port is in use,
+            `data_dir` cannot be written, or `restore_from` cannot be restored.
+        OSError: when entered: another error of a listener, such as an address that this machine
+            does not have, or an I/O error during the copy of `restore_from`.
         KafkaStorage: when entered: the directory is in use, or its data is damaged.
     """
 
@@ -200,7 +202,7 @@ class EmbeddedCluster:
         """Return `host:port` of every node on a listener in `settings`, separated by commas.
 
         Args:
-            listener: its name, in any case.
+            listener: the listener's name; upper and lower case do not matter.
 
         Raises:
             ConfigError: no listener of this name is advertised.
@@ -215,7 +217,7 @@ class EmbeddedCluster:
 
     @property
     def node(self) -> BrokerNode:
-        """The node, to be used only on the loop it runs on.
+        """The node, which may be used only on its own event loop.
 
         Raises:
             Closed: the cluster is not running.
@@ -231,10 +233,12 @@ class EmbeddedCluster:
         *,
         configs: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        """Create a topic; from any loop or, with `run()`, from any thread.
+        """Create a topic.
+
+        May be called from any event loop and, with `run()`, from any thread.
 
         Args:
-            name: of the topic.
+            name: name of the topic.
             partitions: number of partitions; None for `num.partitions`.
             configs: topic settings by Kafka's names.
 
@@ -262,7 +266,7 @@ class EmbeddedCluster:
         """Delete all topics with their records, groups, offsets and producer state.
 
         For tests that share a cluster. It takes about a millisecond; clients stay connected and
-        get errors for their topics. From any loop or thread, like `create_topic`.
+        get errors for their topics. May be called from any loop or thread, like `create_topic`.
 
         Raises:
             ConfigError: the cluster has a `data_dir`, which `reset` does not delete.
@@ -277,24 +281,28 @@ class EmbeddedCluster:
     async def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy the data, as of one moment, to a new directory, while the cluster runs.
 
-        A broker can be started on the copy, an embedded one also on a copy of it by
-        `restore_from=path`. From any loop or thread, like `create_topic`.
+        A broker can be started on the copy, or with `restore_from=path` on a copy of the copy. May
+        be called from any loop or thread, like `create_topic`.
 
         Raises:
             ConfigError: `path` is a file, or a directory with something in it.
-            KafkaStorage: the disk failed; nothing is left at `path`.
+            BrokerError: KafkaStorage for an I/O error, or the error of a partition whose log is not
+                available. Nothing is left at `path`.
         """
         await self._on_loop(functools.partial(self._snapshot, str(path)))
 
     def run(self, coro: Coroutine[object, object, T], timeout: float | None = STOP_SECONDS) -> T:
-        """Run a coroutine on the thread of `with` and wait: `kafka.run(kafka.create_topic("t"))`.
+        """Run a coroutine on the cluster's thread and return its result.
+
+        For a cluster that was entered with `with`: `kafka.run(kafka.create_topic("t"))`.
 
         Args:
             timeout: seconds to wait; None waits without limit.
 
         Raises:
-            Closed: the cluster was not entered with `with`, or was closed before the end.
-            TimeoutError: no result in time; the coroutine continues.
+            Closed: the cluster was not entered with `with`, or was closed before the coroutine
+                ended.
+            TimeoutError: the coroutine did not end in time; it continues.
             ValueError, TypeError: the timeout is not a finite number of seconds.
             WrongLoop: called on the cluster's own thread, or in a forked child.
         """
@@ -317,7 +325,7 @@ class EmbeddedCluster:
     async def _snapshot(self, path: str) -> None:
         from aiokq.broker.snapshot import take_snapshot
 
-        # An ephemeral cluster's files are never synced; the copy is.
+        # The copy must be durable, and the files of an ephemeral cluster are never synced.
         await take_snapshot(self.node, path, files=self._lasting_files)
 
     async def _delete(self, name: str) -> None:
@@ -360,11 +368,14 @@ class EmbeddedCluster:
         await self.close()
 
     async def start(self) -> None:
-        """Start on the running loop; `async with` does it.
+        """Start on the running loop. `async with` calls this method.
 
         Raises:
-            ConfigError: a port is in use, or `data_dir` cannot be created or written.
-            KafkaStorage: the directory is in use, its disk fails, or its data is damaged.
+            ConfigError: the cluster is running already, a port is in use, `data_dir` cannot be
+                created or written, or `restore_from` cannot be restored.
+            OSError: another error of a listener, or an I/O error during the copy of `restore_from`.
+            KafkaStorage: the directory is in use, it has an I/O error, or its data is damaged.
+            WrongLoop: this process was forked from the cluster's.
         """
         self._refuse_forked()
         if self._pid:
@@ -410,7 +421,8 @@ class EmbeddedCluster:
                 raise ConfigError(f"data_dir={self._data_dir!r}: {error.message}") from error
             raise
         if self._temporary is not None and self._given_environment is None:
-            # A cluster that is never closed loses its directory with the node or the process.
+            # If `close` is never called, the directory is removed together with the node, or when
+            # the process exits.
             self._leftover = weakref.finalize(node, _remove_leftover, os.getpid(), directory)
         self._node = node
         self._loop = asyncio.get_running_loop()
@@ -418,7 +430,7 @@ class EmbeddedCluster:
         self._bootstrap_servers = node.servers.all_advertised()[0].address
 
     async def close(self) -> None:
-        """Stop the cluster; a temporary directory is removed. Safe twice; from any loop.
+        """Stop the cluster and remove its temporary directory. Safe twice, and from any loop.
 
         In a forked child it does nothing, because the cluster belongs to the parent.
 

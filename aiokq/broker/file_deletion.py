@@ -1,7 +1,8 @@
 """Delayed removal of deleted files, by each topic's `file.delete.delay.ms`.
 
-The files are renamed already; only responses in progress still read them. A stop removes all
-remaining files at once, and the next start removes those that a kill leaves.
+The deleted files have been renamed, and only responses in progress still read them. When the node
+stops, all files that wait for their delay are removed at once. Files that a killed node leaves are
+removed at the next start.
 
 Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
 Tests: ``tests/unit/broker/test_file_deletion.py``.
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["FileDeletion"]
 
 _Remove: TypeAlias = "Callable[[], None]"
-"""Removes files, in any thread: a gigabyte takes a tenth of a second. Logs errors of the disk. If
-it raises, it is retried."""
+"""A function that removes files. It is called in an executor, because removing a gigabyte takes a
+tenth of a second. It logs I/O errors itself; if it raises, it is called again later.
+"""
 
 
 class _Removal(NamedTuple):
@@ -70,7 +72,7 @@ class FileDeletion:
     async def _run(self, removals: list[_Removal]) -> None:
         """Run removals in an executor; those that fail are scheduled again.
 
-        Shielded from cancellation: after the close another process may own the directory.
+        Shielded from cancellation: once the node is closed, another process may own the directory.
         """
         work = functools.partial(_all, removals)
         failed = await shielded(self._offload.run(work), name="remove deleted files")

@@ -2,12 +2,12 @@
 
 Each request passes the gate twice. The dispatcher calls ``admit`` before it decodes anything but
 the first four bytes of the frame. Handlers, and the fast way of Produce, call ``authorize`` before
-they append, change or disclose anything. ``throttle_ms`` is called before an answer is encoded.
+they append, change or disclose anything. ``throttle_ms`` is called before a response is encoded.
 Without an authorizer everything is allowed, and without quotas nothing is throttled.
 
-Two rules of admission are enforced where the bytes are counted, in ``connection``: a frame is
-refused by its size before memory is taken for it (``FrameReader``), and nothing is read from a
-muted connection (``AcceptedConnection``). The gate decides the size and the time.
+Two rules are enforced in ``connection``, where the bytes are counted: a frame that is too large for
+an authenticated client is refused before memory is allocated for it (``FrameReader``), and nothing
+is read from a connection before its ``mute_until`` (``AcceptedConnection``).
 
 Source: Kafka ``SocketServer.processCompletedReceives``, ``SaslServerAuthenticator``,
 ``AuthHelper``, ``ClientQuotaManager``; KIP-219, KIP-368.
@@ -46,7 +46,7 @@ ADMITTED_APIS: Final[dict[SessionState, frozenset[int]]] = {
     SessionState.AUTHENTICATE: frozenset({SASL_AUTHENTICATE}),
     SessionState.EXPIRED: frozenset({SASL_HANDSHAKE}),
 }
-"""The APIs that a session which is not READY may send. All others close the connection."""
+"""The APIs that a session may use while it is not READY. Any other API closes the connection."""
 
 _READY: Final = SessionState.READY
 
@@ -91,9 +91,10 @@ class Gate:
     """The gate of one node.
 
     Args:
-        versions: key, oldest and newest version of each API that is served.
-        max_frame_bytes: `socket.request.max.bytes`.
-        max_login_frame_bytes: `sasl.server.max.receive.size`: the same before a login is complete.
+        versions: the key and the oldest and newest supported version of each API.
+        max_frame_bytes: the largest request (`socket.request.max.bytes`).
+        max_login_frame_bytes: the largest request before the login is complete
+            (`sasl.server.max.receive.size`).
 
     Attributes:
         authorizer: decides about operations; None allows everything.
@@ -135,12 +136,12 @@ class Gate:
             nbytes: size of the frame.
 
         Returns:
-            False for a version of ApiVersions that is not served; it is answered with
-            UNSUPPORTED_VERSION.
+            False for an unsupported version of ApiVersions, to be answered with
+            UNSUPPORTED_VERSION; True otherwise.
 
         Raises:
-            CloseConnection: an API or version that is not served, or not in this state of the
-                session; a frame that is too large for it. Kafka closes the connection, too.
+            CloseConnection: the API or version is not supported, or, before the login is complete,
+                the API is not allowed or the frame is too large. Kafka closes the connection, too.
         """
         # hot: benchmarks/micro/produce.py
         if connection.session.state is _READY:
@@ -178,7 +179,7 @@ class Gate:
         """Return the `names` of resources on which a request may perform an operation.
 
         Raises:
-            KeyError: the table of permissions has no such row for this API.
+            KeyError: there is an authorizer, and `PERMISSIONS` has no such row for this API.
         """
         if self.authorizer is None or not names:
             return names
@@ -195,7 +196,7 @@ class Gate:
         """Return whether a request may perform an operation on any resource of a type.
 
         Raises:
-            KeyError: the table of permissions has no such row for this API.
+            KeyError: there is an authorizer, and `PERMISSIONS` has no such row for this API.
         """
         if self.authorizer is None:
             return True
@@ -204,7 +205,11 @@ class Gate:
 
     @staticmethod
     def row(api_key: int, operation: Operation, resource_type: ResourceType) -> Permission:
-        """Return the row of the table, with the error of a denial."""
+        """Return an API's row in `PERMISSIONS`, which has the error for a denial.
+
+        Raises:
+            KeyError: there is no such row.
+        """
         return _ROWS[api_key, operation, resource_type]
 
     def operations(
@@ -223,14 +228,15 @@ class Gate:
             ]
         )
 
-    # -- before an answer is encoded
+    # -- before a response is encoded
 
     def throttle_ms(
         self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
     ) -> int:
         """Count a request that was handled, mute its client and return the throttle time.
 
-        Nothing is read from the client for that time; a client that knows KIP-219 waits as well.
+        The server reads nothing from the client during that time; a client that supports KIP-219
+        waits, too.
         """
         if self.quotas is None:
             return 0

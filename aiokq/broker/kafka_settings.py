@@ -1,7 +1,7 @@
 """Settings of Kafka that are not in the broker's own table: accepted or refused by name.
 
-Most need nothing here (`num.io.threads`). A value that asks for something this broker cannot do is
-refused, because a user would otherwise believe that it is in force.
+Most have no meaning for this broker (`num.io.threads`) and are accepted. A value that asks for
+something this broker cannot do is refused; the user would otherwise believe that it is in effect.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def accept(
             raise ConfigError(f"{name} is not set here: {_ELSEWHERE[name]}")
         every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
-    kind = KAFKA_SETTING_TYPES.get(name, "password")  # with a SASL mechanism as prefix
+    kind = KAFKA_SETTING_TYPES.get(name, "password")  # a name with a SASL mechanism
     is_secret = kind == "password"
     if is_secret:
         kind = "string"

@@ -1,8 +1,9 @@
 """The listeners of a node, as Kafka's settings describe them; no sockets.
 
 Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
-``KafkaConfig.validateValues``. Beyond Kafka, ports above 65535 and the wildcard `::` as an
-advertised host are refused, and a listener of a controller need not exist.
+``KafkaConfig.validateValues``. Two checks differ from Kafka's: ports above 65535 and the wildcard
+`::` as an advertised host are refused, and `controller.listener.names` is not compared with the
+default of `listeners`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _ENDPOINT: Final = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
 class Endpoint(NamedTuple):
     """A listener's name with a host and a port.
 
-    The host is "" for all interfaces, or for this machine's name in an advertised address.
+    An empty host means all interfaces; in an advertised address it means this machine's name.
     """
 
     name: str
@@ -67,7 +68,12 @@ class ListenerFailed(OSError):
 
 
 class Advertise(NamedTuple):
-    """The value of `--advertise`: a host, and a port or None for the port listened on."""
+    """The value of `--advertise`.
+
+    Attributes:
+        host: None if the option is not given.
+        port: None for the listener's own port.
+    """
 
     host: str | None = None
     port: int | None = None
@@ -77,9 +83,9 @@ class Listeners(NamedTuple):
     """The listeners of one node.
 
     Attributes:
-        opened: where the node listens, the first listener first.
-        advertised: the addresses that clients of a listener are given, by its name; port 0 stands
-            for the port listened on. A listener without an entry is not advertised.
+        opened: where the node listens, in the order of `listeners`.
+        advertised: the address given to the clients of a listener, by the listener's name. Port 0
+            stands for the listener's own port. A listener without an entry is not advertised.
         inter_broker: the name of the listener for other brokers.
         controllers: listeners of `controller.listener.names`. They are not opened, because a node
             that is the only voter has no other controller to talk to.
@@ -108,9 +114,9 @@ def configured_listeners(
 
     Args:
         settings: `listeners`, `advertised.listeners` and the settings that go with them.
-        host: address of the first listener, in place of the one in `listeners`.
-        port: port of the first listener, likewise.
-        advertise: advertised address of the first listener, likewise.
+        host: replaces the host of the first listener in `listeners`.
+        port: replaces the port of the first listener in `listeners`.
+        advertise: replaces the advertised address of the first listener.
 
     Raises:
         ConfigError: a setting is malformed, contradicts another one, or asks for TLS or SASL.
@@ -178,10 +184,10 @@ def _names(text: str | None) -> list[str]:
 
 
 def _check_unique(endpoints: Sequence[Endpoint]) -> None:
-    """Check that listeners have different ports, except one IPv4 and one IPv6 address (KIP-797).
+    """Check that no two listeners share a port, except an IPv4 and an IPv6 address (KIP-797).
 
     Raises:
-        ConfigError: two listeners share a port otherwise.
+        ConfigError: listeners share a port in any other way.
     """
     by_port: dict[int, list[Endpoint]] = {}
     for one in endpoints:
@@ -210,8 +216,8 @@ def _family(host: str) -> str:
 def _protocol_map(settings: BrokerSettings) -> Mapping[str, str]:
     """Return the security protocol of each listener name.
 
-    Without `listener.security.protocol.map` the four protocols are names of listeners, and the
-    controller's listeners are PLAINTEXT.
+    If `listener.security.protocol.map` is not set, each of the four protocols is also the name of
+    a listener, and the listeners for controllers have PLAINTEXT.
 
     Raises:
         ConfigError: the map is malformed or names an unknown protocol.
@@ -337,10 +343,10 @@ def _check_prefixes(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> 
 
 
 def limits_of_hosts(settings: BrokerSettings) -> dict[str, int]:
-    """Return `max.connections.per.ip.overrides` by numeric address, IPv6 in brackets.
+    """Return `max.connections.per.ip.overrides` by numeric address, with IPv6 in brackets.
 
     Raises:
-        ConfigError: it is malformed, or has a name in place of an address.
+        ConfigError: the setting is malformed, or has a name in place of an address.
     """
     found = {}
     for part in filter(None, map(str.strip, settings.max_connections_per_ip_overrides.split(","))):

@@ -54,16 +54,16 @@ class NodeServers:
         """Open every listener, or none.
 
         Args:
-            handler: answers the requests.
-            counters: the node's.
-            turn: the node's.
+            handler: handles the requests.
+            counters: the node's metrics.
+            turn: the node's limit of requests per iteration of the loop.
             max_frame_bytes: the largest request that the gate admits.
 
         Raises:
-            ListenerFailed: a port is in use, or an address is not this machine's.
+            ListenerFailed: a listener cannot be opened, for example because its port is in use.
         """
         if not all(one.host for one in self._listeners.advertised.values()):
-            # In an executor, because it may query a name server.
+            # In an executor, because the lookup of the name may query a name server.
             self._own_name = await environment.offload.run(socket.getfqdn)
         limits = _limits(self._settings, max_frame_bytes)
         sockets = _socket_options(self._settings)
@@ -100,7 +100,8 @@ class NodeServers:
         """Close all listeners and their connections. Safe twice.
 
         Args:
-            drain: seconds for requests in work; None for the default of `ServerLimits`.
+            drain: seconds that requests in progress have to end; None for the default of
+                `ServerLimits`.
         """
         opened, self._opened = self._opened, []
         loop = asyncio.get_running_loop()
@@ -121,7 +122,7 @@ class NodeServers:
         """Return the address that clients of a listener are given; None if it is not advertised.
 
         Args:
-            listener: its name; None for the inter-broker listener.
+            listener: the listener's name; None for the inter-broker listener.
         """
         endpoint = self._listeners.advertised.get(listener or self._listeners.inter_broker)
         if endpoint is None:
@@ -130,12 +131,15 @@ class NodeServers:
         return Endpoint(endpoint.name, host, endpoint.port or self._port(endpoint.name))
 
     def all_advertised(self) -> list[Endpoint]:
-        """Return the advertised address of each advertised listener."""
+        """Return the address of each listener that is advertised, in the order of `listeners`."""
         names = (one.name for one in self._listeners.opened)
         return [found for name in names if (found := self.advertised(name)) is not None]
 
     def listening(self) -> list[Endpoint]:
-        """Return all listeners, with the actual port in place of 0."""
+        """Return all listeners, those for controllers last.
+
+        An open listener has its actual port, also if its setting has port 0.
+        """
         opened = [one._replace(port=self._port(one.name)) for one in self._listeners.opened]
         return [*opened, *self._listeners.controllers]
 
@@ -154,7 +158,7 @@ class NodeServers:
 
 def _host_to_bind(endpoint: Endpoint) -> str | None:
     if endpoint.host == "localhost":
-        return "127.0.0.1"  # a free port must be the same one for IPv4 and IPv6
+        return "127.0.0.1"  # localhost may also be ::1, which would get another free port
     return None if endpoint.host in ("", "*", "0.0.0.0") else endpoint.host
 
 

@@ -17,10 +17,10 @@ __all__ = ["STOP_SECONDS", "LoopThread"]
 T = TypeVar("T")
 
 STOP_SECONDS: Final = 30.0
-"""Seconds that the exit from `with` waits for the thread, then raises TimeoutError."""
+"""Seconds that the exit from `with` waits for the thread before it raises TimeoutError."""
 
 _STILL_RUNNING_SECONDS: Final = 0.1
-"""Seconds between two checks of a waiting caller that the loop still runs."""
+"""Interval, in seconds, at which a waiting caller checks that the loop is still running."""
 
 
 class LoopThread:
@@ -56,10 +56,10 @@ class LoopThread:
         self._thread.start()
         try:
             self._ready.wait()
-        except BaseException:  # such as Ctrl-C: no other object refers to the thread
+        except BaseException:  # such as KeyboardInterrupt: nothing else stops the thread
             self._abandoned = True
             if self._loop is not None and self._main_task is not None:
-                with contextlib.suppress(RuntimeError):  # its loop is closed
+                with contextlib.suppress(RuntimeError):  # the loop is closed
                     self._loop.call_soon_threadsafe(self._main_task.cancel)
             self._thread.join(STOP_SECONDS)
             raise
@@ -91,14 +91,15 @@ class LoopThread:
             raise closed from None
         left = timeout
         while not future.done():
-            # A loop that ends does not complete the future, so check it now and then.
+            # A loop that ends leaves the future pending, so check at intervals whether the loop
+            # runs.
             running = self._loop.is_running()
             look = _STILL_RUNNING_SECONDS if left is None else min(left, _STILL_RUNNING_SECONDS)
             if concurrent.futures.wait([future], look).done:
                 break
             if not running:
                 if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
-                    coro.close()  # asyncio.run() cancels started ones
+                    coro.close()  # asyncio.run() cancels only coroutines that have started
                 raise closed
             if left is not None:
                 left -= look
@@ -110,19 +111,19 @@ class LoopThread:
             raise closed from None
 
     def stop(self) -> None:
-        """Let `close` run and the loop end. Call it on the loop."""
+        """Let the thread await `close` and end its loop. Call it on the loop."""
         assert self._stop is not None
         self._stop.set()
 
     def leave(self) -> None:
-        """Stop the loop and wait for the end of the thread, which may have ended by itself.
+        """Stop the loop and wait for the end of the thread, which may have ended already.
 
         Raises:
             TimeoutError: the thread did not end within `STOP_SECONDS`.
             Exception: whatever `close` raised.
         """
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # its loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.stop)
         self._thread.join(STOP_SECONDS)
         if self._thread.is_alive():

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Maintenance", "jobs"]
 
 FIRST_AFTER_MS: Final = 30_000
-"""Longest delay of a job's first run, as Kafka's ``log.initial.task.delay.ms``."""
+"""Longest delay of a job's first run, like the default of Kafka's ``log.initial.task.delay.ms``."""
 
 LEAST_INTERVAL_MS: Final = 10
-"""Shortest interval. A setting may be 0, and the job would keep the loop busy."""
+"""Shortest interval. Without it, a setting of 0 would make a job keep the loop busy."""
 
 EXPIRE_PRODUCERS_MS: Final = 600_000
-"""Interval of the check for expired producers, as Kafka's
-``producer.id.expiration.check.interval.ms``."""
+"""Interval of the check for expired producers: the default of Kafka's
+``producer.id.expiration.check.interval.ms``.
+"""
 
 
 class Job(NamedTuple):
@@ -81,8 +82,10 @@ def jobs(node: MaintainedNode) -> list[Job]:
             await asyncio.sleep(0)
 
     async def delete_old_segments() -> None:
-        """Delete segments that are past retention, and roll active segments that are past
-        `segment.ms`."""
+        """Delete segments that are past retention.
+
+        Active segments that are past `segment.ms` are rolled first.
+        """
         clock = node.environment.clock
         deleted = 0
         for log in list(node.storage.directories.logs()):
@@ -93,7 +96,7 @@ def jobs(node: MaintainedNode) -> list[Job]:
                 )
             except KafkaStorage:  # logged already; continue with the other logs
                 continue
-            await asyncio.sleep(0)  # each log may have read from the disk
+            await asyncio.sleep(0)  # let other tasks run: the log may have read from the disk
         if deleted:
             node.counters.segments_deleted += deleted
             node.purge_later()
@@ -164,7 +167,7 @@ class Maintenance:
             await asyncio.sleep(max(wait_ms, LEAST_INTERVAL_MS) / 1000)
             try:
                 await job.run()
-            except Exception as error:  # noqa: BLE001 - retried; the other jobs run
+            except Exception as error:  # noqa: BLE001 - retried; the other jobs continue
                 pause_ms = 1000 * task.failed(error)
                 wait_ms = max(pause_ms, min(job.interval_ms(), 1000 * LONGEST_PAUSE))
             else:

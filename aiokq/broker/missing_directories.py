@@ -1,10 +1,10 @@
 """Log directories that a node had and is started without.
 
-They are looked for after the metadata log is read and before the first log is opened. If a
+The node looks for them after the metadata log is read and before the first log is opened. If a
 directory is left out of ``log.dirs``, or its disk is not mounted, its partitions are offline, like
-those of a directory that cannot be read. If they were recreated elsewhere, their records would
-seem lost, and would be lost when the directory returns. A missing directory that had no partition
-is forgotten; ``forget_missing`` forgets one that is lost for good.
+those of a directory that cannot be read. If the partitions were recreated elsewhere, their records
+would seem lost, and would be lost when the directory returns. A missing directory that had no
+partition is forgotten. ``forget_missing`` forgets the directories that are lost for good.
 
 Source: KIP-858, where the controller knows the directory of each partition. Apache Kafka recreates
 the partitions of a directory that is left out of ``log.dirs``, because other nodes have replicas.
@@ -48,7 +48,7 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
     missing = {
         directory_id: path
         for directory_id, path in known.items()
-        # the id of a directory that cannot be read is unknown: it is found by its path
+        # An unreadable directory has no known id and is recognised by its path.
         if directory_id not in present and path not in directories.unopened
     }
     unreadable = {
@@ -81,17 +81,18 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
         )
         missing = {}
     now = missing | unreadable | present
-    # The metadata log of a node with one directory is lost with it: nothing to record.
+    # A node with one directory loses its metadata log together with that directory, so a record of
+    # the directory would be of no use.
     if now != known and (known or len(directories.all) + len(directories.unopened) > 1):
         metadata.append(DirectoriesKnown(now))
 
 
 class Forgotten(NamedTuple):
-    """The loss from forgotten directories.
+    """The directories that `forget_missing` forgets, and the partitions that are lost with them.
 
     Attributes:
         paths: paths of the forgotten directories.
-        partitions: partitions that no other directory has; they are recreated empty.
+        partitions: partitions that are in no other directory; the next start recreates them empty.
     """
 
     paths: tuple[str, ...]
@@ -101,16 +102,16 @@ class Forgotten(NamedTuple):
 def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forgotten:
     """Forget the log directories of a stopped broker that are lost for good.
 
-    The next start recreates their partitions in the other directories, empty, with leader epochs
+    The next start recreates their partitions, empty, in the other directories, with leader epochs
     that no consumer has seen.
 
     Args:
-        paths: all directories that are left.
+        paths: all log directories that the broker still has.
         execute: False only returns what would be forgotten.
 
     Raises:
-        ConfigError: `paths` are not the log directories of one node.
-        KafkaStorage: a directory is in use, or the disk refuses.
+        ConfigError: `paths` are not the log directories of one node, or one has no metadata log.
+        KafkaStorage: a directory is in use, or there is an I/O error.
     """
     with locked_directories(files, paths) as ids:
         for path in paths:
@@ -131,7 +132,8 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
             lost = _homeless(metadata.image, there.__contains__)
             if execute:
                 kept = {name: path for name, path in known.items() if name in left}
-                # As after a power cut: consumers have seen the epochs of the lost records.
+                # Consumers have seen the leader epochs of the lost records. An unclean start is
+                # counted, so that the next start uses higher epochs.
                 epochs = StartedUnclean(metadata.image.unclean_starts + 1)
                 metadata.append(DirectoriesKnown(kept), epochs)
             return Forgotten(tuple(missing.values()), tuple(lost))
@@ -142,7 +144,7 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
 def _homeless(
     image: MetadataImage, is_there: Callable[[TopicPartition], bool]
 ) -> list[TopicPartition]:
-    """Return the partitions of this node that no directory has."""
+    """Return the partitions of this node that are in no directory."""
     partitions = (
         TopicPartition(topic.name, index)
         for topic in image.topics.values()

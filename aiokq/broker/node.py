@@ -63,20 +63,21 @@ class BrokerNode:
     Args:
         settings: made by `settings.broker_settings`.
         environment: clock, random, network, files and offload.
-        data_dir: its log directory or directories, created if they are missing.
-        listeners: where it listens and what it advertises; None for a free port of 127.0.0.1.
+        data_dir: the node's log directory or directories, created if they are missing.
+        listeners: where the node listens and what it advertises; None for a free port of 127.0.0.1.
         node_id: None takes the stored id, or 0 for a new directory.
 
     Attributes:
-        servers: its listeners.
+        servers: the node's listeners.
         purgatory: fetches that wait for records.
         cold_reads: pending reads of records outside the page cache.
-        leadership_listeners: notified of the partitions that the node leads; set before it starts.
+        leadership_listeners: notified when the node begins or stops leading a partition; to be
+            added before the node is opened.
         retention_policies: decide which old segments are deleted; others may be added.
-        counters: its metrics.
+        counters: the node's metrics.
         background: notified of failures of background jobs.
         gate: decides which requests are handled, and what they may touch.
-        turn: the budget of one iteration of the loop, which keeps connections fair.
+        turn: the limit of requests per iteration of the loop, which keeps connections fair.
     """
 
     def __init__(
@@ -231,7 +232,8 @@ class BrokerNode:
         """Open the directories, and the logs that need no recovery.
 
         Raises:
-            KafkaStorage, ConfigError: as `open`.
+            KafkaStorage: no directory can be used, or one is in use.
+            ConfigError: a directory belongs to another node.
         """
         await self._supervisor.start()
         try:
@@ -307,7 +309,8 @@ class BrokerNode:
 
         Raises:
             OSError: a port is in use, or an address is not this machine's.
-            KafkaStorage, ConfigError: as `open`.
+            KafkaStorage: no directory can be used, or one is in use; the message says what to do.
+            ConfigError: a directory belongs to another node.
         """
         self._failure = asyncio.get_running_loop().create_future()
         await self._open()
@@ -338,11 +341,12 @@ class BrokerNode:
     async def reset(self) -> None:
         """Delete all topics with their records, groups, offsets and producers.
 
-        Connections stay open. Waiting fetches are answered as for topics that do not exist, waiting
-        members with NOT_COORDINATOR. No id of a topic, producer or fetch session is reused.
+        Connections stay open. Waiting fetches get the error for a topic that does not exist,
+        and waiting group members get NOT_COORDINATOR. No id of a topic, producer or fetch session
+        is reused.
 
         Raises:
-            KafkaStorage: the disk failed.
+            KafkaStorage: an I/O error.
         """
         await self.metadata.delete_all_topics()
         self.fetch_sessions.clear()
@@ -351,7 +355,11 @@ class BrokerNode:
             self._deletion.hurry()
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set; raise the error that makes the node fail before that."""
+        """Wait until `stop` is set.
+
+        Raises:
+            Exception: the error that made the node fail before `stop` was set.
+        """
         assert self._failure is not None
         self._supervisor.spawn(self._end_with(stop, self._failure), name="until stopped")
         await self._failure
@@ -363,7 +371,7 @@ class BrokerNode:
             end.set_result(None)
 
     async def close(self) -> None:
-        """Answer pending requests, close all connections, then the logs, cleanly. Idempotent.
+        """Answer pending requests, close all connections, and close the logs cleanly. Idempotent.
 
         Cancellation ends the wait for clients, but not the closing of the logs. In a forked child
         this does nothing, because the logs belong to the parent.
@@ -372,7 +380,7 @@ class BrokerNode:
             return
         self.purgatory.close()
         if self._group_coordinator is not None:
-            self._group_coordinator.stop()  # pending joins may wait for minutes
+            self._group_coordinator.stop()  # ends pending joins, which may wait for minutes
         try:
             await self.servers.close()
         finally:
@@ -398,7 +406,7 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # marks it as retrieved, as there may be no waiter
+            self._failure.exception()  # marks it as retrieved, because nobody may await it
 
     # notifications of directories and partitions
 
@@ -420,7 +428,7 @@ class BrokerNode:
                 self._directory_failed(directory, directory.disk.failure)
 
     def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
-        """Take the directory's partitions offline until a restart; without any directory, fail.
+        """Take the directory's partitions offline until a restart; fail if no directory is left.
 
         Source: Kafka ``ReplicaManager.handleLogDirFailure``.
         """
@@ -453,7 +461,10 @@ class BrokerNode:
         self.purgatory.wake(partition.name)
 
     def purge_later(self) -> None:
-        """Remove the files deleted in this iteration of the loop, each after its topic's delay."""
+        """Schedule the removal of deleted files, each after its topic's delay.
+
+        Several calls in one iteration of the loop schedule it once.
+        """
         if self._purge_handle is None:
             self._purge_handle = asyncio.get_running_loop().call_soon(self._purge)
 

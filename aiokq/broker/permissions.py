@@ -1,12 +1,12 @@
 """The permissions that each API needs: one row per operation and type of resource.
 
-A row also has the error that a denial is answered with. The gate refuses to check a permission
-without a row, and a test checks that every handler uses every row of its API.
+A row also has the error of a denial. The gate refuses to check a permission without a row, and a
+test checks that every handler uses every row of its API.
 
 As in Kafka, permission is checked before existence, so a denial does not disclose whether a topic
-exists. Where a request does not name resources, denied resources are left out of the answer. An
-unknown topic id is answered with UNKNOWN_TOPIC_ID, because it has no name to check; Kafka does not
-treat topic ids as secrets.
+exists. If a request does not name resources, denied resources are left out of the response. An
+unknown topic id gets UNKNOWN_TOPIC_ID, because it has no name to check; Kafka does not treat topic
+ids as secrets.
 
 Source: Kafka ``KafkaApis``, ``ControllerApis``, ``AuthHelper``, ``AclOperation``, ``AclEntry``
 (4.2).
@@ -43,7 +43,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 
 OPERATIONS_NOT_REQUESTED: Final = -(2**31)
-"""The bit field of authorized operations where the client did not ask for it (KIP-430)."""
+"""The bit field of authorized operations if the client did not request it (KIP-430)."""
 
 
 class Operation(IntEnum):
@@ -71,7 +71,7 @@ class ResourceType(IntEnum):
 
 
 class Permission(NamedTuple):
-    """A row: an operation on a type of resource, and the error that a denial is answered with."""
+    """A row: an operation on a type of resource, and the error of a denial."""
 
     operation: Operation
     resource_type: ResourceType
@@ -117,7 +117,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     # A consumer needs READ on each topic, a follower CLUSTER_ACTION.
     1: (_READ_TOPIC, _FOLLOW),
     2: (_DESCRIBE_TOPIC,),
-    # A topic is created with CREATE on the cluster or on the topic.
+    # Creation of a topic needs CREATE on the cluster or on the topic.
     3: (_DESCRIBE_TOPIC, _CREATE_IN_CLUSTER, _CREATE_TOPIC, _DESCRIBE_CLUSTER),
     8: (_READ_GROUP, _READ_TOPIC),
     9: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
@@ -127,11 +127,11 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     13: (_READ_GROUP,),
     14: (_READ_GROUP,),
     15: (_DESCRIBE_GROUP,),
-    # DESCRIBE on the cluster lists all groups, else each group needs DESCRIBE.
+    # DESCRIBE on the cluster shows all groups. Without it, each group needs DESCRIBE.
     16: (_DESCRIBE_CLUSTER, _DESCRIBE_GROUP),
     18: (),
     19: (_CREATE_IN_CLUSTER, _CREATE_TOPIC, _TOPIC_CONFIGS),
-    # Only with DESCRIBE does the answer have the name of a topic that was given by id.
+    # Without DESCRIBE, the response omits the name of a topic that the request gives by id.
     20: (_DELETE_TOPIC, _DESCRIBE_TOPIC),
     21: (_DELETE_TOPIC,),
     # A request without a transactional id needs IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
@@ -140,7 +140,8 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
         _IDEMPOTENT_WRITE,
         Permission(_O.WRITE, ResourceType.TOPIC, ClusterAuthorization),
     ),
-    # CLUSTER_ACTION for all topics of a follower, else DESCRIBE on each.
+    # A follower needs CLUSTER_ACTION, which covers all topics. Without it, each topic needs
+    # DESCRIBE.
     23: (_FOLLOW, _DESCRIBE_TOPIC),
     32: (_CLUSTER_CONFIGS, _TOPIC_CONFIGS, _GROUP_CONFIGS),
     33: (_ALTER_CLUSTER_CONFIGS, _ALTER_TOPIC_CONFIGS, _ALTER_GROUP_CONFIGS),
@@ -152,7 +153,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     45: (_ALTER_CLUSTER,),
     46: (_DESCRIBE_CLUSTER,),
     47: (_DELETE_GROUP, _READ_TOPIC),
-    # Any client gets the brokers; the authorized operations need DESCRIBE on the cluster.
+    # The brokers need no permission; the bit field of authorized operations needs DESCRIBE.
     60: (_DESCRIBE_CLUSTER,),
     68: (_READ_GROUP, _DESCRIBE_TOPIC),
     69: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),

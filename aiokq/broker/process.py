@@ -49,7 +49,7 @@ BAD_ARGUMENTS: Final = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit code."""
-    gc.disable()  # during the start: collections find nothing, and take a tenth of its time
+    gc.disable()  # during the start: collections find no garbage and take a tenth of its time
     try:
         return _run(arguments)
     finally:
@@ -111,17 +111,17 @@ class Place(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The settings, and the reason for their profile; None if --profile was given."""
+    """The settings, and the reason for their profile, which is None if --profile was given."""
 
     settings: BrokerSettings
     reason: str | None
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports errors in one line, without the usage."""
+    """An argument parser that reports errors in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        # kafka-server-start takes a file, then --override NAME=VALUE.
+        # The arguments of kafka-server-start are a file and --override NAME=VALUE.
         if "--override" in message:
             message += ": use --set NAME=VALUE"
         elif message.endswith(".properties"):
@@ -219,7 +219,7 @@ def _settings(options: argparse.Namespace) -> Choice:
 
 
 def _default_profile(options: argparse.Namespace, directories: Sequence[str]) -> tuple[str, str]:
-    """Return the profile if --profile is not given, and the reason."""
+    """Return the profile to use if --profile is not given, and the reason for it."""
     if options.config is not None:
         return "kafka", "--config is given"
     if not directories:
@@ -235,11 +235,12 @@ def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listene
     """Return the listeners that settings and flags describe.
 
     Raises:
-        ConfigError: they contradict each other or ask for TLS or SASL.
+        ConfigError: a setting or flag is malformed, contradicts another one, asks for TLS or SASL,
+            or makes a wildcard address the advertised one.
     """
     host = None if options.host is None else _without_brackets(options.host)
     if host == "localhost":
-        host = "127.0.0.1"  # a free port must be the same one for IPv4 and IPv6
+        host = "127.0.0.1"  # localhost may also be ::1, which would get another free port
     if host in WILDCARDS and options.advertise is None and settings.advertised_listeners is None:
         raise ConfigError(
             f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT]: clients must "
@@ -254,7 +255,7 @@ def _advertise(text: str | None) -> Advertise:
     """Parse `--advertise HOST[:PORT]`.
 
     Raises:
-        ConfigError: malformed, or a wildcard address.
+        ConfigError: `text` is malformed, or has a wildcard address.
     """
     if text is None:
         return Advertise()
@@ -291,7 +292,7 @@ def _raise_descriptor_limit() -> None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # macOS reports an unlimited hard limit and refuses it.
+        # macOS may report an unlimited hard limit, which it does not accept as the soft limit.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -299,7 +300,7 @@ def _raise_descriptor_limit() -> None:
 def _is_loopback(host: str) -> bool:
     if host.startswith("127."):
         return True
-    import ipaddress  # takes milliseconds that a start on the default address need not spend
+    import ipaddress  # this slow import is not needed for the default address
 
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -308,7 +309,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory if it is installed: the process runs nothing but the broker."""
+    """Return uvloop's loop factory, or None if uvloop is not installed.
+
+    uvloop is used unasked, because nothing but the broker runs in this process.
+    """
     try:
         import uvloop
     except ImportError:
@@ -343,7 +347,8 @@ async def _serve(
             metrics_port = None
             if options.metrics_port is not None:
                 metrics_port = stack.enter_context(_serve_metrics(options.metrics_port)).port
-            # Objects made until now live as long as the process: keep them out of collections.
+            # Objects that exist now live as long as the process: exclude them from garbage
+            # collection.
             gc.freeze()
             gc.enable()
             print(_address_line(node, options, choice, place, metrics_port), flush=True)
@@ -375,7 +380,7 @@ def _profile_line(profile: str, reason: str) -> str:
 
 
 def _unused_line(settings: BrokerSettings, listeners: Listeners) -> str:
-    """Return the line that lists settings and listeners without effect; "" without them."""
+    """Return the line that lists settings and listeners without effect; "" if there are none."""
     parts = []
     if settings.without_effect:
         parts.append(f"accepted, without effect here: {', '.join(settings.without_effect)}")
@@ -424,7 +429,7 @@ def _address_line(
 
 
 def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
-    """Return the reason of a failed start, in one line that says what to do."""
+    """Return why the start failed and what to do, in one line."""
     directory = " or ".join(directories)
     if isinstance(error, ConfigError):
         return error.message

@@ -1,4 +1,4 @@
-"""Node id, roles and quorum voters of a node, which is broker, controller and only voter."""
+"""Node id, roles and quorum voters of a node that is broker, controller and only voter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ONLY_VOTER: Final = (
 
 
 def configured_node_id(settings: BrokerSettings) -> int | None:
-    """Return `node.id`, or `broker.id` under its older name; None if neither is set.
+    """Return `node.id`, or the older `broker.id` if only that is set; None if neither is set.
 
     Raises:
         ConfigError: both are set, and differ.
@@ -41,10 +41,10 @@ def check_roles(settings: BrokerSettings, listeners: Listeners, node_id: int | N
     """Check that the settings describe a node that is broker, controller and only voter.
 
     Args:
-        node_id: None if the settings and the command line name none.
+        node_id: None if neither the settings nor the command line set it.
 
     Raises:
-        ConfigError: they describe another node.
+        ConfigError: other roles are set, another voter is named, or a setting is malformed.
     """
     roles = [role.strip() for role in settings.process_roles.split(",") if role.strip()]
     if sorted(roles) != ["broker", "controller"]:

@@ -36,7 +36,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     nullable: bool = False
     has_effect: bool = True
-    """False: the value is checked, but not used and not shown to clients."""
+    """Whether the setting is used; if not, its value is only checked, and not shown to clients."""
     any_case: bool = False
     """Whether the choices may be written in capitals."""
 

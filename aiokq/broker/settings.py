@@ -29,7 +29,7 @@ def _setting(
     has_effect: bool = True,
     any_case: bool = False,
 ) -> T:
-    """Return a dataclass field with its row of the table, whose name comes from the field's."""
+    """Return a dataclass field with a row of the table; `_table` names the row after the field."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
     row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case)
@@ -37,7 +37,7 @@ def _setting(
     return field
 
 
-# A generated __init__ with a hundred parameters would take milliseconds of each start.
+# A generated __init__ with a hundred parameters would add milliseconds to each start.
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class BrokerSettings:
     """The settings of one node, by Kafka's names with `_` for `.`.
@@ -160,7 +160,7 @@ class BrokerSettings:
         has_effect=False,
     )
 
-    # Records and their log: defaults of the corresponding topic settings
+    # Records and their logs; most are defaults of topic settings
     message_max_bytes: int = _setting(
         1048588, "Largest record batch accepted, in bytes after compression.", at_least=0
     )
@@ -362,7 +362,7 @@ class BrokerSettings:
     )
     broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
 
-    # Groups and transactions: read by the group and transaction coordinators
+    # Groups and transactions
     offsets_topic_num_partitions: int = _setting(
         50, "Partitions of __consumer_offsets when it is created.", at_least=1
     )
@@ -469,15 +469,15 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
     "kafka": {},
     # These values shorten waits in tests and demos; none of them weakens durability.
     "dev": {
-        "group.initial.rebalance.delay.ms": 0,  # a group of one starts at once
+        "group.initial.rebalance.delay.ms": 0,  # a group of one member starts at once
         "group.min.session.timeout.ms": 100,  # tests may let members expire quickly
         "group.consumer.heartbeat.interval.ms": 100,
         "group.consumer.min.heartbeat.interval.ms": 100,
         "group.consumer.min.session.timeout.ms": 1000,
         "offsets.topic.num.partitions": 1,  # one log to open instead of fifty
         "offsets.topic.replication.factor": 1,
-        "log.segment.delete.delay.ms": 1000,  # a test disk is small
-        "log.retention.check.interval.ms": 1000,  # a test of retention waits a second
+        "log.segment.delete.delay.ms": 1000,  # test disks are small
+        "log.retention.check.interval.ms": 1000,  # a test of retention waits one second at most
     },
 }
 
@@ -489,11 +489,12 @@ def broker_settings(
 ) -> BrokerSettings:
     """Return the settings of a profile, overridden by `given` (Kafka's names, `.` or `_`).
 
-    Settings of Kafka without effect here are accepted and named in `without_effect`.
+    Settings of Kafka that have no effect here are accepted and listed in `without_effect`.
 
     Raises:
-        ConfigError: an unknown profile or name (with the nearest one), a wrong type or range, or a
-            value that asks for something this broker cannot do.
+        ConfigError: the profile is unknown; or a setting is unknown (the message suggests the
+            nearest name), has the wrong type, is out of range, or asks for something this broker
+            cannot do.
     """
     if not isinstance(profile, str) or profile not in PROFILES:
         raise ConfigError(f"unknown profile {profile!r}: it is one of {', '.join(PROFILES)}")
@@ -509,7 +510,7 @@ def broker_settings(
         if not isinstance(spelled, str):
             raise ConfigError(f"the name of a broker setting is a str, not {spelled!r}")
         text = spelled.strip()
-        if text.startswith(_LISTENER_PREFIX):  # a listener's name may have `_` in it
+        if text.startswith(_LISTENER_PREFIX):  # keep `_`, which the listener's name may have
             listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
             if name == "max.connections":
                 parsed = dataclasses.replace(SETTINGS[name], name=text).parse(value)
@@ -539,7 +540,7 @@ def broker_settings(
 
 
 def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False) -> None:
-    from aiokq.broker import kafka_settings  # 341 names, which few starts need
+    from aiokq.broker import kafka_settings  # imports 341 names, which few starts need
 
     kafka_settings.accept(spelled, name, value, of_listener=of_listener, known=SETTINGS)
 

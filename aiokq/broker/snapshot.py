@@ -54,13 +54,14 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
     the logs of all replicas on the node, leaders and followers.
 
     Args:
-        path: the directory to create; it must not exist, or be empty.
+        path: the directory to create, or an empty directory.
         files: the file system to write to; the node's by default.
 
     Raises:
         ConfigError: `path` is a file, or a directory with something in it.
-        BrokerError: KafkaStorage if the disk failed, or the error of a partition whose log is not
-            available, for example during its recovery. Nothing is left at `path`.
+        BrokerError: KafkaStorage for an I/O error or an offline log directory, or the error of a
+            partition whose log is not available, for example during its recovery. Nothing is left
+            at `path`.
     """
     target = node.environment.files if files is None else files
     _check_free(target, path)
@@ -94,7 +95,7 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
 
     Raises:
         ConfigError: `snapshot` is not a log directory or is in use, or `data_dir` is not empty.
-        OSError: the disk failed.
+        OSError: an I/O error.
     """
     if not files.exists(f"{snapshot}/{file_names.META_PROPERTIES}"):
         raise ConfigError(
@@ -127,8 +128,8 @@ class _Copy:
     async def attempt(self) -> bool:
         """Copy everything; return False if a segment was replaced during the copy.
 
-        Finished segments are only linked, which leaves little time for their deletion; `part`
-        replaces the links with copies.
+        Finished segments are only linked. Links take little time, so that few segments are deleted
+        meanwhile; `part` replaces them with copies.
         """
         node = self._node
         self._links.clear()
@@ -142,12 +143,12 @@ class _Copy:
                 for partition in topic.partitions
                 if node.node_id in partition.replicas
             ]
-            # The capture below blocks the loop: write most index entries before it.
+            # The capture below blocks the loop, so most index entries are written before it.
             for number, partition in enumerate(partitions):
                 _log_of(partition).write_indexes()
                 if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                     await asyncio.sleep(0)
-            # No await until all logs are captured: the snapshot is of one moment.
+            # There is no await until all logs are captured, so that the snapshot is of one moment.
             directory_of = node.storage.directories.directory_of
             for partition in partitions:
                 directory = directory_of(partition.name)
@@ -158,7 +159,8 @@ class _Copy:
                 )
                 log = snapshot_log(_log_of(partition), self._source, node.crc32c, cleaned)
                 captured.append((partition.topic.topic_id, log))
-            # Producer ids are reserved before use, so a later image covers all that are in logs.
+            # Producer ids are reserved before use, so the image covers all producer ids in the
+            # logs.
             image = await offload.run(node.storage.metadata_image)
         image.directories = {}  # the copy is one directory with an id of its own
         properties = node.storage.directories.properties
@@ -278,8 +280,8 @@ def _check_free(files: Files, path: str) -> None:
 def _copy_tree(files: Files, source: str, target: str) -> None:
     """Copy a log directory: first partitions, then metadata, last the clean shutdown marker.
 
-    A broker that starts on an interrupted copy recreates partitions that are in the metadata and
-    missing on disk, as empty ones.
+    The order matters if the copy is interrupted: a broker that starts on it recreates, as empty
+    ones, the partitions that are in the metadata and not on disk.
     """
     files.mkdirs(target)
     inside = [name for name in files.listdir(source) if name != file_names.LOCK]
@@ -300,7 +302,7 @@ def _copy_file(source: Files, path: str, target: Files, copy: str, size: int) ->
     """Copy the first `size` bytes of a file and sync the copy.
 
     Raises:
-        FileNotFoundError: the file is shorter, or is gone.
+        FileNotFoundError: the file is shorter than `size`, or does not exist.
     """
     reading = source.open(path, writable=False)
     try:

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Storage"]
 
 CLOSERS: Final = 4
-"""Logs closed at the same time. Four concurrent syncs are ten times as fast as one after the
-other; more gain little."""
+"""Number of logs that are closed concurrently. Four concurrent syncs are ten times as fast as
+successive ones; more gain little.
+"""
 
 
 class Storage:
@@ -81,8 +82,8 @@ class Storage:
         """Open log directories in an executor.
 
         Args:
-            supervisor: runs the flushers and the later opening of logs; it has to be closed before
-                ``close``.
+            supervisor: runs the flushers, and opens logs later; the caller closes it before it
+                calls ``close``.
             background: counts and logs failures of these tasks.
             elected, resigned, deleted: see `MetadataPublisher`.
 
@@ -120,7 +121,7 @@ class Storage:
                 environment.offload.run(open_directories), name="open the log directories"
             )
         except asyncio.CancelledError:
-            for directories, metadata in found:  # else their locks stay, and no start succeeds
+            for directories, metadata in found:  # unlock them, or no later start succeeds
                 metadata.close()
                 for directory in directories.all:
                     directory.close(clean=False)
@@ -191,7 +192,7 @@ class Storage:
         await self.changes.close()
         await self._environment.offload.run(
             self._metadata.close
-        )  # in the executor: after an append in progress
+        )  # in the executor, because it waits for an append in progress
         failure: Exception | None = None
         for directory in self.directories.all:
             try:
@@ -204,7 +205,7 @@ class Storage:
     async def _close_directory(self, directory: LogDirectory, clean: bool) -> None:
         """Close the logs of a directory, several at a time, then the directory.
 
-        Each waits for the disk, which commits concurrent syncs together.
+        Each log waits for its sync, and the file system commits concurrent syncs together.
         """
         offload = self._environment.offload
         logs = list(directory.logs.values())
@@ -218,7 +219,7 @@ class Storage:
                 await share
         await offload.run(directory.close, clean)
         for log in logs:
-            log.tell_replica()  # the last flush, which may advance the high watermark
+            log.tell_replica()  # of the last flush, which may advance the high watermark
 
     def metadata_image(self) -> MetadataImage:
         """Return a copy of the metadata image.
@@ -233,7 +234,7 @@ class Storage:
         """Write the log start offset of each log to the checkpoint file, in an executor.
 
         Raises:
-            KafkaStorage: the disk failed.
+            KafkaStorage: an I/O error.
         """
         for directory in self.directories.online:
             directory.note_log_starts()
@@ -243,7 +244,7 @@ class Storage:
         """Write the recovery point of each log to the checkpoint file, in an executor.
 
         Raises:
-            KafkaStorage: the disk failed.
+            KafkaStorage: an I/O error.
         """
         for directory in self.directories.online:
             directory.note_recovery_points()
@@ -253,7 +254,7 @@ class Storage:
         """Write the high watermark of each log to the checkpoint file, in an executor.
 
         Raises:
-            KafkaStorage: the disk failed.
+            KafkaStorage: an I/O error.
         """
         for directory in self.directories.online:
             directory.note_high_watermarks()
@@ -278,7 +279,7 @@ def _open_metadata(environment: Environment, directories: LogDirectories) -> Met
         environment.files, *by_path, node_id=directories.properties.node_id, refused=refused
     )
     if directories.unopened and not metadata.image.appends:
-        # The other directories are new: a start on these alone would have no topics.
+        # The directories that were opened are new: a start with them alone would have no topics.
         metadata.close()
         raise next(iter(directories.unopened.values()))
     return metadata

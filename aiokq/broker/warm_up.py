@@ -1,8 +1,8 @@
 """Import of the modules that a broker needs later, one at a time, soon after the start.
 
-The start does not import them, so that the broker accepts connections sooner. At their first use
-the process may have no descriptor left to open their files, and the import of a whole coordinator
-would block the loop.
+The start does not import them, so that the broker accepts connections sooner. They are not imported
+at their first use either: the process may then have no descriptor left to open their files, and the
+import of a whole coordinator would block the loop.
 
 Tests: ``tests/unit/broker/test_warm_up.py``, which names the modules that are missing here, and
 ``tests/fault/test_late_imports.py``.
@@ -31,7 +31,7 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _NO_DESCRIPTOR_TEXTS: Final = tuple(os.strerror(number) for number in _NO_DESCRIPTOR)
 
 PAUSE: Final = 0.01
-"""Seconds between two imports, in which clients are served; all imports take less than 2 s."""
+"""Seconds between two imports, in which clients are served. All imports take less than 2 s."""
 
 OPTIONAL: Final = frozenset({"re2"})
 """Modules that an installation may lack."""
@@ -198,15 +198,18 @@ MODULES: Final = (
     "aiokq.broker.coordinator.definition",
     "aiokq.broker.coordinator.shard_context",
 )
-"""In this order no module imports another one of aiokq's."""
+"""The modules to import. Each comes after the aiokq modules that it imports, so that every step is
+short.
+"""
 
 
 async def warm_up(background: BackgroundWork) -> None:
-    """Import all of them. Those that fail are tried again when the others are imported.
+    """Import `MODULES`, and retry the imports that fail.
+
+    An ImportError that has another cause than the lack of a descriptor is logged and not retried.
 
     Args:
-        background: told of an import that fails and is tried again: mostly there was no descriptor
-            for it.
+        background: notified of imports that are retried.
     """
     task = background.task("import modules")
     waiting: Sequence[str] = MODULES
@@ -218,10 +221,10 @@ async def warm_up(background: BackgroundWork) -> None:
 
 
 async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception | None]:
-    """Import modules, one per turn of the loop.
+    """Import modules, with a pause after each.
 
     Returns:
-        The modules to retry, and the error of the last of them.
+        The modules to retry, and the last of their errors.
     """
     failed: list[str] = []
     failure: Exception | None = None
@@ -246,7 +249,7 @@ async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception |
 
 
 def _lacks_descriptor(error: BaseException | None) -> bool:
-    """Whether an import failed because no descriptor was left to open a file."""
+    """Return whether an import failed because no descriptor was left to open a file."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR:
             return True
