@@ -1,6 +1,6 @@
 """AdaptivePartitioning: the next partition for records without a key.
 
-The native core counts the bytes and asks when batch_size bytes went to a partition.
+The native core counts bytes, and calls `choose` when batch_size bytes have gone to a partition.
 
 Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
 """
@@ -30,8 +30,8 @@ class AdaptivePartitioning:
     Args:
         queues_of: returns the queues of a topic by partition.
         stalled: returns the seconds for which a broker has been sent nothing although batches wait.
-        availability_timeout: seconds after which a stalled broker's partitions are left out; 0
-            never.
+        availability_timeout: seconds after which the partitions of a stalled broker are left out;
+            with 0 they are never left out.
     """
 
     def __init__(

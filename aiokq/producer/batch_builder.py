@@ -70,7 +70,7 @@ class BatchBuilder:
         return tuple(self._records)
 
     def size(self) -> int:
-        """Return the largest possible size before compression, in bytes."""
+        """Return an upper bound of the batch's size so far, before compression, in bytes."""
         return self._size
 
     def __len__(self) -> int:
@@ -78,7 +78,13 @@ class BatchBuilder:
 
 
 def record_size(key: object, value: object, headers: Headers | None) -> int:
-    """Return the most bytes that a record takes; a value without a length counts as 0."""
+    """Return the most bytes that a record takes.
+
+    A key, value or header value that is not bytes-like counts as 0: the append will refuse it.
+
+    Raises:
+        TypeError: headers that are not pairs of a name and a value.
+    """
     size = RECORD_OVERHEAD + _length(key) + _length(value)
     try:
         for name, content in headers or ():

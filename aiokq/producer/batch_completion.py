@@ -1,7 +1,7 @@
 """BatchCompletion: completes, fails and counts batches, and reports their outcomes.
 
-Counters, log, interceptors and the failures that `flush()` raises are updated here and nowhere
-else.
+Only this module updates the delivery counters, logs failed batches, calls the hooks `on_ack` and
+`on_error`, and collects the failures that `flush()` raises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.producer")
 
 RETRYING: Final = "records are sent again"
 EXPIRED: Final = "records are given up"
-"""The two kinds of outage in the log."""
+"""RETRYING and EXPIRED are the two kinds of outage in the log."""
 
 
 class BatchCompletion:
@@ -34,8 +34,8 @@ class BatchCompletion:
     Attributes:
         delivered_records: records acknowledged since the start.
         failed_records: records failed since the start.
-        failures: failed batches whose errors no caller has observed so far, as far as is known;
-            reported by `flush()` and `close()`.
+        failures: the batches that failed since the last report; `flush()` and the end of
+            `async with` raise the failures that no caller has observed.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class BatchCompletion:
             self._outages.lost(EXPIRED, place, error, records=batch.count)
         else:
             logger.log(
-                # A bug is in the log already.
+                # InternalErrors has logged it already.
                 logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
                 "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
                 batch.topic,
@@ -97,7 +97,7 @@ class BatchCompletion:
             self._interceptors.error(batch_info(queued), error)
 
     def failed_unqueued(self, batch: Batch, error: KafkaError) -> None:
-        """Fail a batch that is in no queue: its topic is unknown, or its queue was emptied."""
+        """Fail a batch that is in no queue: its topic is unknown, or it has left its queue."""
         self._fail(batch, error)
         if self._interceptors:
             info = BatchInfo(batch.topic, batch.partition, batch.count, batch.size, attempt=0)

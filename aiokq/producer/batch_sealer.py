@@ -1,4 +1,4 @@
-"""BatchSealer: compresses and closes full batches, on the event loop or in the executor."""
+"""BatchSealer: compresses and seals batches, on the event loop or in the executor."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ HEADER_SIZE = 61
 
 
 class BatchSealer:
-    """Compresses batches with the codec of their topic, or with the producer's.
+    """Compresses batches with the codec of their topic, or else of the producer, and seals them.
 
-    Small batches are compressed on the event loop. A large one is compressed by the offload; the
-    batches behind it in its partition wait, those of other partitions do not.
+    Small batches are compressed on the event loop, large batches in the executor of the offload.
+    Meanwhile later batches of the same partition wait; batches of other partitions do not.
 
     Args:
         spawn: starts the task that waits for the offload.
@@ -53,11 +53,11 @@ class BatchSealer:
         sealed: Callable[[QueuedBatch], None],
         broke: Callable[[QueuedBatch, str, Exception], None],
     ) -> bool:
-        """Compress the batch, if it has a codec, and close it.
+        """Compress the batch, if it has a codec, and seal it.
 
         Returns:
-            False if the batch is not closed yet: `sealed(queued)` will be called when it is, or
-            `broke(queued, where, error)` was or will be called with the reason why it cannot be.
+            False if the batch is not sealed yet: `sealed(queued)` will be called when it is, or
+            `broke(queued, where, error)` was or will be called with the error that prevents it.
         """
         try:
             return self._seal(queued, sealed, broke)

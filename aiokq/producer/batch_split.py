@@ -21,11 +21,11 @@ HEADER_SIZE = 61
 def regroup(
     accumulator: Accumulator, batch: Batch, codec: int, groups: Sequence[Sequence[int]]
 ) -> list[Batch]:
-    """Return new batches of the records at these indexes; the Deliveries of `batch` follow them.
+    """Return one new batch per group of record indexes; the Deliveries of `batch` move to them.
 
     Args:
         batch: a batch that was sent and is not done; it is done afterwards.
-        codec: the codec that it is compressed with.
+        codec: the codec that `batch` is compressed with.
         groups: the record indexes of each new batch; every index is in exactly one group.
     """
     payload = None
@@ -53,7 +53,7 @@ def halves(count: int) -> list[Sequence[int]]:
 
 
 def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
-    """Give both halves the sequence numbers of the whole: no batch behind them has to change."""
+    """Give both halves the sequence numbers of the whole, so that no later batch is renumbered."""
     stamp = whole.stamp
     if stamp is None:
         return
@@ -67,7 +67,7 @@ def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
 def records_by_error(
     count: int, bad_records: Mapping[int, str | None]
 ) -> tuple[dict[str | None, list[int]], list[int]]:
-    """Return the indexes of the bad records by message, and those of the others.
+    """Return the indexes of the bad records by message, and the indexes of the good records.
 
     Args:
         count: number of records in the batch; larger indexes are ignored.

@@ -1,4 +1,4 @@
-"""BufferMemoryWaiters: the calls that wait for buffer memory, which the native core counts."""
+"""BufferMemoryWaiters: the calls that wait for buffer memory. The native core counts the memory."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ class BufferMemoryWaiters:
     """FIFO queue of calls that wait for buffer memory; served strictly in order.
 
     Memory stays reserved for a waiter between the grant and the waiter's next step. A waiter that
-    is cancelled in between returns the memory, and the next one is served.
+    is cancelled in between returns the memory, and the next waiter is served.
 
     Args:
-        fits: returns whether that many bytes are free; memory granted but not used yet is included.
-        waiting: called with the number of waiters, granted ones included, whenever it may change.
+        fits: returns whether this many bytes are free; the number includes memory that was granted
+            but is not used yet.
+        waiting: called with the number of waiters, including those with granted memory, whenever
+            the number may have changed.
         timeout: seconds after which a waiter fails with BufferFull.
     """
 
@@ -53,14 +55,15 @@ class BufferMemoryWaiters:
     async def take(self, size: int, append: Callable[[], T]) -> T:
         """Wait for memory, then return the result of `append()`.
 
-        `append` is called in the same step in which the grant is seen, without another await. If it
-        raises BufferFull all the same, the caller keeps its position in the queue.
+        `append` is called as soon as the waiter resumes after the grant, without another await. If
+        `append` raises BufferFull nevertheless, the caller keeps its position in the queue.
 
         Args:
             size: upper bound of the bytes that `append` takes.
 
         Raises:
             BufferFull: no memory within max_block_ms.
+            KafkaError: the error passed to `fail`.
             whatever `append` raises.
         """
         loop = asyncio.get_running_loop()
@@ -103,7 +106,7 @@ class BufferMemoryWaiters:
             waiter.future.set_result(None)
 
     def fail(self, error: KafkaError) -> None:
-        """Fail all waiters that have no memory yet with `error`."""
+        """Fail, with a copy of `error`, all waiters that have not been granted memory."""
         for waiter in self._line:
             if not waiter.future.done():
                 waiter.future.set_exception(copy_error(error))
@@ -117,7 +120,7 @@ class BufferMemoryWaiters:
         self.freed()
 
     def _put_back(self, waiter: _Waiter) -> None:
-        """Put `waiter` back at its previous position; several granted waiters may return."""
+        """Insert `waiter` by its number: several granted waiters may come back, in any order."""
         place = 0
         while place < len(self._line) and self._line[place].number < waiter.number:
             place += 1

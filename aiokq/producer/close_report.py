@@ -19,9 +19,11 @@ class CloseReport:
         delivered: acknowledged (with acks=0: written to a socket).
         failed: failed before close() ran out of time: refused by a broker, past
             delivery_timeout_ms, or sent to a topic that does not exist.
-        unsent: given up by close() when its time was over; their Deliveries raise `Closed`, whose
-            `may_have_been_written` tells whether a broker may have appended them.
-        unsent_by_partition: `unsent` per partition; partition -1 if the topic's were unknown.
+        unsent: given up because close() ran out of time or was cancelled, or because of a bug in
+            aiokq. Their Deliveries raise `Closed`, whose `may_have_been_written` tells whether a
+            broker may have appended them.
+        unsent_by_partition: `unsent` per partition; partition -1 has the records of a topic whose
+            partitions were unknown.
     """
 
     delivered: int = 0

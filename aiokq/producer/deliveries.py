@@ -1,4 +1,4 @@
-"""Deliveries: what `send_many` and `send_batch` return."""
+"""Deliveries: what `send_many`, `send_columns` and `send_batch` return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Deliveries"]
 
 @runtime_checkable
 class Deliveries(Awaitable["list[RecordMetadata]"], Protocol):
-    """The outcomes of one `send_many` or `send_batch`, in input order.
+    """The outcomes of one `send_many`, `send_columns` or `send_batch`, in input order.
 
     Supports `len()`, indexing and iteration. Awaiting it returns a list of RecordMetadata; if a
     record failed it raises DeliveryFailed, whose `errors` has one entry per record, None for a

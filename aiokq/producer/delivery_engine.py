@@ -1,7 +1,7 @@
-"""DeliveryEngine: all parts of a producer behind its public face, from append to outcome.
+"""DeliveryEngine: the internals of a producer, from the append of a record to its outcome.
 
 It creates, connects, starts, drains and closes the parts. producer.py has the life cycle of the
-Producer object, its event loop and its cluster.
+Producer object, and binds it to its event loop and cluster.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class DeliveryEngine:
         self._unsent: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Start the tasks on the running loop; the supervisor and the cluster were started."""
+        """Start the tasks on the running loop; supervisor and cluster were started before."""
         self.appender.metadata.start()
         self._spawn(self._queues.timers.run(), "timers")
         if self._settings.linger and not self._settings.lingers_when_awaited:
@@ -180,7 +180,7 @@ class DeliveryEngine:
             logger.error("records are given up: close() had %s s", timeout)
 
     async def close(self) -> tuple[CloseReport, DeliveryFailed | None]:
-        """Fail what is left and end all tasks.
+        """Fail the records that have no outcome, and end all tasks.
 
         Returns:
             What became of the records, and the failures that nobody observed.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["final_error", "timed_out"]
 
 NO_SUCH_TOPIC = (3, 100)
-"""UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID: these say more than a timeout."""
+"""UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID: they tell the user more than a timeout does."""
 
 
 def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
@@ -34,7 +34,8 @@ def timed_out(cause: KafkaError | None, delivery_timeout: float, *, led: bool) -
     """Return the error of a batch that was not acknowledged in time.
 
     Args:
-        cause: what blocked the partition last, or the batch's last error; None if there was none.
+        cause: the batch's last error, or else the error that blocks its partition; None if there
+            is neither.
         delivery_timeout: seconds.
         led: whether the partition has a leader.
     """

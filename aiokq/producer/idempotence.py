@@ -103,7 +103,11 @@ class ProducerIdentity:
         self._move(IdState.ABSENT)
 
     def bump(self) -> bool:
-        """Begin a new epoch; return False, and discard the id, if it has none left."""
+        """Begin a new epoch of the id.
+
+        Returns:
+            False if there is no id, or if it has no epoch left and was discarded.
+        """
         current = self._current
         if current is None:
             return False
@@ -114,7 +118,7 @@ class ProducerIdentity:
         return True
 
     def discard(self, producer_id: int) -> None:
-        """Discard an id that a broker fenced, if it is still the one in use."""
+        """Discard an id that was fenced or has no epoch left, if it is still the current id."""
         if self._current is not None and self._current.producer_id == producer_id:
             self._current = None
             self._move(IdState.ABSENT)
@@ -148,10 +152,10 @@ class Sequences:
     """The sequence numbers of one partition.
 
     A batch keeps its stamp for as long as it may have been written. When a numbered batch fails
-    without an acknowledgement, or the broker disputes a sequence, the numbers are *broken*: the
-    broker will never accept the ones behind it. They stay unchanged until every attempt is
-    answered; then the epoch is bumped, and the batches that were certainly not written start at
-    sequence 0.
+    without an acknowledgement, or the broker disputes a sequence, the numbering is *broken*: the
+    broker will never accept the numbers after the missing one. All numbers stay unchanged until
+    every attempt is answered. Then, unless no number is missing after all (`mend`), the epoch is
+    bumped, and the batches that were certainly not written start at sequence 0.
 
     A FRESH partition has one batch in flight: a broker that does not know a producer id accepts
     any first sequence, so it could append the second batch although it refused the first.
@@ -198,7 +202,7 @@ class Sequences:
     def acknowledged(self, stamp: Stamp, count: int) -> None:
         """Note that the broker acknowledged the batch with this stamp."""
         if self._id is None or stamp[:2] != self._id:
-            return  # of an earlier epoch
+            return  # the stamp has an earlier epoch
         self._expected = advance(stamp.base_sequence, count)
         if self.state is Numbering.FRESH:
             self._move(Numbering.RUNNING)
@@ -221,7 +225,8 @@ class Sequences:
         """Continue in the same epoch if no sequence is missing, once no numbered batch is left.
 
         Returns:
-            True if the last acknowledged sequence is the last one given out.
+            False, and nothing changes, if a sequence that was given out is not acknowledged or the
+            id is fenced.
         """
         if self._fenced or self._expected != self._next:
             return False
@@ -231,8 +236,8 @@ class Sequences:
     def renumber(self) -> None:
         """Begin a new epoch at sequence 0, once every attempt is answered.
 
-        The caller clears the stamps of the batches it still holds; none of them may have been
-        written.
+        The caller clears the stamps of the batches it still holds, and has made sure that the
+        broker wrote none of them.
         """
         used = self._id
         if used is not None:

@@ -46,7 +46,8 @@ class BatchInfo:
         count: number of records.
         size: bytes as sent, after compression.
         attempt: how often it was sent; 0 if it failed before it was sent.
-        base_offset: offset of the first record; -1 until acknowledged, and with acks=0.
+        base_offset: offset of the first record; -1 until the batch is acknowledged, and if the
+            broker did not tell it, as with acks=0.
     """
 
     topic: str
@@ -60,9 +61,9 @@ class BatchInfo:
 class Interceptor:
     """Base class of interceptors: override the hooks you need.
 
-    Hooks run on the event loop and must not block. An exception in a hook is logged, the first time
-    as an error and then at DEBUG, and otherwise ignored; KeyboardInterrupt and SystemExit
-    propagate. `on_enqueue` runs once per record, the other hooks once per batch.
+    Hooks run on the event loop and must not block. An exception in a hook is logged (at ERROR the
+    first time, then at DEBUG) and otherwise ignored; KeyboardInterrupt and SystemExit propagate.
+    `on_enqueue` runs once per record, the other hooks once per batch.
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
@@ -135,7 +136,7 @@ class Interceptors:
             self._log(stage, interceptor, error)
 
     def _log(self, stage: str, interceptor: Interceptor, error: BaseException) -> None:
-        """Log an error once with its traceback, later at DEBUG: it may occur with every record."""
+        """Log an error at ERROR once, then at DEBUG, because it may occur with every record."""
         kind = stage, id(interceptor), type(error)
         level = logging.DEBUG if kind in self._logged else logging.ERROR
         self._logged.add(kind)

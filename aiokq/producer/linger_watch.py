@@ -19,13 +19,13 @@ _UNAWAITED: Final = -1
 
 
 class LingerWatch:
-    """Cuts the open batches when no more records can come before the outcome of those in them.
+    """Cuts the open batches when no further record will come before their outcome.
 
-    A program that awaits each `send()` sends its next record only after the outcome of this one.
-    When all records of the producer are awaited and no batch is in flight, lingering delays
-    everyone (as Nagle's algorithm does). Then, after one turn of the event loop without a new
-    record, the open batches are cut. A record that nobody awaits, or a batch in flight, keeps
-    lingering as configured. Awaiting the Deliveries of `send_many` awaits each of its records.
+    A program that awaits each `send()` sends its next record only after the outcome of the previous
+    one. When all records of the producer are awaited and no batch is in flight, lingering delays
+    every caller (as Nagle's algorithm does). In this state, the open batches are cut after one turn
+    of the event loop without a new record. While a record is not awaited, or a batch is in flight,
+    batches linger as configured. Awaiting the Deliveries of `send_many` awaits each of its records.
 
     A look is scheduled when a batch was opened or finished, never per record. Before `start`,
     changes are ignored.
@@ -68,7 +68,7 @@ class LingerWatch:
             awaited = awaited and batch.awaited
             records += batch.count
         if not awaited and before == _NOTHING:
-            # gather() and wait_for() start to await in tasks that run for the first time now.
+            # gather() and wait_for() await in new tasks, which first run before the next look.
             self._loop.call_soon(self._look, _UNAWAITED)
         elif awaited and records != before:
             self._loop.call_soon(self._look, records)

@@ -22,15 +22,16 @@ __all__ = ["MissingTopics"]
 logger = logging.getLogger("aiokq.producer")
 
 WARN_AFTER: Final = 1.0
-"""Seconds before the first warning: a topic may be in creation."""
+"""Seconds until the first warning: the topic may just be being created."""
 
 CONFIRMED_AFTER: Final = 1.0
-"""Seconds between the two "unknown topic" answers that close() requires: brokers learn of a new
-topic one after the other.
+"""Seconds between the two "unknown topic" responses that close() requires.
+
+Brokers learn of a new topic one after the other.
 """
 
 GRACE: Final = 2.0
-"""Seconds that close() waits for a topic after two answers called it unknown."""
+"""Seconds that close() waits for a topic after two responses called it unknown."""
 
 ASK_EVERY: Final = 0.5
 """Seconds between two checks of close()."""
@@ -57,7 +58,7 @@ class MissingTopics:
     """Watches topics while records or callers wait for them.
 
     Args:
-        timeout: seconds that a topic is waited for.
+        timeout: seconds that records wait for a topic, for the text of the warning.
         spawn: starts a task that belongs to the producer.
     """
 
@@ -92,15 +93,15 @@ class MissingTopics:
                 del self._watched[topic]
 
     def close(self) -> None:
-        """Cancel all warnings."""
+        """Log how many warnings were left out, if any were."""
         self._lines.end()
 
     async def given_up(self, topic: str) -> None:
-        """Return when close() may give up a topic that records wait for; this may be never.
+        """Wait, perhaps forever, until close() may give up a topic that records wait for.
 
-        That is when two answers a second apart called it unknown, and the newest one still does
-        after `GRACE` seconds more. A topic that is unusable for another reason is not given up
-        here, nor is one that no broker has answered about.
+        It may do so when responses have called the topic unknown for `CONFIRMED_AFTER` seconds, and
+        the newest response still does after `GRACE` more seconds. This never happens while the
+        topic is unusable for another reason, or while no broker has described it.
         """
         lookup, refresher = self._engine.topics, self._engine.refresher
         while True:

@@ -1,7 +1,7 @@
 """PartitionQueue: the batches of one partition in order, each until its outcome is known.
 
-It decides which batch is sent next, and what the answer to a batch means for the batches behind
-it. It sends nothing and has no timer: the senders and its owner (partition_queues.py) do.
+It decides which batch is sent next, and what the response to a batch means for the later batches.
+It sends nothing and has no timer: the senders send, and partition_queues.py has the timer.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["PartitionQueue"]
 
 
 class PartitionQueue:
-    """The batches of one partition; the owner of its native Slot.
+    """The batches of one partition; its methods are called by the partition's native Slot.
 
-    The batches in flight form a SendWindow (send_window.py), which a refused batch ends.
+    The batches are in a SendWindow (send_window.py); a refused batch ends the current window.
 
-    Without sequence numbers a broker cannot keep the order of retries, so the partition has one
-    batch in flight then, unless retries are off.
+    Without sequence numbers a broker cannot keep the order of retries, so the partition then has
+    one batch in flight, unless retries are off or acks is 0.
 
     Args:
         sequences: None without idempotence.
@@ -73,12 +73,12 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.slot: Slot | None = None
-        """Set when the native core has created it."""
+        """None until the native core has created it."""
         self.leader = -1
         self.leader_epoch = -1
         self.retry_at = 0.0
         self.blocked_by: KafkaError | None = None
-        """Why nothing can be sent at the moment; None if something can."""
+        """The error that keeps the partition from sending at the moment; None if there is none."""
         self.scheduled_at = NEVER
         """When the owner's timer will call `on_time`."""
         self.sequences = sequences
@@ -125,7 +125,7 @@ class PartitionQueue:
         limits = self._limits
         if self._owner.hurried or not limits.linger:
             self._senders.ready(self)
-        # While hurried, too: the batch may have to wait until `hurried` is False again.
+        # Needed while hurried, too: the batch may still be open when `hurried` becomes False.
         self._owner.schedule(self, batch.created + (limits.linger or limits.delivery_timeout))
 
     def batch_full(self, batch: Batch) -> None:
@@ -140,7 +140,7 @@ class PartitionQueue:
             self._senders.ready(self)
 
     def put(self, batch: Batch) -> None:
-        """Append a batch that was filled elsewhere, behind the open batch, which is closed."""
+        """Append a batch that was filled elsewhere, after closing and appending the open batch."""
         if self._open() is not None:
             self._append(self._take())
         self._append(batch)
@@ -155,7 +155,8 @@ class PartitionQueue:
         if self.leader < 0 or window.draining:
             return None
         if now < self.retry_at:
-            # The timer may be set for the batches that were queued when the pause began.
+            # `reschedule` ignores a pause while there is no batch, so the timer may not be set for
+            # its end.
             self._owner.schedule(self, self.retry_at)
             return None
         if window.in_flight >= self._limit():
@@ -231,7 +232,8 @@ class PartitionQueue:
         queued.error = error
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
-            # The broker looks for duplicates first: no earlier attempt is in the log.
+            # The broker checks for duplicates before the order, so no earlier attempt of this batch
+            # is in the log. Of a torn batch, the whole may be.
             queued.uncertain = queued.torn
         elif not wrote_nothing(error):
             queued.uncertain = True
@@ -293,8 +295,8 @@ class PartitionQueue:
         self.retry_at = 0.0
         self.blocked_by = None
         if self.sequences is not None:
-            # The new leader recognizes duplicates by their sequence numbers, so the answers of the
-            # old leader need not be awaited. Without sequence numbers they must be.
+            # The new leader recognizes duplicates by their sequence numbers, so the queue need not
+            # wait for the old leader's responses. Without sequence numbers it has to.
             for queued in list(self._window.batches):
                 if queued.in_flight and queued.node_id != leader:
                     self._window.answered(queued)
@@ -336,7 +338,7 @@ class PartitionQueue:
         own = final_error(queued, error)
         own.may_have_been_written = written
         self._outcomes.failed(queued, own)
-        # A sender may be calling: the timer offers the batches behind this one.
+        # A sender may be calling this, so the batches after this one are offered by the timer.
         self._owner.schedule(self, queued.batch.created)
 
     def give_up_all(self, error: KafkaError) -> None:
@@ -382,7 +384,7 @@ class PartitionQueue:
                 sequences.break_off()
                 self._again(queued, error, now)
             else:
-                self._outcomes.retrying(queued, error)  # a batch before it is retried
+                self._outcomes.retrying(queued, error)  # an earlier batch will be retried first
         elif outcome in (Outcome.FENCED, Outcome.FORGOTTEN) and sequences is not None:
             if queued.uncertain:
                 self._fail(queued, error)
@@ -413,7 +415,7 @@ class PartitionQueue:
         self, queued: QueuedBatch, error: KafkaError, bad_records: Mapping[int, str | None]
     ) -> None:
         by_message, good = records_by_error(queued.batch.count, bad_records)
-        if not by_message:  # the indexes are beyond the batch
+        if not by_message:  # all indexes are beyond the end of the batch
             self._fail(queued, error)
             return
         parts = self._replace(queued, [*by_message.values(), *([good] if good else [])])
@@ -449,7 +451,7 @@ class PartitionQueue:
         self._outcomes.failed(queued, own)
 
     def _break_off(self, queued: QueuedBatch) -> None:
-        """Mark the sequence as broken if a numbered batch leaves without an acknowledgement."""
+        """Mark the sequence as broken if a batch with sequence numbers leaves unacknowledged."""
         if queued.stamp is not None and self.sequences is not None:
             self.sequences.break_off()
 
@@ -457,9 +459,9 @@ class PartitionQueue:
         """Resolve broken sequences when nothing is in flight.
 
         Returns:
-            A batch to send again unchanged, because it may have been written: before anything is
-            renumbered, the broker acknowledges it as a duplicate or refuses it as out of order,
-            which proves that it was not written. None if there is no such batch.
+            The first batch that may have been written; it is sent again unchanged before anything
+            is renumbered. The broker either acknowledges it as a duplicate, or refuses it as out of
+            order, which proves that it was not written. None if no batch may have been written.
         """
         numbered = False
         for queued in self._window.batches:
@@ -484,7 +486,7 @@ class PartitionQueue:
         if batches and sequences is not None:
             head = batches[0]
             if head.attempts > 1 or (head.attempts and not head.in_flight):
-                return 1  # a retried batch goes alone, so that five do not fail repeatedly
+                return 1  # a retried batch goes alone, so that later ones do not fail with it again
         return self._limits.max_in_flight
 
     def _open(self) -> Batch | None:

@@ -1,7 +1,7 @@
 """PartitionQueues: the queue of each partition, and what all queues of a producer share.
 
-The queues share the timers, the linger watch, compression, the producer id, and the order to send
-without lingering (`hurry`).
+The queues share the timers, the linger watch, compression, the producer id, and the request to
+send without lingering (`hurry`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PartitionQueues:
     """All queues of a producer, by topic and partition; a queue stays until the producer closes.
 
     Args:
-        ids: None without idempotence.
+        ids: source of the producer id; None without idempotence.
 
     Attributes:
         timers: calls the queues when something is due.
@@ -110,14 +110,14 @@ class PartitionQueues:
         self.queue(topic, partition).leader_moved(leader, leader_epoch, self._clock.monotonic())
 
     def broker_up(self, node_id: int) -> None:
-        """End the pauses of the partitions that a broker leads: it is known, or answers again."""
+        """End the pauses of a broker's partitions, because it is now known, or responds again."""
         now = self._clock.monotonic()
         for queue in self._all():
             if queue.leader == node_id and queue.blocked_by is not None:
                 queue.leader_moved(node_id, queue.leader_epoch, now)
 
     def used_topics(self) -> set[str]:
-        """Return the topics with an incomplete batch, or one opened since the last call."""
+        """Return the topics with an incomplete batch, or a batch opened since the last call."""
         used, self._used = self._used, set()
         used.update(batch.topic for batch in self._incomplete.copy())
         return used
@@ -136,7 +136,7 @@ class PartitionQueues:
     # -- all batches
 
     def put(self, topic: str, partition: int, records: Sequence[BuiltRecord]) -> list[Delivery]:
-        """Append records as a batch of their own, behind the batches of the partition."""
+        """Append records as a batch of their own, after the other batches of the partition."""
         queue = self.queue(topic, partition)
         slot = queue.slot
         assert slot is not None, "the topic is followed, so its slots are made"
@@ -152,7 +152,7 @@ class PartitionQueues:
         return deliveries
 
     def hurry(self) -> None:
-        """Send batches without lingering until `relax` was called as often."""
+        """Send batches without lingering until `relax` was called once per `hurry`."""
         self._hurries += 1
         if self._hurries == 1:
             self.offer_all()
@@ -187,7 +187,7 @@ class PartitionQueues:
         return [queued for queue in self._all() for queued in queue.take_all()]
 
     def core_failed(self, batch: Batch, error: KafkaError) -> None:
-        """Fail a batch that the native core refused; a queue may hold it."""
+        """Fail a batch that the native core refused; remove it from its queue if it is in one."""
         queue = self._queues.get(batch.topic, {}).get(batch.partition)
         if queue is not None:
             queue.forget(batch)

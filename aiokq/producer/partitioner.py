@@ -10,14 +10,16 @@ from aiokq.core.types import Buffer
 __all__ = ["Choose", "PartitionFunction", "Partitioner", "choose_with"]
 
 PartitionFunction: TypeAlias = Callable[[bytes | None, list[int], list[int]], int | None]
-"""(key, all partitions, partitions with a leader) to a partition, or None for the default. The
-partitioners of aiokafka and kafka-python have this signature.
+"""A function of (key, all partitions, partitions with a leader) that returns a partition or None.
+
+None leaves the choice to the default partitioner. The partitioners of aiokafka and kafka-python
+have this signature.
 """
 
 Choose: TypeAlias = Callable[
     [str, "Buffer | None", "Buffer | None", Sequence[int], Sequence[int]], int | None
 ]
-"""The signature of `Partitioner.partition`, bound."""
+"""The signature of a bound `Partitioner.partition`."""
 
 
 @runtime_checkable
@@ -45,14 +47,14 @@ class Partitioner(Protocol):
             available: the partitions that have a leader now; may be empty.
 
         Returns:
-            A member of `partitions`, or None for the default: murmur2 of the key as in Java, or
-            without a key one partition until a batch is full (KIP-480, KIP-794).
+            A member of `partitions`, or None for the default: with a key, murmur2 of the key as in
+            Java; without a key, the same partition until a batch is full (KIP-480, KIP-794).
         """
         ...
 
 
 def choose_with(partitioner: Partitioner | PartitionFunction) -> Choose:
-    """Return either kind of partitioner as (topic, key, value, partitions, available)."""
+    """Return a `Choose` function that calls the partitioner, whichever kind it is."""
     if isinstance(partitioner, Partitioner):
         return partitioner.partition
     plain = partitioner

@@ -16,7 +16,7 @@ __all__ = ["OUTCOMES", "Outcome", "outcome_of", "outcome_of_code"]
 
 
 class Outcome(Enum):
-    """What the answer to a batch means for the batch."""
+    """What the response to a batch means for it."""
 
     DELIVERED = "in the log, now or by an earlier attempt"
     RETRY = "retry: send the same bytes to the same leader after a pause"
@@ -33,7 +33,7 @@ OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
     {
         0: Outcome.DELIVERED,
         2: Outcome.RETRY,  # CORRUPT_MESSAGE: damaged on the way
-        3: Outcome.MOVED,  # UNKNOWN_TOPIC_OR_PARTITION: also a broker with old metadata
+        3: Outcome.MOVED,  # UNKNOWN_TOPIC_OR_PARTITION: or the broker's metadata is old
         5: Outcome.MOVED,  # LEADER_NOT_AVAILABLE
         6: Outcome.MOVED,  # NOT_LEADER_OR_FOLLOWER
         7: Outcome.RETRY,  # REQUEST_TIMED_OUT: appended, not yet replicated
@@ -46,12 +46,12 @@ OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
         45: Outcome.OUT_OF_ORDER,  # OUT_OF_ORDER_SEQUENCE_NUMBER
         46: Outcome.DELIVERED,  # DUPLICATE_SEQUENCE_NUMBER: the first copy counts
         47: Outcome.FENCED,  # INVALID_PRODUCER_EPOCH
-        56: Outcome.MOVED,  # KAFKA_STORAGE_ERROR: the replica's disk; another becomes leader
+        56: Outcome.MOVED,  # KAFKA_STORAGE_ERROR: an I/O error on the leader's disk
         59: Outcome.FORGOTTEN,  # UNKNOWN_PRODUCER_ID
         87: Outcome.BAD_RECORDS,  # INVALID_RECORD
         89: Outcome.RETRY,  # THROTTLING_QUOTA_EXCEEDED
         90: Outcome.FENCED,  # PRODUCER_FENCED
-        100: Outcome.MOVED,  # UNKNOWN_TOPIC_ID: created again under the same name
+        100: Outcome.MOVED,  # UNKNOWN_TOPIC_ID: the topic was recreated under the same name
         103: Outcome.MOVED,  # INCONSISTENT_TOPIC_ID
     }
 )
@@ -75,7 +75,7 @@ def outcome_of_code(code: int) -> Outcome:
 def outcome_of(error: KafkaError) -> Outcome:
     """Return what an error of a Produce request means for its batches."""
     if isinstance(error, BrokerError):
-        # A timeout of the client is a RequestTimeout as well: the same bytes are sent again, and
+        # A timeout of the client is a RequestTimeout, too, and treated like one of the broker:
         # closing the connection has already requested new metadata.
         return outcome_of_code(error.code)
     if not error.retriable:
@@ -84,10 +84,10 @@ def outcome_of(error: KafkaError) -> Outcome:
 
 
 DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 90, 100, 103})
-"""Retriable or special codes after which this attempt certainly wrote nothing.
+"""Codes of retriable or special errors after which the attempt certainly wrote nothing.
 
 NOT_LEADER_OR_FOLLOWER is not among them: a leader that resigns while it waits for the replicas
-answers with it after the append.
+returns it after the append.
 """
 
 

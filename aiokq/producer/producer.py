@@ -1,4 +1,4 @@
-"""Producer: the public face; records in, Deliveries out. delivery_engine.py does the work."""
+"""Producer: the public class; delivery_engine.py does the work."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Producer:
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
             Closed: the producer was closed, or its Cluster is not open.
-            WrongLoop: it was started on another loop.
+            WrongLoop: the producer was started on another loop, or in another process.
         """
         self._binding.bind()
         if self._closing is not None:
@@ -131,7 +131,7 @@ class Producer:
 
         New records are refused. Records that are not acknowledged after `timeout` fail with
         `Closed`. Records for a topic that does not exist fail earlier, with
-        `UnknownTopicOrPartition`: two seconds after two metadata answers, a second apart, have
+        `UnknownTopicOrPartition`: two seconds after two metadata responses, a second apart, have
         called it unknown. If the call is cancelled, delivery ends at once, and the sockets are
         closed nevertheless. In a forked child the call does nothing: the records belong to the
         parent.
@@ -143,7 +143,8 @@ class Producer:
             What became of all records that this producer accepted.
 
         Raises:
-            WrongLoop: it belongs to another loop and is still open there.
+            WrongLoop: the producer belongs to another loop.
+            TypeError, ValueError: `timeout` is not a number of seconds from 0.
         """
         limits.seconds(timeout)
         if self._binding.forked:
@@ -228,8 +229,8 @@ class Producer:
             print(metadata.topic, metadata.partition, metadata.offset)
 
         If the call is cancelled while it waits for buffer memory, the record is not accepted. If it
-        is cancelled later, the record is delivered or fails in the background; a caller that has to
-        know which of both happened uses `enqueue`.
+        is cancelled later, the record is delivered or fails in the background. A caller that has to
+        know whether the record was accepted calls `enqueue` instead, and awaits its Delivery.
 
         Args:
             topic: name of the topic. A topic that does not exist is created, if the brokers and
@@ -246,7 +247,7 @@ class Producer:
 
         Returns:
             RecordMetadata: topic, partition, offset (-1 with acks=0) and timestamp_ms of the
-                record.
+            record.
 
         Raises:
             BufferFull: no memory in buffer_memory for max_block_ms.
@@ -255,13 +256,15 @@ class Producer:
             UnknownTopicOrPartition: the topic did not exist within max_block_ms, or has no such
                 partition.
             InvalidTopic: not a valid topic name.
-            ValueError: `partition` or `timestamp_ms` is negative, or has more than Kafka's 31 or 63
-                bits.
+            ValueError: `partition` is not from 0 to 2**31 - 1, or `timestamp_ms` not from 0 to
+                2**63 - 1.
             TypeError: a key or value that is not bytes-like, without a serializer for it; a number
-                that is not an int.
+                that is not an int; headers that are not (name, value) pairs.
             Closed: the producer is not started, or closed.
-            KafkaError: the record was not delivered within delivery_timeout_ms;
-                `may_have_been_written` tells whether it may be in the log nevertheless.
+            WrongLoop: called outside of the loop that the producer was started on.
+            KafkaError: a broker refused the record, or it was not delivered within
+                delivery_timeout_ms; `may_have_been_written` tells whether it may be in the log
+                nevertheless.
         """
         # The loop is not checked here: send_nowait has a cheap check, see LoopGuard.
         try:
@@ -284,7 +287,7 @@ class Producer:
     ) -> Delivery:
         """Accept a record, waiting for buffer memory if necessary; return its Delivery.
 
-        A CancelledError raised in here means that the record was not accepted.
+        If the call raises CancelledError, the record was not accepted.
 
         Args: as `send`.
 
@@ -304,7 +307,8 @@ class Producer:
     ) -> Deliveries:
         """Accept many records of one topic, waiting for buffer memory as often as necessary.
 
-        If the call is cancelled or runs out of memory, the records before that moment are accepted.
+        If the call is cancelled or runs out of memory, the records before that moment stay
+        accepted.
 
         Args:
             topic: name of the topic.
@@ -317,25 +321,25 @@ class Producer:
 
         Raises:
             BufferFull: no memory for max_block_ms.
-            others: as `SendNowait`, before any record was accepted.
+            others: the errors of `SendNowait`, before any record was accepted.
         """
         self._check_open()
         return await self._appender.append_many(topic, records, partition)
 
     async def send_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
-        """Accept the rows of columns, as of an Arrow batch, waiting for buffer memory if necessary.
+        """Accept the rows of `columns` as records, waiting for buffer memory as often as necessary.
 
         `RecordColumns.from_arrow(batch)` creates the columns. Without interceptors, serializers and
         a custom partitioner no Python object is created per row. If the call is cancelled or runs
-        out of memory, the rows before that moment are accepted. The call reads the buffers until it
-        returns: a change that is made to a buffer before then may be sent, a later one never is.
+        out of memory, the rows before that moment stay accepted. The call reads the buffers until
+        it returns: a change that is made to a buffer before then may be sent, a later one never is.
 
         Returns:
-            Deliveries: as of `send_many`, in the order of the rows.
+            Deliveries, in the order of the rows; see `send_many`.
 
         Raises:
             BufferFull: no memory for max_block_ms.
-            others: as `SendNowait`, before any row was accepted.
+            others: the errors of `SendNowait`, before any row was accepted.
         """
         self._check_open()
         return await self._appender.append_columns(topic, columns)
@@ -347,8 +351,10 @@ class Producer:
         because the topic may still be created.
 
         Raises:
-            DeliveryFailed: records failed whose Delivery nobody awaited or looked at; it counts all
-                of them, and has the errors of the first 100.
+            DeliveryFailed: records failed, and nobody awaited or looked at their Deliveries. The
+                error counts all of these records, and has the errors of the first 100.
+            Closed: the producer was not started.
+            WrongLoop: called outside of the loop that the producer was started on.
         """
         self._binding.check()
         if self._closing is not None:
@@ -379,7 +385,7 @@ class Producer:
         return BatchBuilder(min(max(settings.batch_size, 1024), limit))
 
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> Deliveries:
-        """Accept a filled batch, behind the records accepted earlier for that partition.
+        """Accept a filled batch, after the records accepted earlier for that partition.
 
         The call waits for buffer memory and for the topic's metadata, not for the delivery. The
         builder may be sent again.
@@ -390,7 +396,9 @@ class Producer:
         Raises:
             ConfigError: the batch is empty.
             BufferFull: no memory for max_block_ms.
+            RecordTooLarge: the batch is larger than buffer_memory.
             UnknownTopicOrPartition: no such topic or partition.
+            ValueError: `partition` is not from 0 to 2**31 - 1.
         """
         self._check_open()
         limits.partition(partition)
@@ -417,7 +425,7 @@ class Producer:
         return report
 
     def _announce(self, failed: DeliveryFailed) -> None:
-        """Log unobserved failures and emit their event; another exception leaves `async with`."""
+        """Log unobserved failures and emit an event: `async with` raises another exception."""
         logger.error("records were not delivered: %s", failed)
         event = DeliveriesFailed(
             client_id=self._settings.client_id,

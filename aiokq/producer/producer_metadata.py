@@ -46,8 +46,9 @@ class _Lookup:
 
     Attributes:
         started: monotonic seconds at which the first record began to wait.
-        task: looks the topic up; stays set if it was cancelled or ended by a bug.
-        limit: ends the wait early.
+        task: looks the topic up and then removes this object, unless it is cancelled or ended by a
+            bug.
+        limit: timeout of `task`; rescheduled to end the wait early.
         ending: decides when to end the wait, once the producer is being closed.
     """
 
@@ -100,7 +101,7 @@ class ProducerMetadata:
         self._subscription: Subscription[EventKey, Event] | None = None
 
     def start(self) -> None:
-        """Subscribe to the engine's events."""
+        """Subscribe to the engine's events, and start the task that unwatches idle topics."""
         self._subscription = self._engine.changes.subscribe(self._changed, replay=False)
         self._spawn(self._leave_idle(), "idle topics")
 
@@ -150,12 +151,13 @@ class ProducerMetadata:
         """Return the topic's metadata, and keep it current from now on.
 
         Args:
-            partition: refresh the metadata if the topic is known, but not this partition.
+            partition: number of a partition that the caller needs; if the known metadata lacks it,
+                the metadata is refreshed once.
 
         Raises:
             UnknownTopicOrPartition: the topic did not exist within max_block_ms.
             Closed: the producer was closed meanwhile.
-            KafkaError: as ClusterEngine.topic.
+            KafkaError: not authorized, invalid name, or no broker answers.
         """
         if self._refusal is not None:
             raise copy_error(self._refusal)
@@ -181,12 +183,12 @@ class ProducerMetadata:
         ]
 
     def missing(self) -> frozenset[str]:
-        """Return the topics that records wait for and that do not exist, by the newest answer."""
+        """Return the topics that records wait for and that the newest metadata does not have."""
         missing_for = self._engine.topics.missing_for
         return frozenset(topic for topic in list(self._looking) if missing_for(topic) is not None)
 
     def trouble(self, topic: str) -> KafkaError | None:
-        """Return why records still wait for a topic; None if none do."""
+        """Return why records still wait for a topic; None if no records wait for it."""
         lookup = self._looking.get(topic)
         if lookup is None:
             return None
@@ -214,7 +216,8 @@ class ProducerMetadata:
             await self._engine.refresh([topic])
             info = await self._known(topic)
         if self._followed.get(topic) is not info:
-            # With known metadata, the queues would end their pauses as if a leader had changed.
+            # The queues must not get metadata that they have: it would end their pauses, as a new
+            # leader does.
             self._follow(info)
         return info
 
@@ -238,8 +241,8 @@ class ProducerMetadata:
         finally:
             if lookup.ending is not None:
                 lookup.ending.cancel()
-        # This is not done in a callback of the task: a record that is appended right after this
-        # must start another lookup.
+        # The entry is removed here, not in a callback of the task, because a record that is
+        # appended right after this must start another lookup.
         self._looking.pop(topic, None)
 
     def _hasten(self, topic: str, lookup: _Lookup) -> None:

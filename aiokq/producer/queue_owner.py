@@ -36,7 +36,7 @@ class QueueOwner(Protocol):
         """Call `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Compress and close a batch; return False if that continues in the executor or failed."""
+        """Compress and seal a batch; return False if that continues in the executor or failed."""
         ...
 
     def producer_id_needed(self) -> None:
@@ -75,11 +75,11 @@ class QueueLimits:
     """The settings of all queues as plain values: they are read for every batch.
 
     Attributes:
-        linger: seconds.
-        delivery_timeout: seconds.
+        linger: `linger_ms` in seconds.
+        delivery_timeout: `delivery_timeout_ms` in seconds.
         retries: how often a batch is retried.
         required_acks: 0, 1 or -1.
-        max_in_flight: batches of a partition that may be unanswered.
+        max_in_flight: batches of a partition that may be in flight.
     """
 
     linger: float = 0.0

@@ -19,15 +19,15 @@ __all__ = ["QueueTimers"]
 
 
 SPARE = 64
-"""The number of replaced entries that are tolerated before the heap is cleaned."""
+"""The number by which replaced entries may exceed the valid ones before the heap is cleaned."""
 
 
 class QueueTimers:
     """A heap with at most one valid entry per queue, and a task that sleeps until the first.
 
     Linger, pauses and deadlines of a queue share its entry: `on_time` finds out what is due and
-    schedules the next call. So the heap does not grow with the number of batches. Entries that an
-    earlier one replaced are removed when they outnumber the valid ones.
+    schedules the next call. The heap therefore does not grow with the number of batches. An entry
+    that was replaced by one for an earlier time stays until the heap is cleaned.
 
     Args:
         broke: called with a queue whose `on_time` raised; the other queues are called nevertheless.
@@ -68,8 +68,8 @@ class QueueTimers:
             self._until = self._heap[0][0] if self._heap else NEVER
             handle: asyncio.TimerHandle | None = None
             if self._until < NEVER:
-                # Whole milliseconds, rounded up: uvloop counts in them, and would wake this task
-                # repeatedly in the last one.
+                # Rounded up to whole milliseconds, in which uvloop counts: a shorter delay would
+                # wake this task repeatedly within the last millisecond.
                 delay = math.ceil(max(0.0, self._until - now) * 1000) / 1000
                 handle = loop.call_later(delay, _wake, sleeper)
             try:
@@ -81,7 +81,7 @@ class QueueTimers:
     def _call_due(self, now: float) -> None:
         while self._heap and self._heap[0][0] <= now:
             when, _, queue = heapq.heappop(self._heap)
-            if when == queue.scheduled_at:  # else an earlier entry replaced it
+            if when == queue.scheduled_at:  # else an entry for an earlier time replaced it
                 self._valid -= 1
                 queue.scheduled_at = NEVER
                 try:

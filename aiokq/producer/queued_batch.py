@@ -21,15 +21,17 @@ class QueuedBatch:
         deadline: monotonic seconds at which it fails if it is not acknowledged.
         sealed: whether it is compressed, if it has a codec, and `size` is final.
         sealing: whether it is being compressed outside of the event loop.
-        size: bytes as it is sent.
-        stamp: its producer id, epoch and sequence; kept while it may have been written.
+        size: bytes as sent; before compression until it is `sealed`.
+        stamp: its producer id, epoch and first sequence number, or None; kept while it may have
+            been written.
         attempts: how often it was sent.
-        in_flight: whether the answer to the newest attempt is outstanding.
+        in_flight: whether the response to the newest attempt is outstanding.
         node_id: broker of the newest attempt.
         uncertain: whether an attempt without a known result may have written it.
         torn: whether it is part of a split batch that may have been written whole: a broker
             would refuse it as out of order instead of recognizing a duplicate.
-        expired: whether it has failed already; the answer still tells if its numbers were used.
+        expired: whether it has failed although it is in flight; the response still tells whether
+            its sequence numbers were used.
         done: whether it was completed or failed, and will not be sent again.
         error: error of the newest attempt that was refused.
     """

@@ -68,7 +68,7 @@ class SendNowait(Protocol):
             topic: name of the topic.
             value: the value; None deletes the key in a compacted topic.
             key: determines the partition, as in Java; None spreads records evenly.
-            partition: the partition, whatever the key and the partitioner.
+            partition: number of the partition; overrides the key and the partitioner.
             timestamp_ms: milliseconds since 1970; the time of this call if not given.
             headers: (name, value) pairs.
 
@@ -79,7 +79,10 @@ class SendNowait(Protocol):
             InvalidTopic: not a valid topic name.
             Closed: the producer is not started, or closed.
             WrongLoop: called outside of the loop that the producer was started on.
-            TypeError: a key or value that is not bytes-like, without a serializer for it.
+            ValueError: `partition` is not from 0 to 2**31 - 1, or `timestamp_ms` not from 0 to
+                2**63 - 1.
+            TypeError: a key or value that is not bytes-like, without a serializer for it; a number
+                that is not an int; headers that are not (name, value) pairs.
         """
         ...
 
@@ -149,11 +152,11 @@ class RecordAppender:
         if isinstance(
             refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
         ):
-            record = refusal.record  # the hooks have run for it, and run once
+            record = refusal.record  # its hooks have run, and must not run again
         elif hooks is not None:
             record = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:
-            # The native core refuses a value that is not bytes-like, with a message.
+            # No check here: the native core raises TypeError for a value that is not bytes-like.
             data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
             record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
         if hooks is not None:
@@ -248,7 +251,7 @@ class RecordAppender:
         return await self._append(record)
 
     async def _look_for(self, topic: str, partition: int) -> None:
-        """Raise UnknownTopicOrPartition unless the topic has the partition, by fresh metadata."""
+        """Raise UnknownTopicOrPartition if the topic lacks the partition, after a refresh, too."""
         info = await self.metadata.find(topic, partition=partition)
         if partition not in info.partitions:
             raise UnknownTopicOrPartition(
@@ -281,7 +284,8 @@ class RecordAppender:
     ) -> Deliveries:
         if hooks.needs_metadata:
             await self.metadata.find(topic)
-        # All records are prepared before the first is appended: an error in one appends none.
+        # All records are prepared before the first is appended: if one is refused, none is
+        # appended.
         prepared = []
         for key, value, headers, timestamp_ms, partition in rows:
             made = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)

@@ -1,5 +1,6 @@
-"""RecordHooks: the user's interceptors, serializers and partitioner, which run before the native
-append. A producer without any of them has no RecordHooks.
+"""RecordHooks: the user's interceptors, serializers and partitioner, which run before an append.
+
+A producer without any of them has no RecordHooks.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class PreparedRecord(NamedTuple):
 
 
 class BufferFullAfterHooks(BufferFull):
-    """BufferFull for a record whose hooks have run; they run once."""
+    """BufferFull for a record whose hooks have run, and must not run again."""
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__()
@@ -106,7 +107,7 @@ class RecordHooks:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """`send_nowait` with hooks; they do not run for a record that cannot be accepted."""
+        """Append a record after running its hooks; they do not run if no record can be accepted."""
         self._accumulator.guard.require()
         if self._accumulator.closed:
             raise Closed("the producer is closed")
@@ -129,7 +130,9 @@ class RecordHooks:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> PreparedRecord:
-        """Return the record as the native core takes it, except for `place`.
+        """Run the interceptors and serializers; return the arguments of the native append.
+
+        `place` has to choose the partition afterwards.
 
         Raises:
             whatever a serializer raises, as `passable` converts it.
@@ -149,7 +152,7 @@ class RecordHooks:
             if (raised := passable(error, "a serializer")) is error:
                 raise
             raise raised from error
-        # The native core refuses a value that is not bytes-like, with a message.
+        # No check here: the native core raises TypeError for a value that is not bytes-like.
         return PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
 
     def place(self, record: PreparedRecord) -> PreparedRecord:
@@ -157,7 +160,7 @@ class RecordHooks:
 
         Raises:
             PartitionsNotYetKnown: the partitioner needs partitions that are not known yet.
-            ConfigError: it returned a partition that does not exist, or not a number.
+            ConfigError: the partitioner returned neither an existing partition nor None.
             whatever the partitioner raises, as `passable` converts it.
         """
         if self._choice is None or record.partition is not None:

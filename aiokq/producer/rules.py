@@ -37,7 +37,8 @@ def acks_as_number(value: object) -> object:
 
 
 def no_name_of_a_partitioner(value: object) -> object:
-    # str has a method partition(), and so has a class that was not instantiated.
+    # A str has a method partition(), and so has a class that was not instantiated: neither is a
+    # partitioner.
     plain = isinstance(value, type) or not (callable(value) or isinstance(value, Partitioner))
     if value is not None and (plain or isinstance(value, str | bytes | bytearray)):
         raise ValueError(
@@ -139,8 +140,8 @@ class ProducerRules(ClusterRules):
     def produce_request_timeout_ms(self) -> int:
         """How long a Produce request of this producer may wait for its response.
 
-        `request_timeout_ms`, limited by a `delivery_timeout_ms` that was set. Other requests use
-        `request_timeout_ms`.
+        If `delivery_timeout_ms` was set and `request_timeout_ms` was not, `delivery_timeout_ms`
+        limits it. Other requests use `request_timeout_ms`.
         """
         return self.timeouts.request_timeout_ms
 
@@ -161,7 +162,7 @@ class ProducerRules(ClusterRules):
 
     @property
     def lingers_when_awaited(self) -> bool:
-        """``linger_when_awaited``, or if unset whether ``linger_ms`` was set."""
+        """``linger_when_awaited``; if that is unset, whether ``linger_ms`` was set."""
         if self.linger_when_awaited is None:
             return "linger_ms" in self.explicit
         return self.linger_when_awaited

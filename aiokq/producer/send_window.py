@@ -50,7 +50,7 @@ class SendWindow:
         if self.next is queued:
             self._cursor += 1
         else:
-            self._draining = True  # a batch sent out of turn to ask whether it was written
+            self._draining = True  # a batch sent again out of turn, to learn whether it was written
 
     def answered(self, queued: QueuedBatch) -> None:
         """Note that an attempt was answered, or that its answer no longer matters."""
@@ -68,11 +68,11 @@ class SendWindow:
             self._cursor = 0
 
     def restart(self) -> None:
-        """Send all waiting batches again, from the first."""
+        """Continue with the first batch; no batch may be in flight."""
         self._cursor = 0
 
     def remove(self, queued: QueuedBatch) -> None:
-        """Remove a batch that is done."""
+        """Mark a batch as done and remove it."""
         queued.done = True
         batches = self.batches
         if batches and batches[0] is queued:

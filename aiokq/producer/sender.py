@@ -1,7 +1,7 @@
 """Sender: the Produce requests of one broker, several in flight.
 
-There is one per broker, and none waits for another. A request has at most one batch per partition
-and max_request_size bytes of batches; a single batch is sent whatever its size.
+There is one Sender per broker, and no Sender waits for another. A request has at most one batch per
+partition and max_request_size bytes of batches; a single batch is sent whatever its size.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SenderOwner(Protocol):
     """The pool that a sender belongs to, as the sender sees it."""
 
     def now(self) -> float:
-        """Return monotonic seconds."""
+        """Return the monotonic time in seconds."""
         ...
 
     def topic_id(self, topic: str) -> UUID:
@@ -102,14 +102,14 @@ class _InFlight(NamedTuple):
 
 
 class Sender:
-    """Sends the batches of the queues that are offered to it to one broker.
+    """Sends to one broker the batches of the queues that are offered to it.
 
     Args:
         node: the broker.
         owner: the pool.
         internal_errors: fails the batches that an unexpected exception concerns.
         acks: 0, 1 or -1.
-        max_in_flight: requests that may be unanswered.
+        max_in_flight: requests that may be in flight.
         max_request_size: bytes of batches in a request.
         timeout: seconds that the broker may take to answer.
         spawn: starts a task that belongs to the producer.
@@ -135,11 +135,13 @@ class Sender:
         self._max_request_size = max_request_size
         self._timeout = timeout
         self._ready: OrderedDict[PartitionQueue, None] = OrderedDict()
-        """The offered queues, in turn. Per sender: a queue whose leader changes is offered to
-        another sender while this one still holds it, perhaps busy with connecting.
+        """The offered queues, in the order in which they are served.
+
+        Each sender has its own: a queue whose leader changes is offered to another sender while
+        this one, perhaps busy with connecting, still holds it.
         """
         self._waiting_since: float | None = None
-        """Since when batches have been waiting without a request being sent."""
+        """When batches began to wait without a request being sent, in monotonic seconds."""
         self._answers: deque[tuple[_InFlight, asyncio.Future[ProduceResponse]]] = deque()
         self._in_flight = 0
         self._spawn = spawn
@@ -181,8 +183,8 @@ class Sender:
             if connection is None or connection.retiring:
                 if not self._connecting:
                     self._connecting = True
-                    # The connection is opened in a separate task: responses may still arrive, as
-                    # errors of the closed connection.
+                    # Connect in a task of its own: this task has to process the responses that
+                    # still arrive, as errors of the closed connection.
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
                 continue
             try:
@@ -211,7 +213,7 @@ class Sender:
         self._owner.unreachable(queues, error)
 
     def _throttled(self) -> bool:
-        """Return whether the broker throttles this client (KIP-219); its end sets `_woken`."""
+        """Return whether the broker throttles this client (KIP-219); a timer then sets `_woken`."""
         loop = asyncio.get_running_loop()
         silence = self.node.throttle_until - loop.time()
         if silence <= 0:
@@ -246,7 +248,7 @@ class Sender:
                 self._all_refused(in_flight, error)
                 raise
             except KafkaError as error:
-                self._all_refused(in_flight, error)  # it cannot be encoded: the batches fail
+                self._all_refused(in_flight, error)  # it cannot be encoded: its batches fail
                 continue
             except Exception as error:  # noqa: BLE001  logged by report()
                 self._all_broke(in_flight, "request", error)
@@ -277,8 +279,8 @@ class Sender:
             size += queued.size
             if size > self._max_request_size and launched:
                 break
-            # Launched before the next queue is asked: that queue may have to discard the producer
-            # id with which this batch is numbered.
+            # The batch is launched before the next queue is asked for one: that queue may have to
+            # discard the producer id with which this batch is numbered.
             try:
                 attempt = queue.launch(queued, node_id)
             except Exception as error:  # noqa: BLE001  logged by report()
@@ -287,7 +289,7 @@ class Sender:
                 del ready[queue]  # offered again if it has more batches
                 continue
             launched.append(_Launched(queued, attempt))
-            # To the end of the line: its next batch goes into the next request.
+            # The queue goes to the end of the order: its next batch is for the next request.
             ready.move_to_end(queue)
         self._waiting_since = now if ready else None
         return launched
@@ -304,7 +306,7 @@ class Sender:
         return version
 
     def _zstd(self, queue: PartitionQueue, version: int) -> bool:
-        """Return whether the queue's batches are zstd, which the broker cannot take; fail them."""
+        """Return whether the queue uses zstd; if so, fail its batches: the broker has no zstd."""
         if self._owner.codec(queue.topic) != ZSTD:
             return False
         queue.fail_unsent(
@@ -461,7 +463,7 @@ class Sender:
             self._internal_errors.fail_batch(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
-        """Fail the queued batches, which this broker can never take."""
+        """Fail the batches of all offered queues, because this broker can never take them."""
         while self._ready:
             queue, _ = self._ready.popitem(last=False)
             if queue.leader == self.node.node_id:

@@ -13,7 +13,7 @@ Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 """Record headers: (name, value) pairs in order; a name may occur twice."""
 
 Serialize: TypeAlias = Callable[[str, Headers | None, object], "Buffer | None"]
-"""(topic, headers, object) to bytes; None to None."""
+"""A function of (topic, headers, object) that returns bytes, or None for None."""
 
 
 @runtime_checkable

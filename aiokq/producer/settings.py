@@ -34,9 +34,9 @@ CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 class ProducerSettings(ProducerRules, ClusterSettings):
     """How records are batched, kept and delivered. Names, units and defaults are Kafka's.
 
-    Two defaults differ. `batch_size` is 128 KiB, not 16: it is an upper limit, and memory grows
-    with the records. `linger_ms` is 5, as in Kafka since 4.0; but unless it is set, records that
-    are awaited do not linger (`linger_when_awaited`).
+    Two defaults differ. `batch_size` is 128 KiB instead of 16 KiB: it is an upper limit, and memory
+    grows with the records. `linger_ms` is 5, as in Kafka since 4.0; but unless it is set, records
+    that are awaited do not linger (`linger_when_awaited`).
 
     If `delivery_timeout_ms` is set, it limits the timeouts that are not set: `linger_ms` to a
     quarter of it, `produce_request_timeout_ms` to half of the rest, `max_block_ms` to all of it.

@@ -29,7 +29,8 @@ class ProducerTimeouts:
             use the `request_timeout_ms` of the settings.
         delivery_timeout_ms: the most time from the acceptance of a record to its delivery or
             failure.
-        max_block_ms: how long a call waits for buffer memory, and records for an unknown topic.
+        max_block_ms: how long a call waits for buffer memory, and how long records wait for an
+            unknown topic.
     """
 
     linger_ms: float
@@ -48,8 +49,9 @@ def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeou
     """Return the effective timeouts.
 
     If `delivery_timeout_ms` was set, the timeouts that were not set are limited by it: linger to a
-    quarter of it, the timeout of Produce requests to half of the rest, `max_block_ms` to all of
-    it. If it was not set, it is raised to what the others need, as in Java, up to its maximum.
+    quarter of it, the timeout of Produce requests to half of the rest (but not below 100 ms), and
+    `max_block_ms` to all of it. If it was not set, it is raised to what the others need, as in
+    Java, up to its maximum.
 
     Args:
         given: the settings, with defaults for those that were not set.

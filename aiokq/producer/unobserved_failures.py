@@ -1,4 +1,4 @@
-"""UnobservedFailures: failed batches that no caller may have observed, for flush and close."""
+"""UnobservedFailures: the failures that flush() and close() report because nobody has seen them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["UnobservedFailures"]
 
 MAX_BATCHES = 1_000
-"""The number of failed batches kept; of older ones only counts and partitions are kept."""
+"""The number of failed batches kept; of older batches only counts and partitions are kept."""
 
 MAX_DETAILS = 100
 """The most errors in the DeliveryFailed of a flush; the error of `send_many` has all outcomes."""
@@ -24,7 +24,7 @@ class UnobservedFailures:
     """Failed batches since the last report.
 
     Whether a failure was observed is checked when it is reported, not when the batch fails: the
-    task that awaits a Delivery sees the error after the failure.
+    task that awaits a Delivery runs, and sees the error, after the batch has failed.
     """
 
     def __init__(self) -> None:
