@@ -1,7 +1,7 @@
-"""The APIs that this broker serves: one row and one module each.
+"""The table of the APIs that this broker serves, and one handler module for each API.
 
-A module is imported when the first request of its API arrives. The rows are what ApiVersions
-advertises: every version in them is served completely.
+A module is imported when the first request of its API arrives. ApiVersions advertises the versions
+in the table. Every advertised version is served completely, except Produce 0-2 without `legacy`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Api(NamedTuple):
         return self.min_version
 
     def load(self, areas: Areas) -> Handler:
-        """Import the module and return its `handle` with the areas that it uses."""
+        """Import the module, and return its `handle` bound to the areas that it uses."""
         from aiokq.broker.handlers.areas import bind
 
         return bind(importlib.import_module(f"{__name__}.{self.module}").handle, areas)
@@ -42,8 +42,9 @@ class Api(NamedTuple):
 APIS: Final = {
     api.key: api
     for api in (
-        # Produce 0-2 are advertised and refused in the response: a minimum above 0 makes librdkafka
-        # before 2.11 assume a broker without compression, and send uncompressed without notice.
+        # Produce 0-2 are always advertised; without `legacy`, every partition of such a request
+        # gets UNSUPPORTED_VERSION. With a minimum above 0, librdkafka before 2.11 would assume a
+        # broker without compression, and send uncompressed batches without notice.
         Api(0, "Produce", 0, 13, "h00_produce"),
         Api(1, "Fetch", 4, 18, "h01_fetch", legacy_min_version=0),
         Api(2, "ListOffsets", 1, 11, "h02_list_offsets", legacy_min_version=0),
@@ -84,6 +85,6 @@ APIS: Final = {
 
 
 def advertised_versions(legacy: bool) -> Iterator[tuple[int, int, int]]:
-    """Return key, oldest and newest version of each API."""
+    """Return the key, the oldest and the newest version of each API."""
     for api in APIS.values():
         yield api.key, api.oldest(legacy), api.max_version

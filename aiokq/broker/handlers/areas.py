@@ -1,8 +1,8 @@
 """Protocols for the areas of a node that handlers use.
 
-A handler is a function ``handle(area, ..., request, call)``. Its parameters before ``request`` are
-named as fields of ``Areas``; ``bind`` gives them their values when the first request of an API
-version arrives. No handler sees the node.
+A handler is a function ``handle(area, ..., request, call)``. Its parameters before ``request`` have
+the names of fields of ``Areas``. ``bind`` binds them to the values of these fields when the first
+request of an API version arrives. No handler has access to the node itself.
 
 Tests: ``tests/unit/broker/handlers/test_areas.py``.
 """
@@ -55,7 +55,7 @@ __all__ = [
 R = TypeVar("R")
 
 Handler = Callable[["Request[Response]", "Call"], Awaitable["Response | None"]]
-"""Answers one request; None where the protocol has no response (Produce with acks=0)."""
+"""A function that answers one request; it returns None if acks=0 asks for no response."""
 
 
 class Topics(Protocol):
@@ -156,7 +156,7 @@ class Logs(Protocol):
         """Write the log start offsets to their checkpoint.
 
         Raises:
-            KafkaStorage: the disk failed.
+            KafkaStorage: an I/O error.
         """
         ...
 
@@ -184,10 +184,11 @@ class Cluster(Protocol):
         ...
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """Return the live brokers that advertise a listener, with its addresses.
+        """Return the live brokers that advertise a listener, with their addresses on it.
 
         Args:
-            listener: its name; None for the inter-broker listener, which all brokers advertise.
+            listener: the listener's name; None for the inter-broker listener, which all brokers
+                advertise.
         """
         ...
 
@@ -214,7 +215,7 @@ class ProducerIds(Protocol):
     """The ids of idempotent producers."""
 
     async def next(self) -> int:
-        """Return an id that no producer was given before.
+        """Return a producer id that was never given to a producer before.
 
         Raises:
             KafkaStorage: a block of ids could not be reserved.
@@ -247,7 +248,7 @@ class Host(Protocol):
 
 
 class Areas(NamedTuple):
-    """The areas of one open node, by the names of handlers' parameters."""
+    """The areas of one open node, by the names of the parameters of handlers."""
 
     topics: Topics
     changes: Changes

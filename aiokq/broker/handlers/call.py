@@ -33,7 +33,7 @@ class Call(NamedTuple):
         """Check that the client may perform an operation on a resource.
 
         Raises:
-            BrokerError: the client may not; the error is that of the API's row of permissions.
+            BrokerError: the client lacks the permission; the API's row of permissions has the error.
         """
         if not self.permits(operation, resource_type, name):
             raise self.gate.row(self.api_key, operation, resource_type).refusal()

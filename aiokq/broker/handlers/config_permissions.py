@@ -19,10 +19,10 @@ _OF_THE_CLUSTER: Final = (BROKER, BROKER_LOGGER, CLIENT_METRICS)
 def authorize_configs(call: Call, operation: Operation, resource_type: int, name: str) -> None:
     """Check that a client may describe or alter the settings of a resource.
 
-    A type that no resource has is left to the handler, which refuses it.
+    An unknown type of resource is permitted here, because the handler refuses it.
 
     Raises:
-        ClusterAuthorization, TopicAuthorization, GroupAuthorization: the client may not.
+        ClusterAuthorization, TopicAuthorization, GroupAuthorization: the client lacks the permission.
     """
     if resource_type in _OF_THE_CLUSTER:
         call.authorize(operation, ResourceType.CLUSTER)

@@ -17,7 +17,7 @@ __all__ = ["caller_of", "check_group_id", "subscriber_of"]
 
 
 def caller_of(call: Call) -> Caller:
-    """Return the sender of a request as groups keep it for their members."""
+    """Return the sender of a request, in the form in which groups keep the senders of members."""
     return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version)
 
 
@@ -31,7 +31,9 @@ def subscriber_of(call: Call) -> Caller:
 
 
 def check_group_id(group_id: str) -> None:
-    """Check that a group id is not empty. OffsetCommit and OffsetFetch accept it, as in Kafka.
+    """Check that a group id is not empty.
+
+    OffsetCommit and OffsetFetch accept an empty group id, as in Kafka.
 
     Raises:
         InvalidGroupId: the id is empty.

@@ -1,18 +1,19 @@
-"""Produce (0), the fast way: requests of which every batch is stored as it came.
+"""Produce (0), the fast path: requests whose batches are all stored without conversion.
 
-Almost all requests are of this kind. Such a request is read, checked, appended and answered in one
-iteration of the event loop, without the general codec: all of its batches or none. A request of
-any other kind is left unchanged to `h00_produce`, which reports what is wrong with it.
+Almost all requests are of this kind. Such a request is decoded, checked, appended and answered in
+one iteration of the event loop, without the general codec. A request takes the fast path with all
+of its batches or not at all. Any other request is left unchanged to `h00_produce`, which also
+reports what is wrong with it.
 
 A request is ordinary if `fastpath.read_produced` can read it, the gate permits all of its topics,
-`admit` lets every batch be stored as it came, and every partition acknowledges at once. Nothing is
+`admit` lets every batch be stored as it is, and every partition acknowledges at once. Nothing is
 awaited between the check of the in-sync replicas and the answer, so acks=all needs no second check.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
 
-# hot: benchmarks/raw_load.py. Each object that is used here is a miss in the processor's caches,
-# because the records of the previous request have filled them.
+# hot: benchmarks/raw_load.py. Each object that is used here costs a cache miss of the processor,
+# because the records of the previous request have filled its caches.
 
 from __future__ import annotations
 
@@ -69,10 +70,10 @@ class OrdinaryProduce:
         self.appended = 0
 
     def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Append the batches of an ordinary request; append nothing of any other and return None.
+        """Append the batches of an ordinary request; append nothing if the request is another one.
 
         Returns:
-            The response, empty for acks=0, which has none.
+            The encoded response, which is empty for acks=0; None if the request is not ordinary.
 
         Raises:
             CloseConnection: a batch sent with acks=0 was refused.
@@ -99,8 +100,8 @@ class OrdinaryProduce:
                     result = partition.append_prepared(append)
                 except BrokerError as error:
                     counters.errors[error.name] += 1
-                    # Keep the answer, not the error: the error's traceback refers to this frame,
-                    # so that the request's memory would be freed by garbage collection only.
+                    # Keep the response, not the error: the error's traceback refers to this frame,
+                    # so that only garbage collection would free the memory of the request.
                     refused[len(answers) - 1, len(appended)] = refusal(partition.index, error)
                     appended.append((partition.index, -1, -1))
                     continue
@@ -133,7 +134,7 @@ class OrdinaryProduce:
         topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]],
         acks: int,
     ) -> list[TopicAppends] | None:
-        """Return the appends of a request; None if a check refuses any of them."""
+        """Return the appends of a request; None if the request is not ordinary."""
         registry, gate = self._topics, self._gate
         now_ms = self._clock.timestamp_ms()
         appends: list[TopicAppends] = []
@@ -170,7 +171,7 @@ def _response(
     answers: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
     refused: Mapping[tuple[int, int], PartitionProduceResponse],
 ) -> ProduceResponse:
-    """Return the response to a request of which the log refused a batch."""
+    """Return the response to a request if the log has refused at least one batch."""
     response = ProduceResponse(responses=[])
     for number, (name, appended) in enumerate(answers):
         of_topic = TopicProduceResponse(partition_responses=[])

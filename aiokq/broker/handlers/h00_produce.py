@@ -1,16 +1,22 @@
 """Produce (0), versions 3-13, 0-2 with `legacy`: append record batches to partitions.
 
-Each partition is appended and answered on its own. With acks=all the response waits until the
-high watermark has passed the batches, at most for the request's timeout; with acks=0 there is no
-response, and an error closes the connection. Versions 0-2 are advertised always; without `legacy`
-each of their partitions is answered with UNSUPPORTED_VERSION. With `legacy` they take message
-formats 0 and 1, which are stored as format 2.
+The batch of each partition is appended, or refused, independently of the others. With acks=all the
+response waits until the high watermark has passed the batches, at most for the request's timeout.
+With acks=0 there is no response, and an error closes the connection. Versions 0-2 are always
+advertised; without `legacy`, each partition of such a request gets UNSUPPORTED_VERSION. With
+`legacy`, records in message formats 0 and 1 are accepted and stored in format 2.
 
-Errors of a partition: 2, 3, 6, 7, 10, 17, 18, 19, 20, 21, 29, 32, 35, 45, 47, 48, 53, 56, 76, 87,
-100, 120. Transactions are refused with 48, from version 11 on with 120.
+Errors of a partition: CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION, RECORD_LIST_TOO_LARGE,
+NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_REQUIRED_ACKS,
+TOPIC_AUTHORIZATION_FAILED, INVALID_TIMESTAMP, UNSUPPORTED_VERSION, OUT_OF_ORDER_SEQUENCE_NUMBER,
+INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, UNKNOWN_TOPIC_ID,
+TRANSACTION_ABORTABLE. Transactional batches get INVALID_TXN_STATE, from version 11 on
+TRANSACTION_ABORTABLE.
 
 v1   throttle time            v7   zstd                  v10  leaders (KIP-951)
-v2   append time              v8   errors of records     v11  error 120
+v2   append time              v8   errors of records     v11  TRANSACTION_ABORTABLE
 v3   format v2, transactions  v9   flexible              v13  topic ids
 v5   log start offset
 """
@@ -68,8 +74,10 @@ FIRST_WITH_TOPIC_IDS: Final = 13
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22  # the low byte of the two
 MIN_BATCH_COST_BYTES: Final = 4 * 1024
-"""Bytes of a turn that a smaller batch counts as. Appending it takes as long as appending 4 KB, and
-4 MB may consist of 50,000 of them.
+"""The minimum number of bytes of a turn that a batch counts as.
+
+Appending a smaller batch takes as long as appending 4 KB, and a request of 4 MB may contain 50,000
+of them.
 """
 
 NO_ANSWER_POSSIBLE: Final = "a batch sent with acks=0 was refused"
@@ -117,11 +125,12 @@ async def handle(
         )
     if request.acks == 0:
         if refused:
-            # There is no response to carry the error: the client has to refresh its metadata.
+            # No response can carry the error: closing the connection makes the client refresh its
+            # metadata.
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
-    for partition, end_offset, response in appended:  # all are written and share a sync
+    for partition, end_offset, response in appended:  # all batches are appended and share a sync
         try:
             await partition.acknowledged(end_offset, request.acks, deadline)
         except BrokerError as error:
@@ -212,7 +221,7 @@ async def _append(
 
 
 def _is_transactional(records: memoryview) -> bool:
-    """Return whether the first batch is transactional; later checks refuse a malformed one."""
+    """Return whether the first batch is transactional; later checks refuse malformed batches."""
     return (
         len(records) >= HEADER_SIZE
         and records[MAGIC_POSITION] == 2
@@ -272,7 +281,8 @@ async def _convert_up(host: Host, records: memoryview) -> memoryview:
 
     Raises:
         InvalidRecord: the set has no whole message.
-        CorruptRecord, RecordTooLarge: as `records.legacy.decode_message_set`.
+        CorruptRecord: a message is malformed, or its CRC-32 is wrong.
+        RecordTooLarge: the decompressed content of a wrapper message is too large.
     """
     from aiokq.records.legacy import decode_message_set
 

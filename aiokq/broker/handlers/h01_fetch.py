@@ -3,9 +3,14 @@
 The partitions of the fetch session are read in turn. If they have fewer than `min_bytes`, the
 request waits for records up to `max_wait_ms`; an error of a partition, or a diverging epoch, ends
 the wait. Versions 0-3 get records converted to message formats 0 and 1. A fetch with a replica id
-is a follower's, and moves its end in the ISR.
+comes from a follower; its fetch offset shows how far the follower has replicated the log.
 
-Errors of the request: 70, 71, 106. Errors of a partition: 1, 2, 3, 6, 29, 56, 74, 75, 76, 100.
+Errors of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+FETCH_SESSION_TOPIC_ID_ERROR.
+
+Errors of a partition: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION,
+NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_TOPIC_ID.
 
 v4   isolation level       v10  zstd                 v13  topic ids
 v5   log start offset      v11  rack                 v15  replica state
@@ -62,12 +67,12 @@ class Pass:
     size: int = 0
     immediate: bool = False
     room: dict[TopicPartition, int] = field(default_factory=dict)
-    """Bytes that each partition could still add to the response; a waiting fetch watches them."""
+    """The bytes that each partition can still add; the purgatory counts new records up to that."""
     read: list[tuple[PartitionLog, FetchPartitionData]] = field(default_factory=list)
-    """The logs of partitions that have records, with the parts of the response that hold them."""
+    """The logs of partitions with records, with the parts of the response for these partitions."""
     errors: list[str] = field(default_factory=list)
     loads: list[DiskLoad] = field(default_factory=list)
-    """The disk reads that some partitions need first; until then these partitions are errors."""
+    """The disk reads that some partitions need first; until then `results` has errors for these."""
 
 
 async def handle(
@@ -95,8 +100,9 @@ async def handle(
         left = deadline - clock.monotonic()
         if left <= 0:
             break
-        # Records that end the wait have just been written, so that they are in the page cache.
-        # With READ_COMMITTED the wait may end by the commit of records written long before.
+        # Records that end the wait have just been written and are in the page cache, so that they
+        # need not be loaded. With READ_COMMITTED this is not certain: the end of a transaction may
+        # end the wait, and its records may have been written long before.
         fresh = not found.size and request.isolation_level != READ_COMMITTED
         if not await logs.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
             # The time is up: answer with what has arrived, even if it is too little.
@@ -153,7 +159,7 @@ def _read_all(
     request: FetchRequest,
     max_bytes: int,
 ) -> Pass:
-    """Read partitions in order, each within the bytes that the earlier ones have left.
+    """Read partitions in order, each within the bytes that earlier partitions have left.
 
     # hot: benchmarks/raw_load.py
     """
@@ -211,7 +217,7 @@ def _authorize(call: Call, replica_id: int, topic: str) -> None:
     """Check that a consumer may read a topic, or that a follower may replicate.
 
     Raises:
-        TopicAuthorization: the client may not.
+        TopicAuthorization: the client lacks the permission.
     """
     if replica_id >= 0:
         call.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -296,7 +302,7 @@ async def _load_cold(logs: Logs, call: Call, found: Pass) -> None:
 async def _convert_down(host: Host, call: Call, data: FetchPartitionData, version: int) -> None:
     """Convert a partition's records to message format 0 (versions 0 and 1) or 1 (versions 2 and 3).
 
-    Records that cannot be converted are answered as an error of the partition.
+    If the records cannot be converted, the partition gets an error in their place.
     """
     from aiokq.records.legacy import downconvert
 

@@ -1,16 +1,19 @@
 """ListOffsets (2), versions 1-11, 0 with `legacy`: find offsets by time or by position in the log.
 
-A timestamp finds the first record that is not older. Special timestamps are -1 for the end, -2 for
-the start, -3 for the record with the largest timestamp, -4 for the start of the local log, -5 and
--6 for tiered data, of which there is none. With READ_COMMITTED the end is the last stable offset.
+For a timestamp, the response has the first record that is not older. Negative timestamps have
+special meanings: -1 is the end, -2 the start, -3 the record with the largest timestamp, and -4 the
+start of the local log. -5 and -6 ask for tiered data; there is none, and the offset is -1. With
+READ_COMMITTED the end is the last stable offset.
 
-Errors of a partition: 3, 6, 29, 35 (a special value in an older version), 42 (a partition that is
-named twice), 56, 74, 75.
+Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION (a special timestamp that the version does not
+have), INVALID_REQUEST (a partition that is named twice), KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH.
 
-v1  one offset with its timestamp   v7   -3
-v2  isolation level                 v8   -4
-v4  leader epochs                   v9   -5
-v6  flexible                        v11  -6
+v1  one offset with its timestamp   v7   timestamp -3
+v2  isolation level                 v8   timestamp -4
+v4  leader epochs                   v9   timestamp -5
+v6  flexible                        v11  timestamp -6
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ READ_COMMITTED: Final = 1
 
 
 class Found(NamedTuple):
-    """An offset with its record's timestamp and leader epoch; -1 where one is unknown."""
+    """An offset with its record's timestamp and leader epoch; -1 for an unknown value."""
 
     timestamp: int
     offset: int
@@ -151,12 +154,12 @@ async def _find(logs: Logs, partition: Partition, timestamp: int, end: int) -> F
 async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: int) -> Found:
     """Return the first record that is not older than `timestamp`.
 
-    The search runs off the loop: it may read a whole segment from the index entry on, and looking
-    into one compressed batch takes milliseconds.
+    The search runs off the loop: it may read a whole segment from the index entry on, and
+    decompressing one batch takes milliseconds.
     """
     log = partition.log
     offset = log.log_start_offset
-    # Skip records at or above `end`, which a consumer could not read.
+    # Records at or after `end` do not count, because a consumer could not read them.
     while offset < end:
         look = functools.partial(log.search_timestamp, timestamp, offset)
         search = await logs.cold_reads.read(look)
@@ -178,7 +181,11 @@ async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: in
 async def _old_style(
     logs: Logs, partition: Partition, asked: ListOffsetsPartition, end: int
 ) -> list[int]:
-    """Return segment starts, newest first, as version 0 does; two are enough for any client."""
+    """Return offsets in descending order, as version 0 has them.
+
+    Kafka returns the starts of all segments. Here there are at most two offsets: the end and the
+    start of the log, or the offset found for a timestamp. These are enough for any client.
+    """
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:
         offsets = [end] if end == start else [end, start]

@@ -1,18 +1,22 @@
 """Metadata (3), versions 0-13: describe brokers and topics, and create missing topics.
 
-Topics are given by name, by id or not at all, which means all of them; of all topics those that
-the client may not describe are left out. A named topic that does not exist is created if the
-broker and the request allow it, and is answered at once with its leaders. Kafka answers 3 or 5
-first and creates the topic later; every client handles both. Brokers are those that advertise the
-listener of the connection, with its addresses.
+A request has the names or the ids of topics, or asks for all topics. In the last case, topics that
+the client may not describe are left out. A named topic that does not exist is created if the broker
+and the request allow it, and the same response describes it with its leaders. Kafka first returns
+UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE, and creates the topic later; clients handle
+both. The response lists the brokers that advertise the listener of the connection, with their
+addresses on it.
 
-Errors of a topic: 3, 17, 29, 42, 56, 100. Errors of a partition: 5, 72.
+Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
+INVALID_REQUEST, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID.
+
+Errors of a partition: LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
 
 v0   an empty list means all topics       v8   authorized operations (KIP-430)
 v1   null means all, empty none; racks    v9   flexible
-v2   cluster id                           v10  topic ids in answers (KIP-516)
+v2   cluster id                           v10  topic ids in responses (KIP-516)
 v4   the client may forbid auto-creation  v11  cluster operations moved to DescribeCluster
-v5   offline replicas                     v12  topics may be asked for by id
+v5   offline replicas                     v12  topics may be requested by id
 v7   leader epochs                        v13  an error code for the request
 """
 
@@ -51,11 +55,11 @@ if TYPE_CHECKING:
 
 
 class _View(NamedTuple):
-    """How topics are described to the client of a request.
+    """The properties of a request that affect how it describes topics.
 
     Attributes:
         node_ids: nodes that advertise the listener that the client connected to.
-        no_listener: error of a partition whose leader is not one of `node_ids`.
+        no_listener: error code of a partition whose leader is not one of `node_ids`.
         operations: returns the bit field of the client's authorized operations on a topic.
         only_reachable: leave out replicas that are not among `node_ids`.
     """

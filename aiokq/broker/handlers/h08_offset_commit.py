@@ -1,7 +1,12 @@
 """OffsetCommit (8), versions 2-10: commit offsets of a group.
 
-Errors of a partition: 3 (100 with topic ids), 12 (the metadata is too long), 29. Errors of the
-group, which all other partitions get: 14, 15, 16, 22, 25, 27, 30, 35, 69, 82, 113.
+Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION (with topic ids, UNKNOWN_TOPIC_ID if no topic has
+the id), OFFSET_METADATA_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED.
+
+Errors of the group, which all other partitions get: COORDINATOR_LOAD_IN_PROGRESS,
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, GROUP_ID_NOT_FOUND,
+FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH.
 
 v3  throttle time       v7  static members     v9   the consumer protocol (KIP-848)
 v5  no retention time   v8  flexible           v10  topic ids in place of names
@@ -78,7 +83,7 @@ def _find(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> Topi
 def _sift(
     found: Topic | None, asked: OffsetCommitRequestTopic, version: int
 ) -> tuple[OffsetCommitRequestTopic | None, OffsetCommitResponseTopic | None]:
-    """Split a topic into its existing partitions and the answer for the others."""
+    """Split a topic into its existing partitions and the response for the other partitions."""
     if found is None:
         unknown = UnknownTopicId if version >= FIRST_WITH_TOPIC_IDS else UnknownTopicOrPartition
         return None, _answer(asked, unknown.code)
@@ -113,7 +118,7 @@ def _answer(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitResponseT
 
 
 def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
-    """Join the answers of each topic, because clients put them into a map by topic."""
+    """Merge the entries of each topic, because clients put the entries into a map by topic."""
     if len(answers) < 2:
         return answers
     by_topic: dict[object, OffsetCommitResponseTopic] = {}

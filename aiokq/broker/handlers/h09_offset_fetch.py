@@ -1,9 +1,13 @@
 """OffsetFetch (9), versions 1-10: return the committed offsets of groups.
 
-An error of a group (14, 16, 25, 30, 69, 113) does not affect the other groups of a request. Errors
-of a partition: 29, 88 (an open transaction may change the offset, and the client requires stable
-offsets, KIP-447), 100. Of all topics of a group, those that the client may not describe are left
-out.
+If a request asks for all topics of a group, topics that the client may not describe are left out.
+
+Errors of a group, which do not affect the other groups of a request: COORDINATOR_LOAD_IN_PROGRESS,
+NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, GROUP_AUTHORIZATION_FAILED,
+STALE_MEMBER_EPOCH.
+
+Errors of a partition: TOPIC_AUTHORIZATION_FAILED, UNSTABLE_OFFSET_COMMIT (an open transaction may
+change the offset, and the client requires stable offsets, KIP-447), UNKNOWN_TOPIC_ID.
 
 v2  null for all topics, an error of the group   v7  require_stable     v9   member epochs
 v3  throttle time                                v8  several groups     v10  topic ids
@@ -70,7 +74,7 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _as_single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    """Return the answer for one group in the form of the versions before 8."""
+    """Return the response for one group, in the form of the versions before 8."""
     code = group.error_code if version < FIRST_WITH_GROUP_ERROR else 0
     return OffsetFetchResponse(
         error_code=group.error_code,
@@ -128,7 +132,7 @@ def _fetch(
 def _name_topics(
     topics: Topics, call: Call, group: OffsetFetchRequestGroup, *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
-    """Complete each topic's name and id; return the answers for unknown ids and denied topics.
+    """Complete each topic's name and id; return responses for unknown ids and refused topics.
 
     The offsets of a topic that does not exist are looked up by name: they may outlive the topic.
     """
@@ -154,7 +158,10 @@ def _name_topics(
 
 
 def _for_fetch(error: BrokerError) -> BrokerError:
-    """Return 16 in place of 15, which Kafka's consumers before 3.9 do not expect here."""
+    """Replace COORDINATOR_NOT_AVAILABLE by NOT_COORDINATOR.
+
+    Kafka's consumers before 3.9 do not expect COORDINATOR_NOT_AVAILABLE in this response.
+    """
     return NotCoordinator(str(error)) if isinstance(error, CoordinatorNotAvailable) else error
 
 

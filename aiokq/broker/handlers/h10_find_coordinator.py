@@ -1,14 +1,16 @@
 """FindCoordinator (10), versions 0-6: return the node that coordinates a group or a transaction.
 
-The first request for a group creates `__consumer_offsets`. The address is that of the listener of
-the connection.
+The first request for a group creates `__consumer_offsets`. The response has the node's address on
+the listener of the connection.
 
-Errors of a key: 15 (the group has no coordinator at present), 30, 42 (another type of key), 53.
-This node coordinates no transactions and answers 53 for them, which clients, librdkafka too, treat
-as final; after 15 they would retry.
+Errors of a key: COORDINATOR_NOT_AVAILABLE (the group has no coordinator at present),
+GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST (another type of key),
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Every key of a transaction gets the last error, because this
+node coordinates no transactions: all clients, including librdkafka, treat that error as final,
+whereas they would retry after COORDINATOR_NOT_AVAILABLE.
 
 v1  key type                  v4  several keys in one request
-v3  flexible                  v6  share groups (refused with 42)
+v3  flexible                  v6  share groups (refused with INVALID_REQUEST)
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """JoinGroup (11), versions 0-9: join a member to the next generation of a classic group.
 
-The answer comes when the generation begins. KIP-345, KIP-394.
+The response is sent when the generation begins. KIP-345, KIP-394.
 
-Errors: 14, 15, 16, 23, 24, 25, 26, 30, 79 (join again with the member id in the answer), 81, 82.
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT,
+GROUP_AUTHORIZATION_FAILED, MEMBER_ID_REQUIRED (join again with the member id in the response),
+GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID.
 
 v1  rebalance timeout      v5  static members     v8  reason
 v2  throttle time          v6  flexible           v9  skip_assignment
@@ -29,7 +32,7 @@ FIRST_WITH_NULL_PROTOCOL: Final = 7
 async def handle(
     groups: Groups, configs: Configs, request: JoinGroupRequest, call: Call
 ) -> JoinGroupResponse:
-    """Join the member, and answer with the next generation of the group."""
+    """Join the member, and return the next generation of the group."""
     if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(call)

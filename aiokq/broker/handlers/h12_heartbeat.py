@@ -1,7 +1,10 @@
 """Heartbeat (12), versions 0-4: restart the session of a classic member.
 
-Errors: 15, 16, 22, 24, 25, 27 (the member has to join again), 30, 82. While the group is loaded the
-answer is 0, because loading restarts all sessions.
+While the group is being loaded, the response has no error, because loading restarts all sessions.
+
+Errors: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, INVALID_GROUP_ID,
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS (the member has to join again), GROUP_AUTHORIZATION_FAILED,
+FENCED_INSTANCE_ID.
 
 v1  throttle time   v3  static members   v4  flexible
 """
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def handle(groups: Groups, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
-    """Restart the session, and answer whether the member has to join again."""
+    """Restart the session, and return whether the member has to join again."""
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)

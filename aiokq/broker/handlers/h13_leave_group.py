@@ -1,6 +1,9 @@
 """LeaveGroup (13), versions 0-5: remove members, for themselves or for an admin client.
 
-Errors of a member: 25, 82. Errors of the group: 14, 15, 16, 24, 30. KIP-345.
+Errors of a member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+
+Errors of the group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED. KIP-345.
 
 v1  throttle time   v3  several members, static ones by instance id   v4  flexible   v5  reason
 """
@@ -27,7 +30,7 @@ FIRST_WITH_MEMBERS: Final = 3
 
 
 async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
-    """Remove each member; in a group that does not exist each member is unknown (25)."""
+    """Remove each member; if the group does not exist, each member gets UNKNOWN_MEMBER_ID."""
     single = call.version < FIRST_WITH_MEMBERS
     if single:
         request.members = [MemberIdentity(member_id=request.member_id)]

@@ -1,8 +1,10 @@
 """SyncGroup (14), versions 0-5: return a classic member's assignment, which the leader sends.
 
-The answer comes when the leader's assignment is written.
+The response is sent when the leader's assignments are written.
 
-Errors: 14, 15, 16, 22, 23, 24, 25, 27, 30, 82.
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
+REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID.
 
 v1  throttle time   v3  static members   v4  flexible   v5  protocol type and name
 """
@@ -24,7 +26,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 
 
 async def handle(groups: Groups, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
-    """Store the leader's assignment, or wait for it."""
+    """Store the assignments if the member is the leader, or wait for them."""
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)

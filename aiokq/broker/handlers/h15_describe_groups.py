@@ -1,10 +1,11 @@
 """DescribeGroups (15), versions 0-6: describe members and assignments of classic groups.
 
-A group that does not exist is described as dead, from version 6 on with error 69.
+A group that does not exist is described as dead, from version 6 on with GROUP_ID_NOT_FOUND.
 
-Errors of a group: 14, 15, 16, 30, 69.
+Errors of a group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND.
 
-v1  throttle time                     v4  static members    v6  69 for a missing group
+v1  throttle time                     v4  static members    v6  GROUP_ID_NOT_FOUND
 v3  authorized operations (KIP-430)   v5  flexible
 """
 

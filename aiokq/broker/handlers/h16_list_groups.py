@@ -2,7 +2,8 @@
 
 Groups that the client may not describe are left out.
 
-Errors: 14 (a shard is being loaded), 15 (a shard cannot be used). KIP-518, KIP-848.
+Errors: COORDINATOR_LOAD_IN_PROGRESS (a shard is being loaded), COORDINATOR_NOT_AVAILABLE (a shard
+cannot be used). KIP-518, KIP-848.
 
 v1  throttle time   v3  flexible   v4  filter by state   v5  filter by type
 """

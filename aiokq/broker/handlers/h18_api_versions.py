@@ -1,8 +1,9 @@
 """ApiVersions (18), versions 0-4: return the APIs that this node serves, with their versions.
 
-The dispatcher answers a version above 4 with a body of version 0 and error 35 (KIP-511).
+The dispatcher answers a version above 4 with UNSUPPORTED_VERSION in a response of version 0
+(KIP-511).
 
-Errors: 42 (a client software name or version that Kafka's pattern refuses).
+Errors: INVALID_REQUEST (the name or version of the client software does not match Kafka's pattern).
 
 v0  the ranges            v3  client software name and version, features
 v1  throttle time         v4  features whose minimum is 0 may be sent
@@ -34,7 +35,7 @@ async def handle(cluster: Cluster, request: ApiVersionsRequest, call: Call) -> A
     session.software_name = request.client_software_name
     session.software_version = request.client_software_version
     # No feature is finalized, so none is listed: a client that sees `transaction.version` or
-    # `group.version` would use it.
+    # `group.version` would use the feature.
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)

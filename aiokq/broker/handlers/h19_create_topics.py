@@ -1,12 +1,15 @@
 """CreateTopics (19), versions 2-7: create topics with partitions, replicas and settings.
 
-With `validate_only` the topics are checked and not created. A topic whose settings the client may
-not describe is created, and answered without them.
+With `validate_only` the topics are checked and not created. If the client may not describe the
+settings of a new topic, the topic is created, but the response has no settings.
 
-Errors of a topic: 17, 29, 36, 37, 38, 39, 40, 42 (also for a name that is given twice), 44, 56.
+Errors of a topic: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, TOPIC_ALREADY_EXISTS,
+INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG,
+INVALID_REQUEST (also for a name that is given twice), POLICY_VIOLATION, KAFKA_STORAGE_ERROR.
 
-v4  -1 takes the broker's defaults   v5  flexible; the topic's settings in the answer
-v6  error 89 (no quotas here)        v7  topic id in the answer
+v4  -1 takes the broker's defaults   v5  flexible; the topic's settings in the response
+v6  THROTTLING_QUOTA_EXCEEDED, which v7  topic id in the response
+    is not used (no quotas here)
 """
 
 from __future__ import annotations

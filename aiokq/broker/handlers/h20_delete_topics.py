@@ -1,7 +1,10 @@
 """DeleteTopics (20), versions 1-6: delete topics and their records.
 
-Errors of a topic: 3, 29, 42 (named twice, or by name and id), 56, 73, 100. The answer has the
-name of a topic given by id only if the client may describe the topic.
+If a topic is given by id, the response has its name only if the client may describe the topic.
+
+Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (a topic
+is given twice, or by both name and id), KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED,
+UNKNOWN_TOPIC_ID.
 
 v4  flexible   v5  error messages   v6  topics by id (KIP-516)
 """
@@ -89,7 +92,7 @@ def _authorize(call: Call, name: str) -> None:
     """Check that the client may describe and delete a topic.
 
     Raises:
-        TopicAuthorization: the client may not.
+        TopicAuthorization: the client lacks the permission.
     """
     call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
     call.authorize(Operation.DELETE, ResourceType.TOPIC, name)

@@ -1,10 +1,12 @@
 """DeleteRecords (21), versions 0-2: raise the log start offset of partitions.
 
-The records below it are hidden at once, and stay hidden after a crash. Files of segments that hold
-no other records are removed after a delay. Offset -1 is the high watermark.
+Records before the new log start offset are hidden at once, and stay hidden after a crash. The files
+of segments that have only such records are removed after a delay. Offset -1 means the high
+watermark.
 
-Errors of a partition: 1, 3, 6, 29, 44 (the topic's cleanup.policy does not include delete), 56.
-KIP-107.
+Errors of a partition: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION (the topic's cleanup.policy does not include delete),
+KAFKA_STORAGE_ERROR. KIP-107.
 
 v2  flexible
 """
@@ -39,7 +41,7 @@ NOT_KNOWN: Final = -1
 async def handle(
     topics: Topics, logs: Logs, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse:
-    """Raise the log start offset of each partition, and answer with its low watermark."""
+    """Raise the log start offset of each partition, and return its low watermark."""
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

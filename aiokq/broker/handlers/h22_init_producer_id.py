@@ -1,12 +1,14 @@
 """InitProducerId (22), versions 0-5: return a producer id for an idempotent producer.
 
-Each request without a transactional id gets a new producer id, as in Kafka, even if it has an old
-one. This node coordinates no transactions.
+Each request without a transactional id gets a new producer id, as in Kafka, even if the producer
+has an id already. This node coordinates no transactions.
 
-Errors: 31, 42 (an old id without its epoch, or an epoch without id; an empty transactional id), 53
-(a transactional id), 56. KIP-98, KIP-360, KIP-679.
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (an old id without its epoch, or an epoch
+without an id; an empty transactional id), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional
+id), KAFKA_STORAGE_ERROR. KIP-98, KIP-360, KIP-679.
 
-v2  flexible   v3  a producer may name its old id and epoch   v4  error 90   v5  error 120
+v2  flexible                                      v4  PRODUCER_FENCED (not used)
+v3  a producer may name its old id and epoch      v5  TRANSACTION_ABORTABLE (not used)
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ async def handle(
 
 
 def _authorize(call: Call, transactional_id: str | None) -> None:
-    """Check that the client may write in its transaction, idempotently, or to any topic (KIP-679).
+    """Check that the client may use the transactional id, or may write idempotently (KIP-679).
+
+    Permission to write to any topic includes the permission to write idempotently.
 
     Raises:
-        TransactionalIdAuthorization, ClusterAuthorization: the client may not.
+        TransactionalIdAuthorization, ClusterAuthorization: the client lacks the permission.
     """
     if transactional_id is not None:
         call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)

@@ -1,11 +1,14 @@
 """OffsetForLeaderEpoch (23), versions 2-4: return where a leader epoch ends in the log.
 
-The answer is the log end offset for the latest epoch, (-1, -1) for a later epoch, and the end of
-the largest epoch not above the requested one for an earlier epoch.
+The result depends on the requested epoch. For the latest epoch it is the log end offset. For an
+earlier epoch it is the end of the largest epoch not above the requested one. For an epoch after the
+latest, epoch and offset are -1.
 
-Errors of a partition: 3, 6, 29, 56, 74, 75. KIP-101, KIP-320.
+Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. KIP-101,
+KIP-320.
 
-v2  the current leader epoch fences   v3  replica id   v4  flexible
+v2  current leader epoch, to fence clients   v3  replica id   v4  flexible
 """
 
 from __future__ import annotations

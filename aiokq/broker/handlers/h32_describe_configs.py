@@ -1,8 +1,10 @@
 """DescribeConfigs (32), versions 1-4: describe settings of topics, groups, brokers and loggers.
 
-Each setting is answered with the source of its value.
+The response has the source of each value.
 
-Errors of a resource: 3, 17, 29, 30, 31, 42. KIP-133, KIP-226, KIP-569.
+Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION,
+TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED,
+INVALID_REQUEST. KIP-133, KIP-226, KIP-569.
 
 v1  sources and synonyms   v3  types and documentation   v4  flexible
 """

@@ -3,7 +3,9 @@
 Settings that the request does not name are reset. IncrementalAlterConfigs supersedes this API
 (KIP-339). A broker's settings cannot be changed while it runs.
 
-Errors of a resource: 3, 29, 30, 31, 40, 42, 56.
+Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
+GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_CONFIG, INVALID_REQUEST,
+KAFKA_STORAGE_ERROR.
 
 v2  flexible
 """
@@ -64,7 +66,7 @@ async def alter_each(
     """Alter resources one after the other; return each with its error code and message.
 
     Args:
-        alter_one: alters a resource, after the permissions were checked.
+        alter_one: alters one resource; called after the permissions were checked.
     """
     times = Counter((r.resource_type, r.resource_name) for r in resources)
     outcomes: list[tuple[R, int, str | None]] = []
@@ -121,10 +123,10 @@ async def alter(
     """Change the settings of a topic or a group, with immediate effect.
 
     Raises:
-        BrokerError: as `MetadataChanges.alter_topic_configs` and `alter_group_configs`.
         UnknownTopicOrPartition: the topic does not exist.
-        InvalidRequest: the settings are a broker's, which are read when it starts; the resource is
-            another broker, or of another type.
+        InvalidRequest: the resource is this broker, whose settings are read at its start, another
+            broker, or of another type.
+        BrokerError: an error of `MetadataChanges.alter_topic_configs` or `alter_group_configs`.
     """
     if resource_type == TOPIC:
         topic = topics.get(name)

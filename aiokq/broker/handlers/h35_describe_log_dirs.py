@@ -1,7 +1,9 @@
 """DescribeLogDirs (35), versions 1-4: describe log directories, their partitions and their volumes.
 
-An offline directory is answered with error 56 and without partitions. Errors of the request: 31,
-which versions 1 and 2 cannot carry: they answer no directories. KIP-113, KIP-827.
+An offline directory has the error KAFKA_STORAGE_ERROR and no partitions.
+
+Errors of the request: CLUSTER_AUTHORIZATION_FAILED. Versions 1 and 2 have no field for this error,
+and just return no directories. KIP-113, KIP-827.
 
 v2  flexible    v3  an error code for the request    v4  sizes of the volume
 """
@@ -86,7 +88,7 @@ def _topics(
 
 
 def _absolute(path: str) -> str:
-    """Return the absolute path, without a disk access, which may hang."""
+    """Return the absolute path without accessing the disk, because an access may hang."""
     return os.path.abspath(path)
 
 

@@ -2,9 +2,10 @@
 
 The count of a topic is its new total. A topic that is named several times is refused.
 
-Errors of a topic: 3, 29, 37, 39, 42, 44, 56. KIP-195.
+Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_PARTITIONS,
+INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, POLICY_VIOLATION, KAFKA_STORAGE_ERROR. KIP-195.
 
-v2  flexible   v3  error 89 (no quotas here)
+v2  flexible   v3  THROTTLING_QUOTA_EXCEEDED, which is not used (no quotas here)
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """DeleteGroups (42), versions 0-2: delete groups without members, with their offsets.
 
-Errors of a group: 14, 15, 16, 30, 68, 69. KIP-229.
+Errors of a group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+GROUP_AUTHORIZATION_FAILED, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND. KIP-229.
 
 v2  flexible
 """

@@ -1,9 +1,12 @@
-"""ElectLeaders (43), versions 0-2: elect the preferred replica of partitions, or any live one.
+"""ElectLeaders (43), versions 0-2: elect the preferred replica, or any live replica, of partitions.
 
-With one node a partition has one replica. It leads, or it is offline and no election can help.
-Partitions that have their leader are left out if the request asks for all partitions.
+With one node a partition has one replica, which is the leader or is offline: no election can change
+that. If the request asks for all partitions, partitions that have a leader are left out.
 
-Errors of a partition: 3, 80, 83, 84. Errors of the request, repeated for each partition: 31, 42.
+Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE,
+ELIGIBLE_LEADERS_NOT_AVAILABLE, ELECTION_NOT_NEEDED.
+
+Errors of the request, repeated for each partition: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
 KIP-183, KIP-460.
 
 v1  election type, and an error for the whole request   v2  flexible
@@ -43,7 +46,7 @@ FIRST_WITH_REQUEST_ERROR: Final = 1
 
 
 async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-    """Answer for each partition with the reason why no election is needed or possible."""
+    """Return for each partition the reason why no election is needed or possible."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as denial:

@@ -3,7 +3,9 @@
 Settings of topics and groups and levels of loggers take effect at once. A broker's settings cannot
 be changed while it runs. All changes of a resource are made, or none.
 
-Errors of a resource: 3, 29, 30, 31, 40, 42, 56. KIP-339, KIP-412.
+Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
+GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_CONFIG, INVALID_REQUEST,
+KAFKA_STORAGE_ERROR. KIP-339, KIP-412.
 
 v1  flexible
 """

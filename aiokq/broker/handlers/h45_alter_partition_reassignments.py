@@ -1,8 +1,12 @@
 """AlterPartitionReassignments (45), versions 0-1: assign partitions to other brokers.
 
-With one node a partition can be assigned only to the node that has it, which is done at once.
+With one node a partition can be assigned only to the node that has it already, so that a
+reassignment is complete at once.
 
-Errors of a partition: 3, 39, 85. Errors of the request, repeated for each partition: 31. KIP-455.
+Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
+NO_REASSIGNMENT_IN_PROGRESS.
+
+Errors of the request, repeated for each partition: CLUSTER_AUTHORIZATION_FAILED. KIP-455.
 
 v1  whether the number of replicas may change (KIP-860); with one broker it cannot
 

@@ -2,7 +2,7 @@
 
 A cluster with one node has no such partitions: AlterPartitionReassignments completes at once.
 
-Errors: 31. KIP-455.
+Errors: CLUSTER_AUTHORIZATION_FAILED. KIP-455.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def handle(
     request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
-    """Return an empty list; as in Kafka, a topic that does not exist is no error."""
+    """Return an empty list; as in Kafka, topics that do not exist cause no error."""
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:

@@ -1,7 +1,10 @@
 """OffsetDelete (47), version 0: delete committed offsets of a group.
 
-Errors of the group: 14, 15, 16, 24, 30, 68, 69. Errors of a partition: 3, 29, 86 (a member
-subscribes to its topic). KIP-496.
+Errors of the group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+
+Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
+GROUP_SUBSCRIBED_TO_TOPIC (a member subscribes to its topic). KIP-496.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, groups: Groups, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
-    """Delete the offsets of existing partitions. Offsets of deleted topics are deleted already."""
+    """Delete the offsets of existing partitions. A deleted topic's offsets were deleted with it."""
     try:
         call.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
@@ -53,7 +56,7 @@ async def handle(
 def _sifted(
     topics: Topics, call: Call, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
-    """Return the existing partitions, and the answers for refused partitions by topic."""
+    """Return the existing partitions, and by topic the responses for refused partitions."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in asked:

@@ -1,9 +1,11 @@
 """DescribeCluster (60), versions 0-2: describe the brokers, the controller and the cluster.
 
-Every client may ask: it needs the brokers to connect to. The brokers are those that advertise the
-listener of the connection, with its addresses.
+No permission is needed, because every client has to know the brokers to connect to them. The
+response lists the brokers that advertise the listener of the connection, with their addresses on
+it.
 
-Errors: 114 (the request asks a controller), 115. KIP-700.
+Errors: MISMATCHED_ENDPOINT_TYPE (the request is for a controller), UNSUPPORTED_ENDPOINT_TYPE.
+KIP-700.
 
 v1  endpoint type (KIP-919)   v2  fenced brokers (KIP-1073): there are none
 """

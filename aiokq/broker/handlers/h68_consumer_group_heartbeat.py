@@ -1,8 +1,11 @@
 """ConsumerGroupHeartbeat (68), versions 0-1: join, keep or end the membership in a group.
 
-The answer carries the member's epoch, and its assignment if that has changed. KIP-848.
+The response has the member's epoch, and the member's assignment if it has changed. KIP-848.
 
-Errors: 14, 15, 16, 25, 29, 30, 42, 69, 81, 82, 110, 111, 112, 128.
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_MEMBER_ID,
+TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST, GROUP_ID_NOT_FOUND,
+GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
+UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION.
 
 v1  subscription by regular expression, member ids chosen by the client
 """

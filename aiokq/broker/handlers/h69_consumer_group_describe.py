@@ -1,8 +1,11 @@
 """ConsumerGroupDescribe (69), versions 0-1: describe members and assignments of consumer groups.
 
-A group is denied as a whole if one of its members has a topic that the client may not describe.
+If a member's current or target assignment has a topic that the client may not describe, the whole
+group gets TOPIC_AUTHORIZATION_FAILED.
 
-Errors of a group: 14, 15, 16, 24, 29, 30, 69. KIP-848.
+Errors of a group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+INVALID_GROUP_ID, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND.
+KIP-848.
 
 v1  member types
 """

@@ -1,8 +1,8 @@
 """ListConfigResources (74), versions 0-1: list the resources that have settings.
 
-Errors: 31, 35 (an unknown type of resource). KIP-1142.
+Errors: CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION (an unknown type of resource). KIP-1142.
 
-v0  client metrics only, of which there are none   v1  any types; none given means all
+v0  client metrics only, of which there are none   v1  any types; an empty list means all types
 
 Source: Kafka ``KafkaApis.handleListConfigResources``.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
 
 TYPES: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
-"""All types, in the order of Kafka's answer."""
+"""All types, in the order of Kafka's response."""
 
 
 async def handle(

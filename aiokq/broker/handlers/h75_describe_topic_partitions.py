@@ -1,10 +1,12 @@
 """DescribeTopicPartitions (75), version 0: describe partitions of topics, page by page.
 
-Topics are sorted by name; a request without names asks for all of them, and of those the topics
-that the client may not describe are left out. Java's Admin sends this before Metadata. The lists
-of eligible leaders are empty, never null, because its version 4.0 fails on null.
+Topics are sorted by name. A request without names asks for all topics; topics that the client may
+not describe are then left out. Java's Admin client tries this API before Metadata. Its version 4.0
+fails on null in place of a list of eligible leaders, so these lists are empty, never null.
 
-Errors of a topic: 3, 17, 29. Errors of a partition: 5. KIP-966.
+Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED.
+
+Errors of a partition: LEADER_NOT_AVAILABLE. KIP-966.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ def _describe_partition(
 ) -> DescribeTopicPartitionsResponsePartition:
     """Describe a partition to a client that can reach only the nodes in `reachable`.
 
-    Unlike in Metadata, a leader that does not advertise the client's listener is no error.
+    A leader that does not advertise the client's listener is not an error here, unlike in Metadata.
     """
     described = DescribeTopicPartitionsResponsePartition(
         error_code=LeaderNotAvailable.code if partition.leader < 0 else 0,
