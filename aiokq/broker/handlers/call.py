@@ -33,7 +33,8 @@ class Call(NamedTuple):
         """Check that the client may perform an operation on a resource.
 
         Raises:
-            BrokerError: the client lacks the permission; the API's row of permissions has the error.
+            BrokerError: the client lacks the permission; the API's row of permissions has the
+                error.
         """
         if not self.permits(operation, resource_type, name):
             raise self.gate.row(self.api_key, operation, resource_type).refusal()

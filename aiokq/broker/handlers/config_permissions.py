@@ -22,7 +22,8 @@ def authorize_configs(call: Call, operation: Operation, resource_type: int, name
     An unknown type of resource is permitted here, because the handler refuses it.
 
     Raises:
-        ClusterAuthorization, TopicAuthorization, GroupAuthorization: the client lacks the permission.
+        ClusterAuthorization, TopicAuthorization, GroupAuthorization: the client lacks the
+            permission.
     """
     if resource_type in _OF_THE_CLUSTER:
         call.authorize(operation, ResourceType.CLUSTER)
