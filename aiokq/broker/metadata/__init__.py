@@ -1,1 +1,1 @@
-"""The metadata of the cluster: deciding about it, recording it, and acting on it (ADR 11)."""
+"""The metadata of the cluster: decisions about it, its log, and its effects on a node (ADR 11)."""

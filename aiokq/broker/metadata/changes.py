@@ -1,8 +1,8 @@
 """Metadata changes requested from this node: decided, recorded and published in order.
 
 The controller decides one change at a time, based on the image that the previous changes left. The
-records are durable before this node's publisher applies them, and a caller gets its answer after
-that. A change that has begun is completed even if its caller was cancelled.
+records are durable before this node's publisher applies them, and the caller gets its result after
+they are applied. A change that has begun is completed even if its caller was cancelled.
 
 Tests: ``tests/unit/broker/metadata/test_changes.py``.
 """
@@ -76,6 +76,8 @@ class MetadataChanges:
 
     async def create_topic_if_allowed(self, name: str, *, allowed: bool) -> None:
         """Create a topic whose metadata was requested, if auto-creation is allowed.
+
+        An internal topic is not created.
 
         Raises:
             BrokerError: the name is invalid, or the creation failed.
@@ -164,7 +166,7 @@ class MetadataChanges:
         """Change a group's settings; members receive them with their next heartbeat.
 
         Args:
-            change: as in `alter_topic_configs`.
+            change: see `alter_topic_configs`.
 
         Raises:
             BrokerError: see `Controller.alter_group_configs`.
@@ -205,7 +207,7 @@ class MetadataChanges:
                 raise KafkaStorage(f"{error.message}; {advice}") from error.__cause__
             raise
 
-    # --- the order
+    # --- ordering
 
     @contextlib.asynccontextmanager
     async def unchanged(self) -> AsyncIterator[None]:
@@ -225,7 +227,7 @@ class MetadataChanges:
         return self._closed
 
     async def close(self) -> None:
-        """Wait for the recorded changes; other and later changes raise Closed."""
+        """Wait until the recorded changes are published; all other changes raise Closed."""
         self._closed = True
         async with self._deciding:
             await self._all_published()
@@ -254,7 +256,7 @@ class MetadataChanges:
                 if delta.is_empty:
                     return answer
                 self._published = published = asyncio.get_running_loop().create_future()
-        if not records:  # what it was decided by has to be in effect, too
+        if not records:  # the changes that the answer is based on must be in effect
             if before is not None:
                 await asyncio.shield(before)
             return answer

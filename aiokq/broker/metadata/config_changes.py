@@ -24,14 +24,13 @@ def changed_configs(
     changes: Sequence[tuple[str, int, str | None]],
     settings: BrokerSettings,
 ) -> dict[str, str]:
-    """Return the settings after some changes, each (name, operation, value).
+    """Return `configs` after `changes`, each a tuple of name, operation and value.
 
-    APPEND and SUBTRACT change lists; the default of a list is changed if the list is not set.
+    APPEND and SUBTRACT change a list; if the list is not set, they change its default.
 
     Raises:
         InvalidRequest: a setting is changed twice, a value is missing, or an operation is unknown.
-        InvalidConfiguration: APPEND or SUBTRACT for a setting that is not a list, or an unknown
-            setting.
+        InvalidConfiguration: APPEND or SUBTRACT for a setting that is unknown or not a list.
     """
     names = set()
     for name, _, _ in changes:

@@ -1,4 +1,4 @@
-"""The answers to DescribeConfigs: value, type and source of each setting (KIP-226, KIP-524).
+"""The settings in a DescribeConfigs response: value, type and source of each (KIP-226, KIP-524).
 
 The tables of settings are in `broker.settings`, `topic_configs` and `group_configs`.
 
@@ -68,7 +68,7 @@ class ConfigEntry(NamedTuple):
 
     Attributes:
         source: Kafka's code of the source of the value.
-        synonyms: the settings that the value may come from; the first one has given the value.
+        synonyms: the settings that can determine the value, by priority; the first one does.
         type: Kafka's code of the type of the value.
     """
 
@@ -91,7 +91,7 @@ class ConfiguredServers(Protocol):
 
 
 class ConfiguredNode(Protocol):
-    """A node as this module reads its settings."""
+    """The parts of a node that its settings are read from."""
 
     @property
     def settings(self) -> BrokerSettings: ...
@@ -106,7 +106,7 @@ class ConfiguredNode(Protocol):
 def topic_config_entries(
     configs: Mapping[str, str], settings: BrokerSettings
 ) -> Iterator[ConfigEntry]:
-    """Yield all settings of a topic that has the settings in `configs`."""
+    """Yield all settings of a topic whose own settings are `configs`."""
     config = log_config(configs, settings)
     for name, row in TOPIC_CONFIGS.items():
         synonyms: list[Synonym] = []

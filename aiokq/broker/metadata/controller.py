@@ -42,11 +42,13 @@ BLOCK_SIZE: Final = 1000
 """Number of producer ids in a block, as in Kafka."""
 
 ConfigChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Computes new settings of a resource from the current ones; raises BrokerError to refuse."""
+"""A function that computes the new settings of a resource from the current ones. It raises a
+BrokerError to refuse the change.
+"""
 
 
 class Decision(NamedTuple, Generic[R]):
-    """The result of a request.
+    """The controller's decision about a request.
 
     Attributes:
         answer: the caller's result, returned when the records are in effect.
@@ -115,7 +117,7 @@ class Controller:
         return Decision(None, [RemoveTopicRecord(topic_id=topic_id)])
 
     def delete_all_topics(self, image: MetadataImage) -> Decision[int]:
-        """Delete every topic, internal ones too; the answer is the number of topics."""
+        """Delete every topic, internal ones too; the answer is the number of topics deleted."""
         records = [RemoveTopicRecord(topic_id=topic_id) for topic_id in image.topics_by_id]
         return Decision(len(records), records)
 
@@ -163,6 +165,7 @@ class Controller:
         Raises:
             InvalidConfiguration: an unknown setting or an invalid value.
             UnknownTopicOrPartition: the topic was deleted meanwhile.
+            BrokerError: raised by ``change``.
         """
         name = self._topic(image, topic_id).name
         present = image.topic_configs(name)
@@ -185,6 +188,7 @@ class Controller:
         Raises:
             InvalidRequest: the group id is empty.
             InvalidConfiguration: an unknown setting, or a value beyond the broker's limits.
+            BrokerError: raised by ``change``.
         """
         if not group_id:
             raise InvalidRequest("the default of all groups is a setting of the broker")

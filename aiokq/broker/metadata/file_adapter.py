@@ -1,8 +1,9 @@
-"""Translation between metadata records and the lines of the metadata file.
+"""Translation between metadata records and the records of the metadata file, here called lines.
 
-A line of the file states everything about a topic or a group. Several records of one append about
-the same topic therefore become one line, and a line changes the image by what differs from it. A
-line is applied to the image without a record per partition: a start would make thousands of them.
+A line contains everything about a topic or a group. Several metadata records of one append about
+the same topic therefore become one line, and replaying a line changes only what differs from the
+image. The partitions of a topic are replayed without a record per partition, because a start would
+otherwise create thousands of records.
 
 Tests: ``tests/unit/broker/metadata/test_file_adapter.py``.
 """
@@ -45,7 +46,7 @@ __all__ = ["file_records", "file_records_of_image", "replay_line"]
 
 
 def file_records(records: Iterable[MetadataRecord], image: MetadataImage) -> list[FileRecord]:
-    """Return the records of the file that are equivalent to the records of one append.
+    """Return the records of the file that are equivalent to the metadata records of one append.
 
     Args:
         image: the image before the append.
@@ -113,7 +114,7 @@ class _Lines:
                 raise ValueError(f"the metadata file has no record for {type(record).__name__}")
 
     def _check_new(self, name: str, topic_id: uuid.UUID) -> None:
-        """Refuse the topic id of another topic, because a line per topic id is written."""
+        """Refuse the id of another topic, because the file identifies topics by their ids."""
         known = self.found.get(topic_id) or self.found.get(("deleted", topic_id))
         other = known or self._image.topics_by_id.get(topic_id)
         if isinstance(other, TopicLine | TopicDeletedLine | TopicImage):
@@ -188,7 +189,7 @@ def file_records_of_image(image: MetadataImage) -> Iterator[FileRecord]:
         yield GroupLine(group_id, configs)
     for topic in image.topics.values():
         yield _topic_line(topic, image)
-    yield AppendsCounted(image.appends)  # the last: each line counts
+    yield AppendsCounted(image.appends)  # last, because replaying a line counts an append
 
 
 def replay_line(line: FileRecord, image: MetadataImage, node_id: int) -> None:
@@ -196,13 +197,13 @@ def replay_line(line: FileRecord, image: MetadataImage, node_id: int) -> None:
 
     Args:
         image: the image after all previous lines.
-        node_id: of the node that has the file, and the only replica of each partition.
+        node_id: id of the node that has the file and the only replica of each partition.
     """
     match line:
         case TopicLine():
             _replay_topic(line, image, node_id)
         case TopicDeletedLine(_, topic_id):
-            # An older topic of the name may be deleted late.
+            # A newer topic of the same name may have replaced this topic already.
             if topic_id in image.topics_by_id:
                 image.replay(RemoveTopicRecord(topic_id=topic_id))
         case ProducerIdsLine(next_producer_id):

@@ -35,11 +35,11 @@ __all__ = [
 
 
 class TopicLine(NamedTuple):
-    """The state of a topic that was created, grown or altered.
+    """The state of a topic that was created, altered or given more partitions.
 
     Attributes:
         partitions: number of partitions.
-        elsewhere, kafka_epochs: as in `TopicTakenOver`.
+        elsewhere, kafka_epochs: see `TopicTakenOver`.
     """
 
     name: str
@@ -58,7 +58,7 @@ class TopicDeletedLine(NamedTuple):
 
 
 class ProducerIdsLine(NamedTuple):
-    """A reservation: producer ids below ``next_producer_id`` are not issued after this record."""
+    """A reservation: producer ids below ``next_producer_id`` are not reserved again."""
 
     next_producer_id: int
 
@@ -119,7 +119,7 @@ def decode_records(text: str) -> list[FileRecord]:
 def _to_json(record: FileRecord) -> dict[str, object]:
     values: dict[str, object] = {"type": _NAMES[type(record)]}
     for name, value in zip(record._fields, record, strict=True):
-        if value or name not in ("elsewhere", "kafka_epochs"):  # mostly there is none
+        if value or name not in ("elsewhere", "kafka_epochs"):  # usually empty
             values[name] = str(value) if isinstance(value, uuid.UUID) else value
     return values
 

@@ -39,7 +39,7 @@ class GroupConfig(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """Its type, and the range that applies with any broker settings."""
+        """The type of the setting, and its range before the broker's limits apply."""
         return Setting(self.name, self.name.replace(".", "_"), "int", None, self.doc, at_least=1)
 
 
@@ -73,7 +73,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 class GroupConfigs:
     """The settings of groups on this node. Used from the node's loop only.
 
-    The publisher changes them; members receive a change with their next heartbeat.
+    The publisher calls ``configure``; members receive a change with their next heartbeat.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -116,7 +116,8 @@ def check_group_configs(configs: Mapping[str, str], settings: BrokerSettings) ->
     """Check settings against the table and the broker's limits; return them as they are stored.
 
     Raises:
-        InvalidConfiguration: an unknown name, or a value that is not allowed.
+        InvalidConfiguration: an unknown name, a value that is not allowed, or a session timeout
+            that is not greater than the heartbeat interval.
     """
     values: dict[str, int] = {}
     for name, text in configs.items():

@@ -49,7 +49,7 @@ class PartitionImage(NamedTuple):
     Attributes:
         replicas: node ids, in order of preference.
         isr: node ids of the in-sync replicas.
-        leader: node id; -1 without a leader.
+        leader: node id of the leader, or -1.
     """
 
     replicas: tuple[int, ...]
@@ -62,8 +62,8 @@ class TopicImage:
     """A topic, without its settings, which are in ``MetadataImage.configs``.
 
     Attributes:
-        partitions: by partition number.
-        elsewhere, kafka_epochs: as in `TopicTakenOver`.
+        partitions: the partitions, in the order of their numbers.
+        elsewhere, kafka_epochs: see `TopicTakenOver`.
     """
 
     __slots__ = ("elsewhere", "kafka_epochs", "name", "partitions", "topic_id")
@@ -85,9 +85,10 @@ class MetadataImage:
         configs: settings by type and name of their resource; the name "" stands for the default of
             all resources of the type. Resources without settings are left out.
         next_producer_id: the first id that was never reserved.
-        unclean_starts: number of starts of the node after a kill or a power cut.
-        kafka: the end of Apache Kafka's metadata that was taken over; None if none was.
-        directories: the log directories of the node, if it ever had more than one.
+        unclean_starts: see `StartedUnclean`.
+        kafka: the metadata of Apache Kafka that was taken over; None if there was none.
+        directories: the path of each log directory of the node, by directory.id; empty if the node
+            never had more than one.
         appends: number of appends since the log was created.
     """
 

@@ -27,7 +27,9 @@ __all__ = ["MetadataFile", "line_of", "read_image"]
 logger = logging.getLogger("aiokq.broker")
 
 COMPACT_AT_BYTES: Final = 256 * 1024
-"""Size from which the file is rewritten once it is more than twice what the image needs."""
+"""Least size at which a file is compacted. Its size must also have doubled since the last
+compaction, or since it was opened.
+"""
 
 _HEADER: Final = "aiokq metadata log, version 1"
 
@@ -37,7 +39,7 @@ class MetadataFile:
 
     Attributes:
         path: path of the file.
-        failure: why the file takes no more appends; None while it does.
+        failure: why the file accepts no more appends; None while it accepts them.
     """
 
     def __init__(self, files: Files, path: str, file: File, size: int) -> None:
@@ -55,7 +57,7 @@ class MetadataFile:
         """Open the file and read its image; create the file if it is missing.
 
         Args:
-            node_id: of the node that has the file.
+            node_id: id of the node that has the file.
 
         Raises:
             KafkaStorage: the file cannot be read or written (with the OSError as its cause), or is
@@ -79,7 +81,7 @@ class MetadataFile:
         """Write a line; it is durable on return.
 
         Raises:
-            OSError: the disk failed; the line is not in the file.
+            OSError: an I/O error. What was written is cut off; if that fails too, `failure` is set.
         """
         try:
             self._file.pwritev([data], self._size)
@@ -90,7 +92,7 @@ class MetadataFile:
         self._size += len(data)
 
     def _undo(self, error: OSError) -> None:
-        """Cut off the bytes of a failed append, which a later start would read as a valid line."""
+        """Cut off the bytes of a failed append, which a later start could read as a valid line."""
         try:
             self._file.truncate(self._size)
             self._file.sync()
@@ -136,7 +138,7 @@ class MetadataFile:
         self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
 
     def close(self) -> None:
-        """Close the file; twice is harmless."""
+        """Close the file. Idempotent."""
         self.failure = self.failure or f"metadata log {self.path} is closed"
         self._file.close()
 
@@ -144,8 +146,8 @@ class MetadataFile:
 def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> None:
     """Cut the invalid bytes off the end of the file."""
     if b"\n" in data[position:]:
-        # A kill leaves an incomplete line; a complete invalid line is damage, or left by a power
-        # cut.
+        # A kill leaves an incomplete line. A complete line that is invalid is damaged, or was left
+        # by a power cut.
         kept = keep_aside(files, file, path, position, len(data))
         logger.error(
             "metadata log damaged at its end, cut file=%s position=%d bytes=%d kept=%s: the last"
@@ -167,7 +169,7 @@ def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> Non
 
 
 def line_of(text: str) -> bytes:
-    """Return a line of the file."""
+    """Return the line for a text: the CRC-32 of the text, a space and the text."""
     data = text.encode("ascii")
     return b"%08x %s\n" % (zlib.crc32(data), data)
 
@@ -182,8 +184,12 @@ def _text(line: bytes) -> str | None:
 def read_image(data: bytes, path: str, *, node_id: int = 0) -> tuple[MetadataImage, int]:
     """Return the image of a file's content, and the number of valid bytes.
 
+    Args:
+        node_id: id of the node that has the file.
+
     Raises:
-        KafkaStorage: the file is damaged before its last line.
+        KafkaStorage: the header is damaged, a valid line follows a damaged one, or a line cannot be
+            replayed.
     """
     image = MetadataImage()
     lines = data.split(b"\n")

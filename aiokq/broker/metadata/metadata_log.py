@@ -3,9 +3,9 @@
 ``metadata_file`` reads and writes a file, ``image`` replays the records. An append is synced in
 each copy before it returns, so it survives a power cut and the loss of all disks but one. Each copy
 contains the number of its appends: a start uses the copy with the most appends and rewrites the
-others from it. Directories that fail in turn leave copies that each lack appends of the other:
-topics that are only in the copy with fewer appends are kept in a file beside it, and no producer id
-or epoch of either copy is issued again.
+others from it. If two directories fail in turn, each copy lacks appends of the other. If the copy
+with fewer appends has topics that the other lacks, it is then kept in a file beside it. No producer
+id or epoch of either copy is issued again.
 
 Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
@@ -33,15 +33,15 @@ METADATA_LOG: Final = "aiokq-metadata.log"
 """Name of the file in a log directory; its format is not Kafka's."""
 
 BEHIND: Final = ".behind"
-"""Suffix of a kept copy with topics that the newest copy does not have: they were deleted while the
-directory of this copy was missing, or created while the other directory was.
+"""Suffix of a kept copy with topics that the newest copy does not have. They were deleted while the
+directory of the kept copy was missing, or created while that of the newest copy was missing.
 """
 
 CORRUPT: Final = ".corrupt"
 """Suffix of a corrupt copy that was replaced from another copy."""
 
 Refused = Callable[[str, OSError], None]
-"""Called with the path of a copy and the error of the disk."""
+"""A function that is called with the path of a copy and the OSError of its disk."""
 
 
 class MetadataLog:
@@ -71,7 +71,8 @@ class MetadataLog:
         """Open the copies; rewrite those that are missing or lack appends.
 
         Args:
-            node_id: of the node that has the copies.
+            node_id: id of the node that has the copies.
+            refused: called with each I/O error of a copy.
 
         Raises:
             KafkaStorage: no copy can be used; the message says what to do.
@@ -90,7 +91,8 @@ class MetadataLog:
                 else:
                     corrupt.append(path)
         if not any(image.appends for _, image in opened) and failures:
-            # The readable copies were created just now: the node would lose its topics.
+            # The readable copies have just been created: with them alone, the node would lose its
+            # topics.
             for copy, _ in opened:
                 copy.close()
             raise failures[0]
@@ -102,7 +104,7 @@ class MetadataLog:
         for copy, own in opened:
             if own.appends < image.appends:
                 logger.log(
-                    logging.WARNING if own.appends else logging.INFO,  # a new directory's
+                    logging.WARNING if own.appends else logging.INFO,  # INFO for a new directory
                     "metadata log is behind, made anew file=%s appends=%d of=%d",
                     copy.path,
                     own.appends,
@@ -118,7 +120,7 @@ class MetadataLog:
         return log
 
     def _replace(self, files: Files, path: str) -> None:
-        """Replace a corrupt copy from the image; the corrupt file is renamed."""
+        """Replace a corrupt copy with one of the image; the corrupt file is renamed."""
         logger.error("metadata log corrupt, made anew file=%s kept=%s", path, path + CORRUPT)
         try:
             files.rename(path, path + CORRUPT)
@@ -143,7 +145,7 @@ class MetadataLog:
 
         Raises:
             KafkaStorage: no copy could be written; none of the records is applied.
-            ValueError: the file has no form for one of the records.
+            ValueError: the file cannot represent one of the records.
         """
         with self._lock:
             if self._closed:
@@ -189,7 +191,7 @@ class MetadataLog:
         return None
 
     def close(self) -> None:
-        """Close the files; twice is harmless."""
+        """Close the files. Idempotent."""
         with self._lock:
             self._closed = True
             for copy in self._copies:
@@ -197,9 +199,9 @@ class MetadataLog:
 
 
 def _is_beginning(files: Files, path: str, newest: str) -> bool:
-    """Whether a copy is a prefix of the newest one: the broker was killed between two copies.
+    """Return whether a copy is a prefix of the newest one, as after a kill between two writes.
 
-    Topics that only the copy has were then deleted by the appends that it lacks.
+    Topics that only the prefix has were then deleted by the appends that it lacks.
     """
     try:
         return files.read_bytes(newest).startswith(files.read_bytes(path))
@@ -208,7 +210,7 @@ def _is_beginning(files: Files, path: str, newest: str) -> bool:
 
 
 def _keep_unknown_topics(files: Files, path: str, own: MetadataImage, image: MetadataImage) -> None:
-    """Save the content of a copy before it is rewritten, if ``image`` lacks topics of it, by id."""
+    """Save a copy before it is rewritten, if it has topics (by id) that ``image`` lacks."""
     known = {topic.topic_id for topic in image.topics.values()}
     unknown = sorted(name for name, topic in own.topics.items() if topic.topic_id not in known)
     if not unknown:

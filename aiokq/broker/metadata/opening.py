@@ -1,11 +1,12 @@
-"""Opening of logs at a start, with retries if the disk failed or the process lacked resources.
+"""Opening of logs, with retries if the disk failed or the process lacked resources.
 
-Logs that were closed by a clean shutdown are opened at once, the others are recovered several at a
-time, and a log that cannot be opened is tried again with growing pauses while its directory is
-online. A log is read and repaired off the loop; the partition gets the log on the loop, in one
-step.
+At a start, logs that were closed by a clean shutdown are opened at once, and the others are
+recovered several at a time. A log that cannot be opened is tried again with growing pauses while
+its directory is online. A log is read and repaired in an executor; the partition gets the log on
+the loop, in one step.
 
-Source: Kafka ``LogManager.loadLogs``; unlike there, clients are served what is open already.
+Source: Kafka ``LogManager.loadLogs``. Unlike Kafka, the node serves logs that are open while others
+are recovered.
 Tests: ``tests/unit/broker/metadata/test_opening.py``, ``test_publisher.py``.
 """
 
@@ -40,13 +41,14 @@ CLEAN_PER_TURN: Final = 64
 
 RECOVERED_AT_ONCE: Final = 32
 SMALL_LOGS: Final = 1024 * 1024
-"""Bytes to check up to which several logs are recovered in one call of the executor: the call takes
-longer than the recovery of one small log.
+"""Most bytes to check in one call of the executor that recovers several logs. Small logs share a
+call, because the call takes longer than the recovery of one of them; a larger log has its own.
 """
 
 MOST_THREADS: Final = THREADS // 3
-"""Maximum number of executor threads that recover logs. The recovery of a log of a terabyte takes a
-thread for a quarter of an hour; other work of the executor, such as flushes, must not wait for it.
+"""Maximum number of executor threads that recover logs. The recovery of a log of a terabyte
+occupies a thread for a quarter of an hour; other work of the executor, such as flushes, must not
+wait for it.
 """
 
 REPORT_SECONDS: Final = 5.0
@@ -76,7 +78,7 @@ class LogOpening:
     """Opens the logs of partitions.
 
     Args:
-        threads: logs recovered at the same time, at most ``MOST_THREADS``.
+        threads: number of executor threads that recover logs; at most ``MOST_THREADS`` are used.
         least_epoch: the lowest leader epoch after an unclean shutdown. A power cut may have removed
             epochs together with their records; an epoch that readers know must not be reused.
         supervisor: runs the retries.
@@ -108,23 +110,23 @@ class LogOpening:
         self._settled = asyncio.Event()
         self._closed = False
         self._refused: dict[Partition, bool] = {}
-        """Partitions whose logs could not be opened; whether the log is a new one."""
+        """The partitions whose logs could not be opened, and whether each of these logs is new."""
         self._retrying = False
-        # what the recovering threads tell
+        # progress reported by the recovering threads
         self._lock = threading.Lock()
         self._reported = self._began = 0.0
         self._done = self._done_bytes = self._all_bytes = self._all = 0
 
     @property
     def pending(self) -> list[Partition]:
-        """The partitions that have no log yet."""
+        """The partitions whose logs are being recovered or opened again, or wait for recovery."""
         return [attempt.partition for attempt in (*self._running, *self._waiting)]
 
     async def open_clean(self, partitions: Sequence[Partition]) -> None:
         """Open the logs that need no recovery; ``recover`` opens the others.
 
-        Logs of internal topics are recovered first, because groups wait for them, then the other
-        logs by size, the smallest first, so that most partitions are available soon.
+        ``recover`` begins with the logs of internal topics, because groups wait for them. The other
+        logs follow by size, the smallest first, so that most partitions are available soon.
         """
         clean = [found for found in partitions if self._directories.was_clean(found.name)]
         for first in range(0, len(clean), CLEAN_PER_TURN):
@@ -178,11 +180,12 @@ class LogOpening:
                 log.assign_epoch(epoch)
             return log
         except KafkaStorage as error:
-            # Another one: the partition keeps it, and this one's frames keep the files open.
+            # A new error, because the partition keeps it: the traceback of `error` keeps files
+            # open.
             return KafkaStorage(error.message, topic_partition=partition.name)
         except _Stopped:
             raise
-        except Exception as error:  # noqa: BLE001 - a bug, in one log: the others are opened
+        except Exception as error:  # noqa: BLE001 - a bug, which must not affect the other logs
             return error
 
     def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
@@ -210,45 +213,45 @@ class LogOpening:
         return KafkaStorage(f"cannot be opened: {error!r}", topic_partition=partition.name)
 
     def _give(self, partition: Partition, log: PartitionLog) -> None:
-        if log.failed:  # its directory failed meanwhile
+        if log.failed:  # the log's directory failed meanwhile
             partition.take_offline(
                 KafkaStorage(f"the log directory of {partition.name} is offline")
             )
             return
         if log.config is not partition.topic.config:
-            log.update_config(partition.topic.config)  # it was changed meanwhile
-        self._directories.add(log)  # now, so that nobody deletes by the settings it had
+            log.update_config(partition.topic.config)  # changed meanwhile
+        self._directories.add(log)  # only now, so that retention never uses the old settings
         self._opened(partition, log)
 
-    # --- again
+    # --- retries
 
     def open_later(self, partition: Partition, error: KafkaStorage, *, is_new: bool) -> None:
-        """Take a partition offline, and open its log again until that succeeds.
+        """Take a partition offline, and retry opening its log until that succeeds.
 
         A log whose directory has failed is not tried again: the directory is offline until the
         broker restarts.
 
         Args:
-            is_new: no directory that is offline can have the log.
+            is_new: whether the log is a new one, which no offline directory can have.
         """
         partition.take_offline(error)
         if self._is_lost(partition, is_new=is_new):
             return
         self._refused[partition] = is_new
         if not self._retrying:
-            with contextlib.suppress(Closed):  # the node stops: the next start opens it
+            with contextlib.suppress(Closed):  # the node is stopping
                 self._supervisor.spawn(self._open_refused(), name="open logs again")
                 self._retrying = True
 
     def _is_lost(self, partition: Partition, *, is_new: bool) -> bool:
-        """Whether the log can only be in a directory that is offline."""
+        """Return whether an offline directory prevents the opening of the log until a restart."""
         directory = self._directories.directory_of(partition.name)
         if directory is not None:
             return directory.disk.failure is not None
         return bool(self._directories.offline) and not (is_new and self._directories.online)
 
     async def _open_refused(self) -> None:
-        """Open the logs that could not be opened, until none is left."""
+        """Retry opening the logs that could not be opened, until none is left."""
         task = self._background.task("open logs")
         while self._refused and not self._closed:
             first = next(iter(self._refused))
@@ -321,7 +324,7 @@ class LogOpening:
                 name=f"recover {attempts[0].partition.name} and {len(attempts) - 1} more",
             )
             if self._closed:
-                return  # they count as pending, so that no stop is called clean
+                return  # these attempts stay pending, so that the shutdown does not count as clean
             for attempt, log in zip(attempts, logs, strict=True):
                 self._running.remove(attempt)
                 if log is not None and not attempt.stopped:
@@ -356,7 +359,7 @@ class LogOpening:
             return None
 
     def _report(self, attempt: _Attempt, so_far: RecoveryProgress) -> None:
-        """Note the progress of a recovery. Called in the recovering threads."""
+        """Record the progress of a recovery. Called in the recovering threads."""
         attempt.checked = so_far.checked_bytes
         logger.info(
             "recovering partition=%s checked=%d bytes=%d",
@@ -396,7 +399,7 @@ class LogOpening:
             await self._settled.wait()
 
     def stop(self) -> None:
-        """Stop recovering logs; recoveries in progress end early, for the next start to repeat."""
+        """Stop recovering logs. Recoveries in progress end early; the next start repeats them."""
         self._closed = True
         for attempt in self._running:
             attempt.stopped = True

@@ -2,8 +2,8 @@
 
 The publisher opens, deletes and reconfigures logs, makes each partition leader or follower, and
 notifies the coordinators. It owns the objects that requests use: topics with their partitions, and
-settings of groups. A failed change is not undone: a partition whose log cannot be opened is offline
-with that error, and the opening is retried, as is a refused deletion.
+settings of groups. A change that fails is not undone. A partition whose log cannot be opened is
+offline with that error, and the opening is retried. A deletion that fails is retried, too.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
 Tests: ``tests/unit/broker/metadata/test_publisher.py``, ``test_roles.py``.
@@ -91,7 +91,7 @@ class MetadataPublisher:
         """Partitions of each topic in the metadata published last."""
         self._undeleted: dict[TopicPartition, LogDirectory] = {}
         self._unsynced: dict[LogDirectory, None] = {}
-        """Directories whose deletions are not durable yet because a sync was refused."""
+        """Directories in which deletions are not durable yet, because a sync failed."""
         self._deleting_again = False
 
     # --- start
@@ -134,7 +134,7 @@ class MetadataPublisher:
         return [found for topic in self.topics for found in topic.partitions if found.is_recovering]
 
     async def open_logs(self, least_epoch: int) -> None:
-        """Open the logs of all topics, off the loop.
+        """Open the logs of all topics, in an executor.
 
         Logs that need recovery are left to `recover`; their partitions have no leader until then.
         Partitions in a directory that cannot be used are offline.
@@ -165,11 +165,11 @@ class MetadataPublisher:
     def _log_opened(self, partition: Partition, log: PartitionLog) -> None:
         self._take_role(partition, log)
         topic = self.topics.get(partition.topic.name)
-        if self._started and topic is partition.topic:  # before that, nobody has looked
+        if self._started and topic is partition.topic:  # at a start, no listener knows the topic
             self.topics.notify(topic)
 
     def _take_role(self, partition: Partition, log: PartitionLog) -> None:
-        """Make a partition whose log was opened leader or follower, as in the metadata."""
+        """Make the node leader or follower of a partition whose log was opened."""
         image = self._applied[partition.topic][partition.index]
         if image.leader == self._node_id:
             epoch = max(log.epochs.latest_epoch, image.leader_epoch)
@@ -194,7 +194,7 @@ class MetadataPublisher:
         """Apply the changes of an append. One call at a time, in the order of appends.
 
         Returns:
-            The first error, if any; the remaining changes are applied nevertheless.
+            The last error, if any. A change that fails does not prevent the others.
         """
         failure = await self._delete(
             [
@@ -237,7 +237,7 @@ class MetadataPublisher:
     async def _change_partition(
         self, partition: Partition, was: PartitionImage, image: PartitionImage
     ) -> KafkaStorage | None:
-        """Make a partition leader, follower, or no replica, according to the metadata.
+        """Make the node leader, follower or no replica of a partition, according to the metadata.
 
         Source: Kafka's `ReplicaManager.applyLocalLeadersDelta`, `applyLocalFollowersDelta`.
         """
@@ -251,7 +251,7 @@ class MetadataPublisher:
             return self._delete_log(partition)
         log = partition.local_log
         if log is None:
-            # An unopened or offline log takes its role when it is opened.
+            # The partition takes its role when its log is opened.
             return None if self._node_id in was.replicas else self._open(partition)
         if image.leader != self._node_id:
             partition.follow(log, image.leader, image.leader_epoch)
@@ -280,7 +280,7 @@ class MetadataPublisher:
     def _open(self, partition: Partition) -> KafkaStorage | None:
         """Open the log of a new partition; return the error if that fails."""
         undeleted = self._undeleted.pop(partition.name, None)
-        if undeleted is not None:  # of a deleted topic of this name: else it is set aside
+        if undeleted is not None:  # left by an earlier topic; set aside if this fails
             with contextlib.suppress(KafkaStorage):
                 undeleted.delete_partition(partition.name)
         try:
@@ -292,7 +292,8 @@ class MetadataPublisher:
                 is_new=True,
             )
         except KafkaStorage as error:
-            # Another one: the partition keeps it, and this one's frames keep the files open.
+            # A new error, because the partition keeps it: the traceback of `error` keeps files
+            # open.
             kept = KafkaStorage(error.message, topic_partition=partition.name)
             self._opening.open_later(partition, kept, is_new=True)
             return kept
@@ -300,8 +301,9 @@ class MetadataPublisher:
         return None
 
     async def _delete(self, topics: Iterable[Topic]) -> KafkaStorage | None:
-        """Hide topics from requests, then let go of their logs; their files go later."""
-        # What is kept about topics in internal ones goes with those, not topic by topic.
+        """Hide topics from requests, then delete their logs, whose files are removed later."""
+        # Internal topics first: what they contain about the other topics is then discarded with
+        # them, not topic by topic.
         deleted = sorted(topics, key=lambda topic: not topic.is_internal)
         if not deleted:
             return None
@@ -311,13 +313,13 @@ class MetadataPublisher:
         for topic in deleted:
             self.topics.notify(topic)
             failure = await self._let_go(topic) or failure
-        # Once for all partitions, and off the loop: each would take milliseconds of it.
+        # One sync for all partitions, in an executor: a sync per partition would take milliseconds.
         for directory in self._directories.online:
             failure = await self._sync_names(directory) or failure
         return failure
 
     async def _sync_names(self, directory: LogDirectory) -> KafkaStorage | None:
-        """Make deletions durable; retry later if the disk refuses."""
+        """Make deletions durable; if that fails, return the error and retry later."""
         try:
             await self._offload.run(directory.sync_names)
         except KafkaStorage as error:
@@ -327,7 +329,7 @@ class MetadataPublisher:
         return None
 
     async def _let_go(self, topic: Topic) -> KafkaStorage | None:
-        """Delete a topic's logs; return an error of the disk."""
+        """Delete a topic's logs; return the last error, if any."""
         self._applied.pop(topic, None)
         await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
@@ -338,7 +340,7 @@ class MetadataPublisher:
         return failure
 
     def _delete_log(self, partition: Partition) -> KafkaStorage | None:
-        """Delete a partition's log; return the error if the disk refuses, and retry later."""
+        """Delete a partition's log; if that fails, return the error and retry later."""
         directory = self._directories.directory_of(partition.name)
         failure = None
         try:
@@ -359,7 +361,7 @@ class MetadataPublisher:
                 self._deleting_again = True
 
     async def _delete_again(self, error: KafkaStorage) -> None:
-        """Retry refused deletions until none is left, except those in failed directories."""
+        """Retry failed deletions until none is left. Those in failed directories are dropped."""
         task = self._background.task("delete logs")
         while self._undeleted or self._unsynced:
             await asyncio.sleep(task.failed(error))

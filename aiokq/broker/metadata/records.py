@@ -26,7 +26,7 @@ __all__ = [
 TOPIC_CONFIG: Final = 2
 BROKER_CONFIG: Final = 4
 GROUP_CONFIG: Final = 32
-"""Types of resources in a `ConfigRecord`."""
+"""The types of resources in a `ConfigRecord`."""
 
 
 class TopicTakenOver(NamedTuple):
@@ -34,10 +34,10 @@ class TopicTakenOver(NamedTuple):
 
     Attributes:
         elsewhere: partitions that are on other nodes or in other directories of Apache Kafka.
-        kafka_epochs: the leader epoch that Apache Kafka will use next for each partition, which is
-            also used here: clients take a lower epoch for outdated, and a higher one, once Kafka
-            has the directory again, would mean lost records. -1 for partitions that Kafka no longer
-            has; empty for a topic that was created here.
+        kafka_epochs: for each partition, the leader epoch that Apache Kafka will use next, which is
+            also used here. Clients would reject a lower epoch as outdated, and a higher one would
+            look like lost records when Kafka has the directory again. -1 for a partition that Kafka
+            no longer has; empty for a topic that was created here.
     """
 
     topic_id: uuid.UUID
@@ -56,10 +56,11 @@ class StartedUnclean(NamedTuple):
 
 
 class KafkaTakenOver(NamedTuple):
-    """The end of Apache Kafka's metadata in this directory that was taken over.
+    """The point up to which Apache Kafka's metadata in this directory was taken over.
 
     Attributes:
-        topic_ids: the topics of that metadata; a topic that is missing later was deleted by Kafka.
+        topic_ids: the topics in that metadata. If one of them is missing when Kafka's metadata is
+            read again, Kafka has deleted it.
     """
 
     end_offset: int
@@ -77,7 +78,7 @@ class DirectoriesKnown(NamedTuple):
 
 
 class AppendsCounted(NamedTuple):
-    """The number of appends so far; a compacted log has fewer lines."""
+    """The number of appends so far, because a compacted log has fewer lines than appends."""
 
     appends: int
 
@@ -105,7 +106,7 @@ def config_records(
 ) -> Iterator[ConfigRecord]:
     """Yield the records that change a resource's settings from ``present`` to ``wanted``.
 
-    The first records set changed values; the last ones, without a value, remove settings.
+    Records that set values come first, then records without a value, which remove settings.
     """
     for key, value in wanted.items():
         if present.get(key) != value:

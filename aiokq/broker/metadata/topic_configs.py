@@ -304,7 +304,8 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     """Check settings against the table; return them as they are stored.
 
     Raises:
-        InvalidConfiguration: an unknown name, a missing value, or a value that is not allowed.
+        InvalidConfiguration: an unknown name, a missing or invalid value, or a minimum compaction
+            lag above the maximum.
     """
     checked: dict[str, str] = {}
     values: dict[str, SettingValue] = {}
@@ -330,7 +331,7 @@ def log_config(configs: Mapping[str, str], settings: BrokerSettings) -> LogConfi
     """Return the complete typed settings of a topic: its own, and the server's defaults.
 
     Raises:
-        InvalidConfiguration: see ``check_topic_configs``.
+        InvalidConfiguration: a value of the topic is invalid.
     """
     fields: dict[str, object] = {}
     for name, row in TOPIC_CONFIGS.items():
@@ -341,7 +342,7 @@ def log_config(configs: Mapping[str, str], settings: BrokerSettings) -> LogConfi
             fields[row.field] = tuple(item.strip() for item in value_list if item.strip())
         else:
             fields[row.field] = value
-    return LogConfig(**fields)  # type: ignore[arg-type]  # parse() has given each its type
+    return LogConfig(**fields)  # type: ignore[arg-type]  # each value has its field's type
 
 
 def config_text(config: LogConfig, name: str) -> str:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["CreatedTopic", "TopicLayouts", "TopicSpec", "check_replicas"]
 
 MAX_PARTITIONS: Final = 10_000
-"""Maximum number of partitions that one request creates, as in Kafka; above it, error 44."""
+"""Maximum number of partitions that one request creates, as in Kafka. A larger number gets
+POLICY_VIOLATION.
+"""
 
 
 class TopicSpec(NamedTuple):

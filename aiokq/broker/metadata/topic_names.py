@@ -21,7 +21,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that Kafka refuses.
+    """Check that Kafka would accept the name of a topic.
 
     Raises:
         InvalidTopic: the message says what is wrong.

@@ -1,6 +1,6 @@
 """The topics of a node as requests see them, with their partitions and settings.
 
-The publisher adds, changes and removes them according to the metadata image.
+The publisher adds, changes and removes topics according to the metadata image.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Topic:
     Attributes:
         configs: the topic's own settings, by Kafka's names.
         config: all settings, typed, including defaults.
-        kafka_epochs: as in `TopicTakenOver`.
+        kafka_epochs: see `TopicTakenOver`.
         limits: limits of a client's batch, according to `config`.
     """
 
@@ -65,8 +65,9 @@ class TopicRegistry:
     """The topics of a node, by name and by id. Used from its loop only.
 
     Attributes:
-        listeners: called with a topic after it was created, grown or deleted, or one of its logs
-            was opened after the start; `get` returns None for a deleted topic.
+        listeners: called with a topic after the topic was created or deleted, after partitions were
+            added to it, and after one of its logs was opened later than at the start. `get` returns
+            None for a deleted topic.
     """
 
     def __init__(self) -> None:
