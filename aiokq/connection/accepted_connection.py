@@ -1,7 +1,7 @@
 """`AcceptedConnection`, one client of a server; handles its requests one at a time, in order.
 
-It reads the next requests while one is being handled, and stops reading when several are queued.
-That limit, and the limit of one response being written, bound the memory that a client can use.
+It reads the next requests while one is being handled, and stops reading when too many are queued.
+This limit, and writing only one response at a time, bound the memory that a client can use.
 """
 
 from __future__ import annotations
@@ -29,22 +29,27 @@ logger = logging.getLogger("aiokq.connection")
 
 
 WAITING_REQUESTS: Final = 16
-"""Queued requests at which reading stops. Requests that are received, handled and answered together
-find code and data in the processor's caches, and stopping and resuming costs system calls, so the
-limit is above the number of requests that most producers have in flight.
+"""Queued requests at which reading stops.
+
+Requests that are received, handled and answered together find code and data in the processor's
+caches, and stopping and resuming costs system calls, so the limit is above the number of requests
+that most producers have in flight.
 """
 
 WAITING_BYTES: Final = 1152 * 1024
-"""Bytes of queued requests at which reading stops; eight requests of 128 KB are below the limit. A
-connection holds at most these bytes, those of one read, and the memory of the request in work and
-of the requests received with it: of one request, or of several at most as much again.
+"""Bytes of queued requests at which reading stops; eight requests of 128 KB are below the limit.
+
+A connection also holds the bytes of one read, and the memory of the request that is being handled:
+that of a single request, or of several requests received together, which is at most as large as
+this limit.
 """
 
 
 class _Pause:
-    """Reasons to stop reading; reading resumes when none is left. (Not an IntFlag, whose operators
-    are
-    calls: several per request.)
+    """Reasons to stop reading; reading resumes when none of them is left.
+
+    These are plain numbers, because every operator of an IntFlag is a call, and each request needs
+    several.
     """
 
     BUSY: Final = 1
@@ -60,7 +65,7 @@ class AcceptedConnection:
 
     Attributes:
         context: the connection's context, passed to handlers.
-        busy: a request is being handled, or its response is being written.
+        busy: whether a request is being handled, or its response is being written.
         last_active: the loop's time of the last byte received, or of the end of the last response.
     """
 
@@ -77,15 +82,15 @@ class AcceptedConnection:
         self._idle = server.idle
         self._clock = server.clock.monotonic  # for latencies: the loop's time is coarser
         self._loop = asyncio.get_running_loop()
-        # Each frame with the bytes to give back when it is answered, and the time it was received.
+        # (frame, its bytes in `_waiting`, bytes to free when it is answered, time it was received).
         self._frames: deque[tuple[memoryview, int, int, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._paused = 0  # reasons of `_Pause`
-        self._waiting = 0  # bytes of requests received and not in work
-        self._received = 0  # bytes of these, and of earlier requests whose memory is held
+        self._waiting = 0  # bytes of queued requests
+        self._received = 0  # bytes of queued requests, and of earlier ones whose memory is held
         self._held = 0  # bytes charged to the server's budget
         self._granted = 0  # part of `_held` that the reader may allocate next
-        self._granted_at = 0  # the reader's allocation when it was granted
+        self._granted_at = 0  # bytes that the reader had allocated at the grant
         self._frame_started: float | None = None
         self._stopping = False
         self._error: KafkaError | None = None
@@ -118,7 +123,7 @@ class AcceptedConnection:
             self.transport.fail(error)
 
     def bytes_received(self) -> None:
-        """Charge a request that is received in part to the server's memory budget."""
+        """Charge the memory of a partly received request to the server's budget."""
         self.last_active = now = self._loop.time()
         if self._frame_started is None:
             self._frame_started = now
@@ -138,7 +143,7 @@ class AcceptedConnection:
             nbytes += size
             queue.append((frame, size, 0 if together else size, arrived))
         self._server.counters.bytes_in += nbytes + SIZE_BYTES * len(frames)
-        if together:  # all memory is held until the last of them is answered
+        if together:  # their common memory is held until the last frame is answered
             slack = reader.slack
             nbytes += slack
             queue[-1] = (frames[-1], size + slack, nbytes, arrived)
@@ -242,13 +247,14 @@ class AcceptedConnection:
             self._waiting = self._received = 0
             self._budget.settle(self)
             self._account()
-            if self._error is None:  # after an error the reader delivers nothing more
+            if self._error is None:  # an error means that the transport is gone
                 self.transport.close(Closed("no more of its requests are handled"))
 
     async def _handle_queued(self, context: RequestContext) -> bool:
         """Handle the queued requests in order; return False if the connection must be closed.
 
-        Stops after a request that muted the client, and when the connection is being stopped.
+        Requests stay queued after a request that muted the client, and when the connection is being
+        stopped.
         """
         # hot: benchmarks/micro/produce.py
         server, budget, writer = self._server, self._budget, self._writer
@@ -290,7 +296,7 @@ class AcceptedConnection:
             counters.requests[api] += 1
             counters.request_seconds[api].observe(self._clock() - arrived)
             self._received -= given_back
-            self._held -= given_back  # first: it may be granted to this connection at once
+            self._held -= given_back  # before the call: it may grant the memory to this connection
             budget.answered(self, given_back)
             if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
@@ -318,15 +324,15 @@ class AcceptedConnection:
             self._resume(_Pause.MUTED)
 
     def _account(self) -> None:
-        """Charge the memory in use to the server's budget; stop reading if that is used up."""
+        """Charge the used memory to the server's budget; stop reading if the budget is used up."""
         reader, budget = self.transport.reader, self._budget
         under_way, wanted = reader.needs
         if not wanted or under_way != self._granted_at:
-            self._granted = 0  # the reader has allocated it
+            self._granted = 0  # the reader has allocated it, or needs nothing
         self._charge(under_way)
         if wanted and not self._granted and not self._paused & _Pause.BUDGET:
-            # Small requests always pass: others may wait for their effect, as Fetch of replicas
-            # does.
+            # Small requests always pass: larger requests, whose memory is charged, may wait for
+            # their effect, as Produce with acks=all waits for the Fetch requests of replicas.
             if under_way + wanted <= RECEIVE_BUFFER_BYTES or budget.may_take(
                 self, wanted, self._budget_granted
             ):
@@ -338,7 +344,7 @@ class AcceptedConnection:
         held = under_way + self._granted + self._received
         more = held - self._held
         if more:
-            self._held = held  # first: freed memory may be granted to this connection at once
+            self._held = held  # before the call: it may grant memory to this connection
             self._budget.charge(more)
 
     def _grant(self, nbytes: int) -> None:

@@ -44,8 +44,8 @@ R = TypeVar("R", bound="Response")
 _CLOSE_TIMEOUT: Final = 1.0
 """Maximum seconds that a closing connection takes to send what was written."""
 
-# After a long iteration the loop runs timers before it reads responses that are already in the
-# socket. So the socket is polled once more before a request is given up.
+# Seconds between the deadline of a request and its failure. After a long iteration the loop runs
+# timers before it reads responses that are already in the socket; this makes it poll once more.
 _GRACE: Final = 0.001
 
 
@@ -147,7 +147,7 @@ class Connection:
         return newest_version(message, oldest, newest)
 
     def completed(self, message: Request[R]) -> Request[R]:
-        """Return the message; in ApiVersions, with the client's name and version filled in.
+        """Return the message, with the client's name and version filled in if it is ApiVersions.
 
         Brokers refuse an ApiVersions request without them (KIP-511).
         """
@@ -217,8 +217,8 @@ class Connection:
         Raises:
             RequestTimeout: no response within `timeout` seconds.
             ConnectionLost: the connection ended before the response.
-            ProtocolError: the response cannot be decoded.
-            UnsupportedVersion: as `send`.
+            ProtocolError: the request cannot be encoded, or the response cannot be decoded.
+            UnsupportedVersion: both sides have no version of this API in common.
         """
         return await self.send(message, timeout=timeout, version=version)
 

@@ -24,8 +24,8 @@ class ConnectionCounts:
     Args:
         limits: the largest counts.
         protected: name of the inter-broker listener if the node has other listeners too, else None.
-            `max.connections` does not apply to it; instead the connection of another listener that
-            has been idle longest is closed.
+            `max.connections` does not apply to it; instead the connection that has been idle
+            longest, of all other listeners, is closed.
     """
 
     def __init__(self, limits: ServerLimits, *, protected: str | None = None) -> None:
@@ -78,7 +78,7 @@ class ConnectionCounts:
             del self._per_host[host]
 
     def _close_idle(self) -> None:
-        """Close the connection of an unprotected listener that has been idle longest."""
+        """Close the longest idle connection of all listeners except the protected one."""
         since: dict[float, ConnectionQuotas] = {}
         for quotas in self._quotas:
             idle_since = quotas.idle_since(0)

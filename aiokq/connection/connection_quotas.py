@@ -27,17 +27,21 @@ __all__ = ["ConnectionQuotas"]
 logger = logging.getLogger("aiokq.connection")
 
 LOG_SECONDS: Final = 60.0
-"""Seconds between two log lines of a kind: a client that connects in a loop must not fill the
-disk."""
+"""Seconds between two log lines of a kind.
+
+A client that connects in a loop must not fill the disk.
+"""
 
 LOOKED_AT: Final = 16
-"""Idle connections examined per call: some may have output that their clients do not read, or a
-request that is not received yet. The next call examines the next ones, so that no call takes
-long."""
+"""Idle connections examined per call, so that no call takes long.
+
+Some may have output that their clients do not read, or a request that is not received yet; they
+are not closed. The next call continues with the connections after them.
+"""
 
 
 class ConnectionQuotas:
-    """Counts the connections of one server, and knows which of them are idle.
+    """Counts the connections of one server, and tracks which of them are idle.
 
     Args:
         counts: number of open connections; shared by all servers of a node.
@@ -88,11 +92,14 @@ class ConnectionQuotas:
 
     @property
     def leaving(self) -> int:
-        """The number of aborted connections whose sockets are still open. In any thread."""
+        """The number of aborted connections whose sockets are still open.
+
+        Context: any thread.
+        """
         return len(self._leaving)
 
     def idle_since(self, behind: int) -> float | None:
-        """Return since when a connection has been idle, on the loop's clock; None if there is none.
+        """Return the loop's time since which a connection has been idle; None if there is none.
 
         Context: any thread.
 
@@ -108,11 +115,11 @@ class ConnectionQuotas:
             return None
 
     def make_room(self, limit: str | None = None) -> bool:
-        """Close the connection that has been idle longest; return False if none is idle.
+        """Close the connection that has been idle longest; return False if none can be closed.
 
         Args:
-            limit: the setting that a connection of another listener exceeds; None if the process is
-                out of descriptors.
+            limit: the setting that is exceeded, with its value; None if the process is out of
+                descriptors.
         """
         idle = self.idle
         for _ in range(min(LOOKED_AT, len(idle))):
@@ -122,8 +129,9 @@ class ConnectionQuotas:
             if connection.transport.unsent or connection.transport.unread:
                 idle[connection] = None
                 continue
-            # An idle connection loses neither unsent output nor a request that the system has
-            # acknowledged to the client. An orderly close could wait for the client with TLS.
+            # The connection has no unsent output, and no request that the system has acknowledged
+            # to the client, so aborting it loses nothing. With TLS, an orderly close could wait for
+            # the client.
             reason = "the process is out of descriptors" if limit is None else limit
             connection.transport.fail(Closed(f"idle, and {reason}"))
             self._leaving.add(connection)

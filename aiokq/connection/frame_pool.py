@@ -37,23 +37,23 @@ class FramePool:
         return self._held
 
     def ready(self, size: int) -> memoryview:
-        """Return memory of `size` bytes to receive into, the same until `claim` is called.
+        """Return memory of `size` bytes to receive into; it stays the same until `claim` is called.
 
-        So a hundred readers that wait for large frames share one buffer. A reader must not return
+        A hundred readers that wait for large frames thus share one buffer. A reader must not return
         to the loop between this call and `claim`.
         """
         view = self._ready
         if view is None or len(view) != size:
-            self._ready = None  # it may be the buffer to take
+            self._ready = None  # its buffer may be the one to take
             view = self._ready = memoryview(self.take(size))[:size]
         return view
 
     def claim(self) -> None:
-        """Give the memory that `ready` returned to the caller."""
+        """Forget the memory that `ready` returned last: it belongs to the caller now."""
         self._ready = None
 
     def take(self, size: int) -> bytearray:
-        """Return a buffer of at least `size` bytes, with any content; free when no view is left."""
+        """Return a buffer of at least `size` bytes, any content; reused when no view is left."""
         buffers = self._buffers
         for index in range(len(buffers) - 1, -1, -1):
             buffer = buffers[index]
@@ -64,7 +64,7 @@ class FramePool:
         step = 1 << max(0, size.bit_length() - 4)
         capacity = -(-size // step) * step
         buffer = bytearray(capacity + 1)
-        buffer.pop()  # capacity for the byte that `_unseen` appends without a reallocation
+        buffer.pop()  # keeps capacity, so that `_unseen` appends a byte without a reallocation
         if capacity <= self.max_bytes:
             buffers.append(buffer)
             self._held += capacity

@@ -85,9 +85,9 @@ class FrameReader:
 
     Attributes:
         max_frame_bytes: as given.
-        together: the frames returned last share one memory, which is free when none of them is in
-            use; small frames at the end may have their own.
-        slack: bytes of that memory that belong to no frame; 0 if there are none.
+        together: whether the frames returned last share one block of memory, which is free when
+            none of them is in use; small frames at the end may have their own.
+        slack: bytes of that block that belong to no frame; 0 if there are none.
         error: error in the bytes after the frames returned last, or None; nothing may be received
             after an error.
     """
@@ -171,7 +171,7 @@ class FrameReader:
         return self._frame is not None or bool(self._partial)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Return non-empty memory to receive into, valid until the next call of either method."""
+        """Return non-empty memory to receive into, valid until the next call of this object."""
         frame = self._frame
         if frame is None:
             spare = self._spare
@@ -240,7 +240,7 @@ class FrameReader:
 
     # hot: one pass per read of large frames, benchmarks/raw_load.py
     def _take_expected(self, nbytes: int) -> list[memoryview]:
-        """Return the frames received into the prepared memory: mostly just the expected ones."""
+        """Return the frames received into the prepared memory: usually just the expected ones."""
         received = self._pool.ready(self._expected)
         frames: list[memoryview] = []
         position = left = one = 0
@@ -250,7 +250,7 @@ class FrameReader:
                 break
             one = SIZE_BYTES + size
             begin, end = position + SIZE_BYTES, position + one
-            if end > nbytes:  # if it is larger than what is left, `get_buffer` makes room
+            if end > nbytes:  # `get_buffer` makes room if the memory left is too small
                 self._frame = received[begin:end]
                 self._room = len(self._frame)
                 self._frame_size = size
@@ -265,11 +265,11 @@ class FrameReader:
             self._expected = 0
             return self._cut(received[:nbytes])
         self._pool.claim()
-        if self._frame is None:  # otherwise the partial frame holds it
+        if self._frame is None:  # otherwise the partial frame holds the memory
             self.together = True
             self.slack = len(received) - left
-        # Expect as much again, or more if the memory was full. The end of a frame that is too large
-        # to be expected corrects this.
+        # Expect as much again, or more if the memory was full. If the next frame is too large to be
+        # expected, `buffer_updated` corrects this when the frame is complete.
         ahead = 2 * nbytes if nbytes == len(received) else nbytes
         self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
         if position < nbytes:
@@ -352,7 +352,8 @@ class FrameReader:
 def foreign_protocol(start: bytes) -> str | None:
     """Return the protocol that the first 4 bytes suggest; `None` if it may be Kafka.
 
-    As a size these bytes mean at least 320 MB, which no first frame has.
+    Read as a size, the bytes that suggest another protocol mean at least 320 MB, which no first
+    frame has.
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (

@@ -81,10 +81,12 @@ async def open_connection(
 
     Raises:
         ConnectionLost: the peer is unreachable, or closed the connection during the handshake.
+        RequestTimeout: a request of the handshake was not answered within `request_timeout_ms`.
         AuthenticationFailed: certificate or credentials are refused.
         UnsupportedVersion: no version of an API is common to both sides.
         ProtocolError: the peer does not speak Kafka.
-        BrokerError: the broker has not enabled SASL, or not this mechanism.
+        BrokerError: the broker refused a request of the handshake: it has not enabled SASL, or not
+            this mechanism.
     """
     security = options.security
     connection = Connection(
@@ -122,7 +124,7 @@ async def open_connection(
         reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
         connection.abort(reason)
         if isinstance(error, ConnectionLost):
-            # An error in what the peer sent is more specific than that its connection is closed.
+            # An error in what the peer sent is more specific than the loss of the connection.
             cause = await connection.wait_closed()
             if isinstance(cause, ProtocolError):
                 raise cause from None
@@ -136,7 +138,7 @@ async def open_connection(
 
 
 async def _negotiate(connection: Connection) -> None:
-    """Request the broker's versions: in our newest, then as it asks, then in the oldest."""
+    """Send ApiVersions in our newest version, then in the one that the broker names, then in 0."""
     request = connection.completed(ApiVersionsRequest())
     version = ApiVersionsRequest.MAX_VERSION
     while True:
@@ -145,7 +147,8 @@ async def _negotiate(connection: Connection) -> None:
             break
         if version == 0:
             raise too_old(connection.name)
-        # The error response has version 0 and the range (KIP-511); before Kafka 2.4 without it.
+        # The error response is in version 0; since Kafka 2.4 it names the supported range
+        # (KIP-511).
         newest = next(
             (api.max_version for api in response.api_keys if api.api_key == request.API_KEY), 0
         )
@@ -171,7 +174,7 @@ async def _ask_versions(
 
 
 async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> None:
-    """Log in: select the mechanism, then exchange its messages until the broker is satisfied."""
+    """Log in: select the mechanism, then exchange messages until the mechanism has none left."""
     from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
     from aiokq.wire.sasl_handshake import SaslHandshakeRequest
 
@@ -221,7 +224,8 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
         lifetime_ms = answer.session_lifetime_ms
         token = mechanism.step(answer.auth_bytes)
     if lifetime_ms > 0:
-        # As in Java, well before the broker closes the connection; both count from the login.
+        # As in Java, replace the connection well before the broker closes it; both times count from
+        # the login.
         spent = connection.last_used - started
         connection.retire_after(max(0.0, lifetime_ms / 1000 * 0.85 - spent))
 

@@ -53,8 +53,9 @@ class LazyConnection:
 
         Raises:
             ConnectionLost: this attempt failed; the next call starts another one.
-            AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: as
-                `open_connection`; raised at once while the node backs off from such an error.
+            AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
+                be used with this configuration; raised at once while the node backs off from such
+                an error.
             Closed: the node or this connection was closed.
         """
         while True:
@@ -89,7 +90,7 @@ class LazyConnection:
             await self._connection.close(reason)
 
     def reset(self, reason: str) -> None:
-        """Close the connection, because the node has moved; the next call opens a new one."""
+        """Close the connection, because the node has moved; the next `get` opens a new one."""
         if self._connection is not None:
             self._connection.shut(reason)
         # The node restarts an attempt that is in progress.

@@ -45,13 +45,15 @@ _CLIENT_GONE: Final = frozenset(
         *("EHOSTUNREACH", "EOPNOTSUPP", "ENETUNREACH", "ETIMEDOUT", "EPERM"),
     )
 )
-"""Errors of accept() that concern one connection and not the socket: Linux reports errors that the
-connection had before it was accepted, and EPERM if a firewall forbids it.
+"""Errors of accept() that concern one connection and not the listening socket.
+
+Linux reports errors that the connection had before it was accepted, and EPERM if a firewall
+forbids it.
 """
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""Maximum seconds without accepting after an error; the pause doubles with each error."""
+"""The first and the longest pause after an error of accept(), in seconds; each error doubles it."""
 
 _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
@@ -97,8 +99,9 @@ class TcpListener:
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor("listener")
         self._connecting: set[asyncio.Task[Exception | None]] = set()
-        # Closed to accept a connection when no other descriptor is free. A client left in the
-        # system's queue would not be told of the refusal, and the socket would stay readable.
+        # When no other descriptor is free, it is closed to accept a connection, which is then
+        # refused. A client left in the system's queue would not be told of the refusal, and the
+        # socket would stay readable.
         self._spare = _Spare()
         self._resumption: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -122,7 +125,7 @@ class TcpListener:
         self._reserve.add(self._acceptor)
 
     def close(self) -> None:
-        """Stop accepting and close connections without a transport. May be called twice."""
+        """Stop accepting; close connections that have no transport yet. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -223,7 +226,7 @@ class TcpListener:
     # -- when descriptors are scarce
 
     def _look_at_reserve(self) -> None:
-        """Check the reserve periodically: only here are descriptors of other code noticed."""
+        """Check the reserve periodically, to notice descriptors that other code has opened."""
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
         self._reserve.restore()
 
@@ -249,7 +252,7 @@ class TcpListener:
 
 
 class _Spare:
-    """A descriptor that is kept open so that it can be freed."""
+    """A descriptor that is kept open, to be closed when the process has no other one left."""
 
     __slots__ = ("_fd",)
 
@@ -321,7 +324,7 @@ def _bound(family: int, address: tuple[object, ...], options: SocketOptions) -> 
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, True)
-        # Before listen(), because the advertised window scale depends on the receive buffer.
+        # Set before listen(), because the advertised window scale depends on the receive buffer.
         for option, size in (
             (socket.SO_SNDBUF, options.send_buffer),
             (socket.SO_RCVBUF, options.receive_buffer),

@@ -99,9 +99,8 @@ class Node:
         outages: logs when the node becomes unreachable and reachable; None for a node whose
             failures are logged for other nodes.
         spoken: addresses that have answered a Kafka request; may be shared by many nodes. If such
-            an address closes on ApiVersions, the failure is temporary: the broker restarts, or a
-                proxy
-            is in front of it.
+            an address closes a connection on ApiVersions, the failure is temporary: the broker
+            restarts, or a proxy is in front of it.
 
     Attributes:
         last_error: error of the last failed attempt or lost connection; `None` after a success.
@@ -290,6 +289,7 @@ class Node:
 
         Raises:
             KafkaError: no address worked.
+            Closed: the node was closed.
         """
         while True:
             host, port = self.host, self.port
@@ -383,7 +383,7 @@ class Node:
                 self._spoken.add(address)
                 return connection
             except TimeoutError as error:
-                # The limit of a request in the handshake, which its message states, or of the whole
+                # Either a request of the handshake timed out, and its message says so, or the
                 # setup.
                 told = error.message if isinstance(error, RequestTimeout) else None
                 reasons.append(
@@ -402,7 +402,7 @@ class Node:
                 if not error.retriable:
                     failure = error
                 if isinstance(error, AuthenticationFailed):
-                    break  # other addresses have the same users, and could lock the account
+                    break  # every address has the same accounts, which may be locked
         if failure is not None:
             raise failure
         where = f"{host}:{port}"

@@ -1,7 +1,7 @@
 """ClientProtocol: the client's side of the protocol without I/O; matches responses to requests.
 
-It receives frames, which `framing.py` splits, and returns fragments to send. Sending, deadlines and
-waiting are the caller's.
+It receives frames, which `framing.py` splits, and returns fragments to send. The caller sends them,
+waits for responses, and enforces deadlines.
 
 Source: Kafka protocol guide; KIP-511 (ApiVersions fallback).
 """
@@ -68,8 +68,8 @@ class PendingRequest(Generic[R]):
 class ClientProtocol:
     """Numbers requests, and finds the request that each response answers.
 
-    A broker answers the requests of a connection in order, so requests are kept in a queue. Any
-    response but that to the first request is a `ProtocolError`, after which the connection is
+    A broker answers the requests of a connection in order, so requests are kept in a queue. A
+    response to any request but the oldest raises `ProtocolError`, after which the connection is
     unusable.
 
     Args:
@@ -112,8 +112,9 @@ class ClientProtocol:
     def match(self, frame: memoryview) -> PendingRequest[Response] | None:
         """Remove and return the pending request that a frame answers.
 
-        None for a response to Produce with acks=0, which librdkafka's mock cluster and brokers
-        derived from it send.
+        Returns:
+            The request; None for a response to Produce with acks=0, which librdkafka's mock cluster
+            and brokers derived from it send.
 
         Raises:
             ProtocolError: no request is pending, or the response belongs to another one.

@@ -16,9 +16,9 @@ logger = logging.getLogger("aiokq.connection")
 
 
 class CloseConnection(Exception):
-    """Raised by a handler: close this connection without a response.
+    """Raised by a handler to close the connection without a response.
 
-    As Kafka does for an unsupported API or version, and for an error with acks=0.
+    Kafka does so for an unsupported API or version, and for an error with acks=0.
     """
 
 
@@ -53,7 +53,7 @@ class Session:
 
 
 class RequestContext:
-    """The origin of requests. One per connection, which handles one request at a time.
+    """The origin of requests. There is one per connection, which handles one request at a time.
 
     Attributes:
         connection_id: unique in this server.

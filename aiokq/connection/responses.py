@@ -148,7 +148,7 @@ class ResponseWriter:
         return data
 
     async def _drain(self, *, empty: bool = False) -> None:
-        """Wait until output is below the limit, or sent if `empty`, while the client receives."""
+        """Wait until little output is unsent, or none if `empty`; give up a stalled client."""
         transport = self._transport
         while True:
             before = self._unsent()
@@ -191,7 +191,7 @@ class ResponseWriter:
                 # The descriptor is valid until the transport is closing; later its number may
                 # belong to another connection.
                 self._check_open()
-                # The file is checked too: a deleted partition's is closed during a slow response.
+                # The file is checked, too: it is closed if its partition is deleted meanwhile.
                 source = fragment.file.fileno()
                 if source is None or source < 0:
                     self._shrunk(fragment)
@@ -237,7 +237,7 @@ class ResponseWriter:
                 buffers[0] = buffers[0][n:]
 
     async def _wait_writable(self, descriptor: int) -> None:
-        """Wait until the socket is writable, on a duplicate, because the loop owns the original."""
+        """Wait until the socket is writable, on a duplicate: the loop owns the original."""
         loop = asyncio.get_running_loop()
         duplicate = os.dup(descriptor)
         try:

@@ -23,7 +23,7 @@ class Security:
     Attributes:
         ssl_context: for TLS; `None` for plain TCP.
         mechanism: returns a new SASL mechanism for each connection; `None` for no SASL.
-        server_hostname: name to verify the certificate against, if not that of the host.
+        server_hostname: name to verify the certificate against, if it is not the host's name.
     """
 
     ssl_context: ssl.SSLContext | None = None

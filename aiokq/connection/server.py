@@ -1,7 +1,7 @@
 """Server: a listener and its connections, from accepting to closing.
 
 `connection_quotas` decides which connections may stay; the handler processes requests. The embedded
-broker and the scripted peers of the tests use it.
+broker and the scripted peers of the tests use this server.
 
 Source: Kafka `SocketServer.scala` (one request per connection, muting, connection limits).
 """
@@ -203,11 +203,17 @@ class Server:
 
     @property
     def leaving(self) -> int:
-        """The number of aborted connections whose sockets are still open. In any thread."""
+        """The number of aborted connections whose sockets are still open.
+
+        Context: any thread.
+        """
         return self._quotas.leaving
 
     def idle_since(self, behind: int) -> float | None:
-        """Return since when a connection is idle; see `ConnectionQuotas`. In any thread."""
+        """Return since when a connection has been idle; see `ConnectionQuotas.idle_since`.
+
+        Context: any thread.
+        """
         return self._quotas.idle_since(behind)
 
     def make_room(self) -> bool:

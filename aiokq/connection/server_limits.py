@@ -68,7 +68,7 @@ class FrameBudget:
         self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
 
     def charge(self, nbytes: int) -> None:
-        """Count memory allocated, or freed (negative)."""
+        """Count allocated memory, or with a negative number freed memory."""
         self.used += nbytes
         self.ample = self.used * 2 < self.limit
         if nbytes < 0 and self._waiting:
@@ -85,7 +85,7 @@ class FrameBudget:
         return False
 
     def answered(self, owner: object, nbytes: int) -> None:
-        """Free the memory of a request that `owner` finished: `settle` and `charge` in one."""
+        """Free the memory of a request that `owner` finished: `settle` and `charge` in one call."""
         # hot: once per request, mostly without waiters
         if self._overdrawn is owner:
             self.settle(owner)
@@ -106,7 +106,7 @@ class FrameBudget:
         self.settle(owner)
 
     def _wake(self) -> None:
-        """Resume the longest waiters while memory is free or no connection exceeds the limit."""
+        """Resume waiters, in order, while memory is free or no connection exceeds the limit."""
         room = self.limit - self.used
         while self._waiting:
             owner, nbytes, resume = self._waiting[0]

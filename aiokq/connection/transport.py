@@ -41,7 +41,7 @@ class FrameReceiver(Protocol):
         """Handle complete frames, in order."""
 
     def bytes_received(self) -> None:
-        """Handle the receipt of part of a frame, without a complete one."""
+        """Handle the receipt of bytes that completed no frame."""
 
     def lost(self, error: KafkaError) -> None:
         """Handle the end of the connection; the last call, made once."""
@@ -53,7 +53,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     Attributes:
         bytes_in: bytes received.
         bytes_out: bytes passed to the transport or the socket.
-        hung_up: the peer closed the connection in order and without a request.
+        hung_up: whether the peer closed the connection in order, without being asked to.
         write_high_water: bytes of unsent output above which `drain` waits.
     """
 

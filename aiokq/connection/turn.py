@@ -26,8 +26,10 @@ REQUESTS_PER_TURN: Final = 64
 """Requests that a node begins in one iteration of the event loop."""
 
 RECEIVED_BYTES_PER_TURN: Final = 512 * 1024
-"""Bytes of one connection's requests that are handled before other tasks run. The request that
-passes the limit is handled whole."""
+"""Bytes of one connection's requests that are handled before other tasks run.
+
+The request that passes the limit is handled whole.
+"""
 
 APPENDED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
 """Bytes of one request that are appended before other tasks run."""
@@ -48,7 +50,7 @@ class Turn:
         """Count requests; return whether to await ``next`` before they are begun.
 
         Args:
-            nbytes: not limited for the node as a whole; a ``Share`` limits it for one activity.
+            nbytes: ignored: a ``Share`` limits the bytes, for one activity.
         """
         # hot: benchmarks/micro/produce.py
         if self._left == REQUESTS_PER_TURN:

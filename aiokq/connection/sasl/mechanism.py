@@ -40,4 +40,4 @@ class SaslMechanism(Protocol):
 
 
 MechanismFactory: TypeAlias = Callable[[str], SaslMechanism]
-"""Returns the mechanism of one connection, given the host name connected to."""
+"""A function of the host name connected to; returns the mechanism of one connection."""
