@@ -43,7 +43,7 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     _since_ms: int | None = None
-    """Timestamp in milliseconds; records before the first record of that time need not be read."""
+    """Timestamp in milliseconds; records before the first one at or after it need not be read."""
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
         self._options = options
@@ -54,9 +54,9 @@ class KafkaBatchReader(DataSourceReader):
         """Return the tasks of the query.
 
         Raises:
-            ConfigError: an option does not fit the topics as they are.
+            ConfigError: an option does not match the existing topics.
             DataLoss: requested offsets are gone, and ``failOnDataLoss`` is true.
-            KafkaError: the cluster cannot be asked, or a topic does not exist.
+            KafkaError: a request to the cluster failed, or a topic does not exist.
         """
         client = worker_client(self._options.kafka)
         offset_reader = OffsetReader(client.cluster, self._options)
@@ -103,7 +103,8 @@ async def _ranges(
             losses.start_reset(tp, start, ends.starts[tp])
             start = min(ends.starts[tp], stop)
         if since is not None:
-            # Looked up after the ends: without a record that young now, none lies before the end.
+            # `since` was looked up after `ends`. If it lacks the partition, no record before `stop`
+            # has a timestamp of `since_ms` or later.
             start = min(max(start, since.get(tp, stop)), stop)
         topic_id = partitions.topic_ids.get(tp.topic)
         ranges.append(OffsetRange(*tp, start, stop, topic_id, partitions.leaders[tp]))

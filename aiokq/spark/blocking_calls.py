@@ -31,7 +31,7 @@ THREADS: Final = 16
 """Maximum number of calls that run at the same time in this process; others wait for a thread."""
 INTERRUPT_AGAIN: Final = 0.1
 """Seconds between interrupts of a cancelled call, which may not have started its job yet, or may
-start another one.
+start another job.
 """
 
 
@@ -141,7 +141,8 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
 def _is_connect(session: SparkSession) -> bool:
     """Whether the session is a Connect session.
 
-    A classic session interrupts only tags of the calling thread; its context, those of all threads.
+    `interruptTag` of a classic session cancels only jobs of the calling thread, but
+    `cancelJobsWithTag` of its SparkContext cancels those of all threads.
     """
     return type(session).__module__.startswith("pyspark.sql.connect.")
 

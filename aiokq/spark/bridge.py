@@ -4,8 +4,8 @@
 
 A blocking call to Spark on an event loop stops all other work of the loop. Here each call runs in a
 thread (blocking_calls.py); cancelling the wait cancels the jobs. Nothing is bound to a loop, so all
-functions work under one `asyncio.run` after another. handlers.py has foreachBatch for coroutine
-functions, record_frames.py makes frames of records.
+functions work in successive calls of `asyncio.run`. handlers.py has foreachBatch for coroutine
+functions, and record_frames.py makes frames of records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LOOK_AGAIN: Final = 0.1
 
 
 async def collect(frame: DataFrame) -> list[Row]:
-    """Return all rows of a frame, as `DataFrame.collect`. Cancelling the wait cancels the jobs.
+    """Return all rows of a frame, like `DataFrame.collect`. Cancelling the wait cancels the jobs.
 
     Raises:
         PySparkException: whatever Spark raises.
@@ -89,8 +89,8 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
         while chunk := await call_with_tag(session, tag, partial(_taken, iterator, rows)):
             yield chunk
     finally:
-        # Closing the iterator early drains what the JVM has already sent, so it is done in a
-        # thread.
+        # Closing the iterator early drains what the JVM has already sent. This blocks, so it is
+        # done in a thread.
         held = [iterator]
         del iterator
         await in_thread(partial(_close, held))
@@ -101,17 +101,17 @@ def _taken(iterator: Iterator[Row], rows: int) -> list[Row]:
 
 
 def _close(held: list[Iterator[Row]]) -> None:
-    """Close an iterator of PySpark, a generator, which stops its job."""
+    """Close PySpark's iterator, a generator whose `close` stops the Spark job."""
     iterator = held.pop()
     if isinstance(iterator, Generator):
         iterator.close()
 
 
 async def await_termination(query: StreamingQuery, timeout: float | None = None) -> bool:
-    """Wait until a streaming query ends, as `StreamingQuery.awaitTermination`.
+    """Wait until a streaming query ends, as `StreamingQuery.awaitTermination` does.
 
-    No thread is occupied during the wait. Cancelling the wait leaves the query running; stop it
-    with ``await bridge.call(spark, query.stop)``.
+    The wait occupies a thread only for short checks. Cancelling the wait leaves the query running;
+    stop it with ``await bridge.call(spark, query.stop)``.
 
     Args:
         timeout: seconds; None waits without limit.

@@ -49,14 +49,14 @@ def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
         kafka: ``kafka.*`` options by Kafka's names.
 
     Raises:
-        ConfigError: the value is not a single JAAS entry, names another login module, lacks a user
-            or a password, or does not match ``sasl.mechanism``.
+        ConfigError: the value is not a single JAAS entry, names an unsupported login module, lacks
+            a user or a password, or does not match ``sasl.mechanism``.
     """
     text = kafka.get("sasl.jaas.config")
     if text is None:
         return {}
     found = _JAAS.fullmatch(text)
-    # _JAAS alone would take a second module for further entries of the first.
+    # _JAAS alone would accept a second module as further entries of the first one.
     if found is None or _ENTRIES.fullmatch(found[3]) is None:
         # The value contains a password, so the message does not repeat it.
         raise ConfigError(
@@ -98,8 +98,10 @@ def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     PEM files are passed on as paths. Certificates and keys given as text become an SSL context.
 
     Raises:
-        ConfigError: a store is not PEM (the error says how to convert it), a text is not PEM, or a
-            password is given where PEM has none.
+        ConfigError: a store is not PEM (the error says how to convert it), a text is not PEM, a
+            file or key cannot be loaded, a store password is given, which PEM does not have, a key
+            is given without its certificates or the reverse, or
+            ``ssl.endpoint.identification.algorithm`` is neither ``https`` nor empty.
     """
     check_hostname = _checks_hostname(kafka)
     _check_store(kafka, "truststore", "trust", TRUST_REMEDY)

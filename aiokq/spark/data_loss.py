@@ -96,7 +96,7 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report a first batch planned by the JVM connector: the offset log lacks its start."""
+        """Report a first batch whose start is unknown, because the JVM connector planned it."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that one knows where it "

@@ -28,7 +28,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Sync the contents of a file; its name needs `sync_directory`."""
+    """Sync the contents of a file; its directory entry needs `sync_directory`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

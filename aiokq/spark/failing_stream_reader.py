@@ -1,8 +1,8 @@
 """A stream reader that raises a ConfigError at every call.
 
-If creating a stream reader fails, Spark's process for the query fails with an unbound local, and
-the user sees "cannot access local variable 'reader'". Errors that a reader raises are shown
-unchanged.
+If creating a stream reader fails, Spark's process for the query fails with an unbound local
+variable, and the user sees "cannot access local variable 'reader'". Errors that a reader raises are
+shown unchanged.
 """
 
 from __future__ import annotations

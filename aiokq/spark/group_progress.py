@@ -1,8 +1,8 @@
 """GroupProgress: commits the offsets of a stream for a consumer group, for tools that show its lag.
 
 The checkpoint, not the group, says what the query has done. So a failed commit does not end the
-query, and a batch waits for its commit only while commits succeed: the newest positions are kept
-and committed as soon as that is possible.
+query: the newest positions are kept, and committed as soon as that is possible. A batch waits for
+its commit only while commits succeed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ __all__ = ["GroupProgress"]
 logger = logging.getLogger("aiokq.spark")
 
 COMMIT_TIMEOUT: Final = 10.0
-"""Seconds for one attempt."""
+"""Timeout of one attempt to commit, in seconds."""
 PATIENCE: Final = 2.0
 """Seconds that a batch waits for its commit, if the previous commit has succeeded."""
 AGAIN: Final = 5.0
 """Seconds from a failed attempt to the next one, which commits the newest positions."""
 END_TIMEOUT: Final = 2.0
-"""Seconds for the last attempt, at the end of the query."""
+"""Timeout of the last attempt, at the end of the query, in seconds."""
 
 
 class GroupProgress:
     """Commits the positions of one query to one group.
 
     Called in the one thread that plans the query; commits run on the loop of the client. A batch
-    waits for its commit at all because Spark kills the process of a query that is stopped.
+    waits for its commit because Spark kills the process when the query is stopped, and a commit in
+    flight would be lost.
 
     Args:
         group_id: id of the group.
@@ -110,7 +111,7 @@ class GroupProgress:
             return self._newest
 
     def _gives_up(self, positions: PartitionOffsets) -> bool:
-        """Stop committing after a refusal, unless newer positions have come."""
+        """Stop committing after a refusal, and return True, unless there are newer positions."""
         with self._lock:
             self._active = self._newest is not positions
             return not self._active
@@ -130,7 +131,7 @@ class GroupProgress:
         self._tried.set()
 
     def _failed(self, error: Exception) -> None:
-        """Log a failure: as a warning once, until a commit succeeds or fails with another error."""
+        """Log a failure; at DEBUG level if the previous error was of the same type."""
         known = self._failure is type(error)
         self._failure = type(error)
         logger.log(

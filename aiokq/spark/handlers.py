@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["BatchHandler", "ClientBatchHandler", "foreach_batch", "foreach_batch_with_client"]
 
 BatchHandler: TypeAlias = "Callable[[DataFrame, int], Awaitable[None]]"
-"""Called with the rows of a batch, and its number."""
+"""Coroutine function that is called with the rows and the number of each batch."""
 ClientBatchHandler: TypeAlias = "Callable[[DataFrame, int, Cluster], Awaitable[None]]"
-"""Called with the rows of a batch, its number, and a cluster on the handler's loop."""
+"""As `BatchHandler`, with a third argument: a cluster on the handler's loop."""
 
 
 def foreach_batch(
@@ -44,14 +44,15 @@ def foreach_batch(
 def foreach_batch_with_client(
     handler: ClientBatchHandler, settings: Mapping[str, str]
 ) -> Callable[[DataFrame, int], None]:
-    """Return the same as `foreach_batch` for a handler that takes a `Cluster` as third argument.
+    """Do the same as `foreach_batch`, for a handler that takes a `Cluster` as third argument.
 
     The cluster is made once in the process where the handler is called, which is a process of the
     server in Spark Connect. All batches and all callers of `worker_client` in that process share
     it, so the handler should not close it; if it does, the next batch gets a new one.
 
     Args:
-        settings: by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``.
+        settings: settings of the cluster by Kafka's names, such as ``{"bootstrap.servers":
+            "host:9092"}``.
 
     Raises:
         ConfigError: there is no ``bootstrap.servers``.

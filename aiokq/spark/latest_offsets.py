@@ -32,9 +32,11 @@ logger = logging.getLogger("aiokq.spark")
 T = TypeVar("T")
 
 BUSY_INTERVAL: Final = 0.05
+"""Seconds for which offsets are reused while records arrive."""
 IDLE_INTERVAL: Final = 0.1
-"""Seconds for which offsets are reused while records arrive, and while none arrive."""
+"""Seconds for which offsets are reused while no records arrive."""
 IDLE_AFTER: Final = 5.0
+"""Seconds without new records after which the stream counts as idle."""
 TOPICS_INTERVAL: Final = 1.0
 """Seconds for which partitions and topic ids are reused."""
 ASK_TIMEOUT: Final = 5.0
@@ -86,7 +88,8 @@ class LatestOffsets:
         """The client of this process.
 
         Raises:
-            BootstrapFailed: no address gave metadata; each is named with its reason.
+            BootstrapFailed: no address gave metadata; the message names each address with its
+                reason.
         """
         return worker_client(self._options.kafka)
 
@@ -97,8 +100,10 @@ class LatestOffsets:
             None if the cluster does not answer at the moment.
 
         Raises:
-            KafkaError: the cluster did not answer before the deadline (``fetchOffset.numRetries``
-                times ``kafka.default.api.timeout.ms``), or refused the request.
+            KafkaError: the cluster refused the request, or did not answer before the deadline:
+                ``fetchOffset.numRetries`` times the sum of ``fetchOffset.retryIntervalMs`` and
+                ``kafka.default.api.timeout.ms``. After retriable error responses the deadline is
+                ``fetchOffset.numRetries`` times ``fetchOffset.retryIntervalMs``.
         """
         now = self._now()
         idle = now - self._moved > IDLE_AFTER
@@ -124,7 +129,7 @@ class LatestOffsets:
                 ``kafka.default.api.timeout.ms``.
 
         Raises:
-            KafkaError: the cluster cannot be asked.
+            KafkaError: a request to the cluster failed.
         """
         client = self.client
         before = self._known
@@ -146,8 +151,8 @@ class LatestOffsets:
             self._partitions_asked = now
         there = partitions.leaders.keys()
         try:
-            # Also for partitions of the first call: the query may have no position for those that
-            # were added while it was down.
+            # Starts are also looked up for the partitions of the first call, because the query has
+            # no position for partitions that were added while it was down.
             starts = {tp: start for tp, start in self._starts.items() if tp in there}
             if added := there - starts.keys():
                 starts |= await offset_reader.log_starts(added)
@@ -159,11 +164,11 @@ class LatestOffsets:
         return OffsetSnapshot(partitions, ends, starts)
 
     def answer(self, question: Callable[[OffsetReader], Coroutine[Any, Any, T]]) -> T:
-        """Return the cluster's answer to a question that the query cannot do without, with retries.
+        """Return the result of a lookup that the query needs; retry it until the deadline.
 
         Raises:
-            KafkaError: the cluster did not answer before the deadline of `latest`, or refused the
-                request.
+            KafkaError: the cluster refused the request, or did not answer before the deadline,
+                which is the same as in `latest`.
         """
         while True:
             try:
@@ -199,4 +204,4 @@ class LatestOffsets:
 
 
 _AWAY: Final = (ConnectionLost, RequestTimeout, BootstrapFailed)
-"""Errors without an answer of a broker; other retriable errors are answers."""
+"""Errors that are raised when no broker responds; other retriable errors are in a response."""

@@ -66,7 +66,7 @@ def parse_limit(
         given: options by lower-case names.
 
     Raises:
-        ConfigError: an option has a wrong form.
+        ConfigError: an option is malformed, or a number in it is out of range.
     """
     if (text := given.get(f"{which}timestamp")) is not None:
         try:
@@ -103,7 +103,7 @@ def parse_limit(
 
 
 def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
-    """Return the timestamp; refuse negative ones, which ListOffsets takes for special values."""
+    """Return the timestamp; refuse a negative one, which ListOffsets takes for a special value."""
     if timestamp_ms < 0:
         where = "" if tp is None else f" of {tp}"
         raise ConfigError(
@@ -150,7 +150,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
             f"end offset: {partitions_text(last)}."
         )
     for tp, start in first.items():
-        # Negative values stand for ends of the log, and cannot be compared.
+        # Negative values stand for the start or end of the log, and cannot be compared.
         if start > last[tp] >= 0 <= start:
             raise ConfigError(
                 f"The specified start {kind} {start} is greater than the end {kind} {last[tp]} "
@@ -159,7 +159,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
 
 
 def starts_at_an_end(starting: Limit) -> bool:
-    """Whether the limit is "latest" for a partition, which gives other offsets at each lookup."""
+    """Whether the limit is "latest" for a partition, so that lookups give different offsets."""
     if not isinstance(starting, ByOffset):
         return False
     if isinstance(starting.offsets, dict):

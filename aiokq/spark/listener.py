@@ -1,8 +1,8 @@
 """AiokqProgressListener: lag and rates of streaming queries as Prometheus metrics.
 
 Python sources have no metrics of their own in Spark, so the metrics are made from the progress
-events of the queries. Works for every source that keeps Kafka offsets: this one, and Spark's own
-connector.
+events of the queries. The listener works for every source that keeps Kafka offsets: this one and
+Spark's own connector.
 """
 
 from __future__ import annotations
@@ -70,24 +70,24 @@ class AiokqProgressListener(StreamingQueryListener):
     ``spark.streams.addListener(AiokqProgressListener())``. All metrics begin with ``aiokq_spark_``;
     the label ``query`` is the query's name, or its id if it has none:
 
-    - ``lag_records`` (query, topic, partition): from the end of the last batch to the end of the
-      partition when that batch was planned;
-    - ``offset`` (query, topic, partition): of the next record to read;
-    - ``input_rows_total``, ``batches_total`` (query): of all observed runs; only batches with rows
-      count;
-    - ``batch_id`` (query): of the last batch;
-    - ``input_rows_per_second``, ``processed_rows_per_second`` (query): of the last batch;
-    - ``batch_duration_seconds`` (query, phase): of the last batch; the phase is Spark's name, such
-      as triggerExecution, addBatch, latestOffset;
+    - ``lag_records`` (query, topic, partition): records from the end of the last batch to the end
+      of the partition when that batch was planned;
+    - ``offset`` (query, topic, partition): offset of the next record to read;
+    - ``input_rows_total``, ``batches_total`` (query): rows and batches of all observed runs;
+      batches without rows are not counted;
+    - ``batch_id`` (query): number of the last batch;
+    - ``input_rows_per_second``, ``processed_rows_per_second`` (query): rates of the last batch;
+    - ``batch_duration_seconds`` (query, phase): time of each phase of the last batch, under Spark's
+      name of the phase, such as triggerExecution, addBatch, latestOffset;
     - ``queries_active``: running queries;
-    - ``queries_terminated_total`` (outcome): stopped or failed.
+    - ``queries_terminated_total`` (outcome): ended queries; the outcome is stopped or failed.
 
     When a query ends, its two counters stay (of the last 100 names that ended), so that a job that
     ends by itself can be scraped afterwards; another run of the same name continues them. Its other
     metrics are removed. The listener is one collector in the registry; ``close()`` unregisters it.
 
     Args:
-        registry: default: that of prometheus_client.
+        registry: registry of the metrics; default: that of prometheus_client.
 
     Raises:
         ConfigError: the registry already has such a listener.
@@ -127,7 +127,7 @@ class AiokqProgressListener(StreamingQueryListener):
         self.progressed(event.progress.json)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Called by Spark; resets the rates, which are those of the last batch."""
+        """Called by Spark; resets the rates, which would otherwise stay those of the last batch."""
         with self._lock:
             query = self._queries.get(str(event.runId))
             if query is not None:
@@ -137,13 +137,13 @@ class AiokqProgressListener(StreamingQueryListener):
         """Called by Spark."""
         self.terminated(str(event.runId), failed=event.exception is not None)
 
-    # -- the same, with plain values
+    # -- the same events, with plain values
 
     def started(self, run: str, name: str) -> None:
         """Record the start of a query.
 
         Args:
-            run: run id, which differs after each start.
+            run: run id, which Spark makes for each start.
             name: value of the label ``query``.
         """
         with self._lock:
@@ -160,7 +160,7 @@ class AiokqProgressListener(StreamingQueryListener):
         progress = json.loads(text)
         run = str(progress["runId"])
         with self._lock:
-            # A listener that was added late has not seen the start.
+            # A listener that was added late has not seen the start of the query.
             query = self._queries.setdefault(run, _Query())
             name = self._names.setdefault(run, progress.get("name") or str(progress["id"]))
             rows = int(progress.get("numInputRows") or 0)
@@ -193,13 +193,13 @@ class AiokqProgressListener(StreamingQueryListener):
             self._terminated["failed" if failed else "stopped"] += 1
 
     def lag(self, query: str) -> PartitionOffsets:
-        """Return the records that a query has not read yet, by partition; empty if unknown.
+        """Return how many records a query has not read yet, by partition; empty if unknown.
 
         Args:
             query: name of the query, or its id if it has none.
         """
         with self._lock:
-            # Of two runs with one name the later one counts, as in the metrics.
+            # Of two runs with the same name the later one counts, as in the metrics.
             for run, name in reversed(self._names.items()):
                 if name == query:
                     return dict(self._queries[run].lags)
@@ -248,7 +248,7 @@ class AiokqProgressListener(StreamingQueryListener):
             active = GaugeMetricFamily(
                 "aiokq_spark_queries_active", "Queries that run.", value=len(self._queries)
             )
-            # Two runs with one name share the label values: the later one counts.
+            # Two runs with the same name have the same label values; the later run is reported.
             named = {self._names[run]: query for run, query in self._queries.items()}
             for name, query in sorted(named.items()):
                 gauges["batch_id"].add_metric([name], query.batch)

@@ -69,8 +69,8 @@ class MicroBatchPlanner:
         """Return the start offset of a new query, which is looked up once.
 
         Raises:
-            ConfigError: an option does not fit the topics as they are.
-            KafkaError: the cluster cannot be asked.
+            ConfigError: an option does not match the existing topics.
+            KafkaError: a request to the cluster failed.
         """
         if self._initial is None:
             # Spark asks twice at the start of a query; "latest" would differ the second time.
@@ -94,7 +94,7 @@ class MicroBatchPlanner:
         """Set the current ends of the logs as the end of the query, for Trigger.AvailableNow.
 
         Raises:
-            KafkaError: the cluster cannot be asked.
+            KafkaError: a request to the cluster failed.
         """
         self._target = self._latest_offsets.ask()
 
@@ -117,7 +117,8 @@ class MicroBatchPlanner:
         ends = self._not_before(begun, latest)
         # With an unknown start every partition counts as moved.
         starts = begun.positions if start is None else latest.starts | begun.positions
-        # A replaced topic ends the batch at once, without limits, because records may be lost.
+        # If a topic was recreated, the batch is planned at once, without a minimum of records,
+        # because records may have been lost.
         again = _made_again(begun, latest)
         if not again and not self._moves(begun, starts, ends):
             return begun.to_map()
@@ -127,15 +128,17 @@ class MicroBatchPlanner:
             if wanted.max_rows is not None:
                 ends = prorated(wanted.max_rows, starts, ends)
         self._triggered = self._now()
-        # The end of the first batch carries the start of the query, because Spark logs it before it
-        # runs the batch; after a crash Spark would otherwise start at a new result of initial().
+        # The end of the first batch carries the start of the query, because Spark logs this end
+        # before it runs the batch; after a crash Spark would otherwise start at a new result of
+        # initial().
         initial = begun.initial if begun.unread else None
         return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
 
     def _not_before(self, begun: SourceOffset, latest: OffsetSnapshot) -> PartitionOffsets:
         """Return the ends of the logs, raised to the positions of the query for a while.
 
-        A new leader may briefly know less than the previous one; a recreated topic stays shorter.
+        A new leader may briefly report a lower end than the previous one; the log of a recreated
+        topic stays shorter.
         """
         ends = dict(latest.ends)
         now = self._now()
@@ -160,7 +163,7 @@ class MicroBatchPlanner:
     def _too_few(self, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
         """Whether to wait for more records, by ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
 
-        Not with Trigger.AvailableNow, which expects no further records.
+        False with Trigger.AvailableNow, which expects no further records.
         """
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or self._triggered is None:
@@ -223,6 +226,6 @@ class MicroBatchPlanner:
 
 
 def _made_again(begun: SourceOffset, latest: OffsetSnapshot) -> bool:
-    """Whether a topic was deleted and created again; its offsets may be as large as before."""
+    """Whether a topic was deleted and created again; its offsets alone may not show it."""
     ids = latest.partitions.topic_ids
     return any(ids.get(topic, id_) != id_ for topic, id_ in begun.topic_ids.items())

@@ -1,4 +1,4 @@
-"""OffsetReader: looks up the partitions of a query and their offsets in the cluster."""
+"""OffsetReader, which looks up the partitions of a query and their offsets in the cluster."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class OffsetReader:
 
         Raises:
             UnknownTopicOrPartition: a named topic or partition does not exist.
-            KafkaError: the cluster cannot be asked.
+            KafkaError: a request to the cluster failed.
         """
         strategy = self._options.strategy
         names = await self._topics(strategy)
@@ -129,11 +129,11 @@ class OffsetReader:
         return await self._list(dict.fromkeys(partitions, EARLIEST))
 
     async def log_ends(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
-        """Return the end of each partition's log, as ``isolation.level`` lets it be read."""
+        """Return the offset up to which ``isolation.level`` lets each partition be read."""
         return await self._list(dict.fromkeys(partitions, LATEST))
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> PartitionOffsets:
-        """Return offsets by timestamp in milliseconds; -1 if no record is that young."""
+        """Return the offset of each timestamp in milliseconds; -1 if no record is that recent."""
         if not wanted:
             return {}
         await self._admin.start()
@@ -156,7 +156,8 @@ class OffsetReader:
         """Return the offsets that a limit stands for, for all partitions.
 
         Raises:
-            ConfigError: the limit names other partitions, or a timestamp after the last record.
+            ConfigError: the limit names other partitions, or a start timestamp is after the last
+                record and ``startingOffsetsByTimestampStrategy`` is ``error``.
         """
         tps = set(partitions)
         match limit:
@@ -189,7 +190,7 @@ class OffsetReader:
     async def _by_time(
         self, timestamps: Mapping[TopicPartition, int], which: Which
     ) -> PartitionOffsets:
-        """Return the first offset at or after each timestamp; LATEST if there may be none."""
+        """Return the first offset at or after each timestamp; LATEST if there is none."""
         found = await self._list(timestamps)
         for tp, timestamp in timestamps.items():
             if found[tp] < 0 and which == "starting" and not self._options.no_match_latest:

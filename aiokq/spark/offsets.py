@@ -4,8 +4,9 @@ No I/O. The offset of a query is a map of topic to partition to offset, as in th
 that its checkpoints can be read. Two kinds of entries, which look like topics, hold what the JVM
 connector keeps elsewhere or not at all:
 
-- ``__aiokq_initial__.<topic>`` is in the end of the very first batch: the start of the query. Spark
-  asks for the start again after a crash in this batch, when "latest" would be another offset;
+- ``__aiokq_initial__.<topic>`` is part of the end of the very first batch, and holds the start of
+  the query. Spark asks for the start again after a crash in this batch, when "latest" would be
+  another offset;
 - ``__aiokq_topic_id__.<topic>`` has the topic's id, as two integers, by which a topic that was
   deleted and created again is recognized, whatever its offsets are.
 """

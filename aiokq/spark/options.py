@@ -26,7 +26,7 @@ logger = logging.getLogger("aiokq.spark")
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
-"""Spark's ``spark.network.timeout``."""
+"""Default of Spark's ``spark.network.timeout``, in milliseconds."""
 
 CONSUMER_OPTIONS: Final = frozenset({"group.id", "isolation.level", "max.partition.fetch.bytes"})
 """The consumer's ``kafka.*`` options that have an effect, besides all options of the client."""
@@ -94,14 +94,15 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-        """Return the options, checked.
+        """Return the checked options.
 
         Args:
             options: as Spark passes them; names in any case.
             streaming: whether the query is a stream; some options are for one kind only.
 
         Raises:
-            ConfigError: an option is missing, unknown, of the wrong form, or contradicts another.
+            ConfigError: an option is missing, unknown, malformed or refused, or contradicts
+                another.
         """
         check_names(options)
         given = {name.lower(): value for name, value in options.items()}
@@ -177,7 +178,7 @@ def frame_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     Spark asks for the schema before it says whether the query is a batch or a stream.
 
     Raises:
-        ConfigError: ``columns`` or ``includeHeaders`` has a wrong form.
+        ConfigError: ``columns`` or ``includeHeaders`` is malformed.
     """
     given = {name.lower(): value for name, value in options.items()}
     if "columns" in given:

@@ -32,7 +32,7 @@ class PerProcess(Generic[T]):
     def __call__(self) -> T:
         """Return the object of this process."""
         with self._lock:
-            # Some forks, as of foreign code, do not run Python's hooks; the process id shows them.
+            # Forks by C code do not run Python's hooks; the process id reveals them.
             if self._made is None or self._pid != os.getpid():
                 self._made, self._pid = self._make(), os.getpid()
             return self._made

@@ -1,7 +1,8 @@
 """Distribution of offset ranges over tasks.
 
-A pure function of the ranges and the options, so that it can be repeated. Each task of a Python
-source costs Spark some 27 ms (a JVM task a few), so small ranges share a task.
+The result depends only on the ranges and the options, so planning again gives the same tasks. Each
+task of a Python source costs Spark about 27 ms (a task in the JVM, a few ms), so small ranges share
+a task.
 """
 
 from __future__ import annotations

@@ -35,9 +35,10 @@ Narrow: TypeAlias = Callable[[OffsetRange], OffsetRange | None]
 class PushdownReader(KafkaBatchReader):
     """Batch reader that takes filters.
 
-    ``topic`` and ``partition`` (= and in) leave out partitions, comparisons of ``offset`` shorten
-    ranges. ``timestamp >=`` and ``>`` move the start to the first record that young; because
-    timestamps in a log need not grow, Spark applies these filters again.
+    Filters on ``topic`` and ``partition`` (``=`` and ``in``) exclude partitions, and comparisons of
+    ``offset`` shorten ranges. Filters ``timestamp >=`` and ``timestamp >`` move the start to the
+    first record that is recent enough; because timestamps in a log may decrease, Spark applies
+    these filters again.
     """
 
     _narrowing: tuple[Narrow, ...] = ()
@@ -102,6 +103,6 @@ def _since_ms(item: Filter) -> int | None:
         case GreaterThanOrEqual(("timestamp",), datetime() as time) | GreaterThan(
             ("timestamp",), datetime() as time
         ):
-            # A time without a zone is in the session's, which is not known here.
+            # A time without a zone is in the session's time zone, which is not known here.
             return None if time.tzinfo is None else math.floor(time.timestamp() * 1000)
     return None

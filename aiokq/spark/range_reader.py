@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["read_ranges"]
 
 FETCH_BYTES: Final = 1024 * 1024
-"""Kafka's ``max.partition.fetch.bytes``, and about the size of a record batch for Spark."""
+"""Default of ``max.partition.fetch.bytes``, and about the size of a record batch for Spark."""
 COLUMNS_BYTES: Final = 8 * FETCH_BYTES
 """Decompressed bytes after which an Arrow batch ends with the current record batch, because fetched
 bytes may decompress to a thousand times their size.
@@ -38,9 +38,9 @@ bytes may decompress to a thousand times their size.
 WINDOW: Final = 4
 """Number of ranges that are fetched at the same time."""
 RANGE_BYTES: Final = 4 * FETCH_BYTES
-"""Maximum bytes of one range that are fetched but not decoded."""
+"""Bytes of one range, fetched but not decoded, at which its fetching pauses."""
 AHEAD_BYTES: Final = 16 * FETCH_BYTES
-"""Maximum bytes of all ranges of a task; the first range may exceed it."""
+"""Such bytes of all ranges of a task at which fetching pauses, except for the first range."""
 END_OF_LOG_WAIT_MS: Final = 500
 """Milliseconds that a broker may hold a fetch at the end of its log."""
 AGAIN: Final = 0.1
@@ -87,7 +87,7 @@ class _RangeBuffer:
 
 
 class _Readahead:
-    """Records fetched ahead on the loop thread; `_changed` guards what both threads use."""
+    """Records fetched ahead on the loop thread; `_changed` guards the state of both threads."""
 
     def __init__(
         self, client: WorkerClient, ranges: Sequence[OffsetRange], options: ReadOptions
@@ -133,14 +133,14 @@ class _Readahead:
             self._loop.call(self._room.set)
 
     def close(self) -> None:
-        """Cancel the fetching, even if it has not finished."""
+        """Cancel the fetches that have not finished."""
         for pump in self._pumps:
             pump.cancel()
 
     # -- on the loop
 
     async def _pump(self) -> None:
-        """Fetch the next unfetched range, one after another, until none is left or one fails."""
+        """Fetch unfetched ranges, one after another, until none is left or a fetch fails."""
         try:
             for buffer in self._next:
                 await self._may_fetch(buffer)
@@ -209,7 +209,7 @@ class _Fetching:
             except OffsetOutOfRange:
                 after = await self._after_loss(part, position)
                 if after == position:
-                    # The log has the offset, but the current leader did not know it yet.
+                    # The log has the offset by now; the leader did not know it when it answered.
                     if now() - moved > self._timeout:
                         self._losses.unreadable(part.topic_partition, position, part.stop)
                         return
@@ -221,7 +221,7 @@ class _Fetching:
             if records.next_offset > position:
                 position = records.next_offset
                 yield records
-                # The consumer may take minutes for a batch; only waiting for the broker counts.
+                # Spark may take minutes to process a batch; only waiting for the broker counts.
                 moved = now()
             elif now() - moved > self._timeout:
                 # The log ends before the range does, and no records arrive.
@@ -245,8 +245,8 @@ class _Fetching:
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
         """Return the next offset to fetch after OFFSET_OUT_OF_RANGE.
 
-        It is the same offset if the log has it by now: a new leader may briefly know less than the
-        previous one.
+        It is the same offset if the log has it by now: a new leader may briefly report a lower end
+        than the previous one.
         """
         tp = part.topic_partition
         first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)

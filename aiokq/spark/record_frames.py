@@ -1,4 +1,4 @@
-"""Kafka records as DataFrames: batches that asyncio code has consumed become Arrow, then a frame.
+"""Kafka records as DataFrames: consumed batches are converted to Arrow, then to a frame.
 
 For streams that Spark reads itself use ``format("aiokq")``; these functions are for records that
 the application already has.
@@ -141,8 +141,8 @@ async def _gather(
         except Exception as error:  # noqa: BLE001  raised after the batches before it
             found.failure = error
             break
-        # Decoded before the next batch is requested: until then a batch that cannot be decoded
-        # completely counts only as far as it can.
+        # The batch is decoded before the next one is requested: until that request, if only a part
+        # of the batch can be decoded, only that part counts as processed.
         try:
             part = await in_thread(partial(batch.to_arrow, columns))
         except CorruptRecord as error:

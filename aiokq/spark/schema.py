@@ -100,7 +100,7 @@ class Projection:
         schema: schema of the frame, given by the user or made by `ddl`.
 
     Raises:
-        ConfigError: records have no such column, or one of another type.
+        ConfigError: records have no such column, its type is another, or it is given twice.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -174,7 +174,7 @@ def _headers_type() -> pa.DataType:
 
 
 def _as_spark_has_it(headers: pa.Array) -> pa.Array:
-    """Return headers with nullable keys: they are never null, but Spark's schema says so."""
+    """Return headers with keys declared nullable, as in Spark's schema; the keys are never null."""
     import pyarrow as pa
 
     kind = _headers_type()

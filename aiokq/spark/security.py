@@ -1,7 +1,7 @@
 """Translation of the ``kafka.*`` options to settings of a client; no option is silently ignored.
 
 credentials.py translates Java's forms of credentials. options.py refuses options for readers, and
-write_options.py for writers, both in Spark's words.
+write_options.py for writers, both with Spark's messages.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "ssl.engine.factory.class": "Java classes cannot be loaded",
     "ssl.provider": "Java classes cannot be loaded",
 }
-"""Options that cannot be supported and cannot be ignored without harm."""
+"""Options that cannot be supported, nor ignored without harm, with a text for the error."""
 
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "the only SASL mechanism is PLAIN",
     "sasl.login.": "the only SASL mechanism is PLAIN",
     "sasl.oauthbearer.": "the only SASL mechanism is PLAIN",
 }
-"""Prefixes of options that Kafka has and this library does not have."""
+"""Prefixes of Kafka's options that this library does not have, with a text for the error."""
 
 _SETTINGS_OF: Final[Mapping[str, str]] = {
     "sasl_plain_username": "sasl.jaas.config",
@@ -133,7 +133,8 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
         values as given, by the names of `aiokq.ProducerSettings`.
 
     Raises:
-        ConfigError: as `cluster_settings`.
+        ConfigError: an option is unknown, out of range, contradicts another, or needs Java; the
+            error names it.
     """
     _check(kafka)
     of_cluster = ClusterSettings.model_fields
@@ -203,7 +204,7 @@ def _known() -> frozenset[str]:
         ConsumerSettings,
         AdminSettings,
     )
-    # Options are text, and ssl_context is not.
+    # Options are text, so `ssl_context`, an object, cannot be an option.
     return frozenset(name for kind in kinds for name in kind.model_fields) - {"ssl_context"}
 
 

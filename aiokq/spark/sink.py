@@ -75,7 +75,7 @@ class Target:
         """Write all rows, and wait until each is acknowledged.
 
         Raises:
-            DeliveryFailed: rows were not acknowledged; names topic and partitions.
+            DeliveryFailed: rows were not acknowledged; the error names the topic and partitions.
             BootstrapFailed: no address gave metadata.
             KafkaError: a row was not accepted; a note names the topic.
             ValueError: a row has no topic, or a partition below 0.
@@ -106,7 +106,7 @@ class Target:
 
 
 class _Feed:
-    """Passes rows to a producer; runs on the event loop.
+    """Feeder of rows to a producer; runs on the event loop.
 
     Memory: the producer holds at most `buffer_memory` bytes, and one more Arrow batch waits until
     that memory is free.
@@ -176,7 +176,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         logger.info("wrote %s rows", _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the number of rows that the tasks had written; a log cannot take them back."""
+        """Log the number of rows that the tasks had written; they stay in the topic."""
         logger.warning(
             "the write failed; %s rows were written and stay in the log", _rows(messages)
         )
@@ -210,8 +210,8 @@ def batch_writer(
 ) -> KafkaBatchWriter:
     """Return the writer of a batch.
 
-    Spark calls it for the modes "append" and "overwrite" only; it refuses the other modes,
-    including its default, for all Python sources.
+    Spark asks for a writer in the modes "append" and "overwrite" only; for all Python sources it
+    refuses the other modes, including its default mode.
 
     Raises:
         ConfigError: an option, a column or the save mode is refused.
@@ -227,8 +227,8 @@ def stream_writer(
     """Return the writer of a stream.
 
     Args:
-        overwrite: output mode "complete": each batch writes all rows again, and earlier ones stay,
-            as in Spark's own connector.
+        overwrite: whether the output mode is "complete", in which each batch writes all rows again,
+            and rows of earlier batches stay, as in Spark's own connector.
 
     Raises:
         ConfigError: an option or a column is refused.

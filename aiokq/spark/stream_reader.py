@@ -68,10 +68,10 @@ def stream_reader(
 
 
 class _StreamReader(DataSourceStreamReader):
-    """Reader with what all versions have in common.
+    """Base class of the readers for all versions of Spark.
 
-    The planner creates an instance, which is pickled to the workers for `read`. Another instance
-    lives in the query's own process, and is the only one that asks the cluster.
+    Spark's planner creates an instance, which is pickled to the workers for `read`. Another
+    instance lives in the query's own process; only that instance plans batches.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
@@ -91,8 +91,8 @@ class _StreamReader(DataSourceStreamReader):
         """Return the tasks of a batch.
 
         Raises:
-            DataLoss: records of it are gone, and ``failOnDataLoss`` is true.
-            KafkaError: the cluster cannot be asked.
+            DataLoss: records of the batch are gone, and ``failOnDataLoss`` is true.
+            KafkaError: a request to the cluster failed.
         """
         tasks = plan(
             self._planner.ranges(start, end),
@@ -126,7 +126,7 @@ if HAS_LIMITS:
         """Reader for PySpark 4.2 and newer."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """Return the maximum of the options, else the minimum; `next_end` applies both."""
+            """Return the option for the maximum, else the minimum; `next_end` applies both."""
             options = self._options
             if options.max_offsets_per_trigger is not None:
                 return ReadMaxRows(options.max_offsets_per_trigger)
@@ -162,7 +162,7 @@ class UnlimitedStreamReader(_StreamReader):
         return self._begun
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the tasks of a batch; after a restart its end is the first known position."""
+        """Return the tasks of a batch; after a restart, its end is the first known position."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
             # The end of a first batch without rows carries the start of the query. As the start of
@@ -174,7 +174,7 @@ class UnlimitedStreamReader(_StreamReader):
         """Return the end of the next batch.
 
         Raises:
-            KafkaError: the position of the query is unknown, and the cluster cannot be asked.
+            KafkaError: the position of the query is unknown, and a request to the cluster failed.
         """
         if self._last is None:
             self._last = self._beginning()
@@ -186,12 +186,12 @@ class UnlimitedStreamReader(_StreamReader):
 
         For a new query Spark asks for the end first, and for the start once that end is logged,
         when "latest" may be another offset. For a resumed query Spark asks in the same order; there
-        the result means a batch without rows.
+        the result leads to a batch without rows.
         """
         try:
             return self.initialOffset()
         except ConfigError as error:
-            # Spark shows the error to a new query when it asks for the start. A resumed query does
-            # not need options that no longer fit.
+            # For a new query Spark shows the error when it asks for the start. A resumed query does
+            # not need the starting options, which may no longer match the topics.
             logger.debug("the start of the query is not known: %s", error)
             return None

@@ -46,8 +46,8 @@ class LoopThread:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                # A coroutine raised it, and its caller receives it; the loop runs on for all
-                # others.
+                # A coroutine raised it, and its caller receives it; the loop keeps running for all
+                # other coroutines.
                 continue
             return
 
@@ -190,15 +190,15 @@ def loop_thread() -> LoopThread:
 def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient:
     """Return the client of this process for a cluster; created on the first call, then shared.
 
-    It lives until the process ends or its cluster is closed; after that the next call creates a new
-    one.
+    The client lives until the process ends or its cluster is closed; after that the next call
+    creates a new client.
 
     Args:
         settings: settings of the cluster, or ``kafka.*`` options by Kafka's names, as
             ``{"bootstrap.servers": "host:9092"}``.
 
     Raises:
-        BootstrapFailed: no address gave metadata; each is named with its reason.
+        BootstrapFailed: no address gave metadata; the message names each address with its reason.
         ConfigError: a setting is unknown, or out of range.
         RuntimeError: called on the loop itself, before the client was created.
     """

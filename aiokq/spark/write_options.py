@@ -53,13 +53,13 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Return the options, checked.
+        """Return the checked options.
 
         Args:
             options: as Spark passes them; names in any case.
 
         Raises:
-            ConfigError: an option is missing, unknown, refused or of the wrong form.
+            ConfigError: an option is missing, unknown, refused or malformed.
         """
         check_names(options)
         given = {name.lower(): value for name, value in options.items()}
@@ -90,7 +90,7 @@ class WriteColumns:
     """Column numbers of the parts of a record; -1 for parts that rows do not have.
 
     Attributes:
-        topic: -1 if the option names the topic, which takes precedence.
+        topic: -1 if the option ``topic`` is set, because the option takes precedence.
     """
 
     value: int
@@ -109,7 +109,8 @@ class WriteColumns:
             topic: value of the option ``topic``.
 
         Raises:
-            ConfigError: there is no value, no topic, or a column of a wrong type.
+            ConfigError: the frame has no column ``value``, no topic is given, or a column has an
+                unsupported type.
         """
         places: dict[str, int] = {}
         for at, column in enumerate(schema.fields):

@@ -118,9 +118,9 @@ class ExportColumns:
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Return these columns, completed for files with the columns `names`.
 
-        Rows of Kafka records (with `KAFKA_COLUMNS` only, besides the date of a load that is
-        partitioned by it) become the original records: key, value, headers and timestamp. The value
-        of other rows is the JSON of all columns.
+        Rows that have only `KAFKA_COLUMNS`, and perhaps the partition column ``date`` of a load,
+        become the original records: key, value, headers and timestamp. The value of other rows is
+        the JSON of all columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.

@@ -30,7 +30,7 @@ NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Directory name that Spark and others write for null; other values are percent-encoded."""
 
 LOADED_BATCH: Final = "batch_id"
-"""Prefix of the directories that `aiokq spark load` writes, which is not a column."""
+"""Name before "=" in directories that `aiokq spark load` writes; it is not a column."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class ParquetFiles:
                 directories that begin with "_" or "." are skipped.
 
         Raises:
-            ConfigError: there are no files, or one cannot be read or lacks a column.
+            ConfigError: there are no files, a file cannot be read or lacks a column, or pyarrow is
+                not installed.
         """
         if find_spec("pyarrow") is None:
             raise ConfigError("Parquet is read by pyarrow: pip install 'aiokq[arrow]'")
@@ -173,7 +174,7 @@ def _paths(source: str | Path) -> Iterator[tuple[Path, Constants]]:
     """Yield the files of one source, with the columns in the path below it.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: the source has no files.
     """
     path = Path(source)
     if path.is_dir():

@@ -32,7 +32,7 @@ VERSION: Final = 1
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Return the checksum of a record; the checksum of several records is the sum of theirs."""
+    """Return the checksum of a record; that of several records is the sum of their checksums."""
     sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
     return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
 
@@ -58,7 +58,7 @@ class Acknowledged:
     Attributes:
         rows: number of rows.
         checksum: sum of their checksums.
-        offsets: by partition, first and last offsets of runs without a gap, in ascending order.
+        offsets: first and last offset of each range without gaps, by partition, in ascending order.
     """
 
     rows: int = 0
@@ -118,7 +118,8 @@ class Journal:
             path: path of the file; None to keep the journal in memory only.
 
         Raises:
-            ConfigError: the file is that of another export, is in use, or is not a journal.
+            ConfigError: the file is that of another export, is in use, is not a journal, or cannot
+                be opened.
             OSError: the file cannot be written.
         """
         journal = cls(destination)
@@ -138,7 +139,7 @@ class Journal:
         return journal
 
     def add(self, file: int, until: int, acknowledged: Acknowledged) -> None:
-        """Note that the next rows, those of a file before row `until`, are acknowledged.
+        """Note that the next rows of a file, up to but not including row `until`, are acknowledged.
 
         Raises:
             OSError: the file cannot be written.
@@ -152,7 +153,7 @@ class Journal:
         return self._file is not None
 
     def note_producer(self, producer_id: int) -> None:
-        """Note the producer id of this run, by which the run after a kill finds its records.
+        """Note the producer id, by which the next run finds the records of this run if it is killed.
 
         Raises:
             OSError: the file cannot be written.

@@ -118,14 +118,15 @@ async def export(
 ) -> Exported:
     """Write the rows of Parquet files to a topic.
 
-    At least once, in the order of the rows, by an idempotent producer. If a run is killed, the next
-    run writes all rows again. With `resume` it continues after the last piece (10,000 rows, 4 MiB)
-    that was noted as acknowledged, and of the up to eight pieces that were in flight it sends only
-    rows that are not in the log. No row is then in the log twice, with these exceptions:
+    Rows are written at least once, in their order, by an idempotent producer. If a run is killed,
+    the next run writes all rows again. With `resume` it continues after the last piece (10,000
+    rows, 4 MiB) that was noted as acknowledged, and of the up to eight pieces that were in flight
+    it sends only rows that are not in the log. No row is then in the log twice, with these
+    exceptions:
 
     - rows of the first piece of a run that was killed before that piece was acknowledged;
     - rows that the broker appends after the next run has looked for them, because it had received
-      but not processed or not replicated them;
+      but not yet processed or replicated them;
     - rows of up to eight pieces, if the producer is not idempotent (``acks=1``), if the producer of
       the killed run had taken a new id after an error, or if the resumed run is killed as well
       before it has written eight pieces.
@@ -145,8 +146,8 @@ async def export(
         told: called with the progress at the start and after each piece.
 
     Raises:
-        ConfigError: there is no file, a column is missing or of a wrong type, a setting loses
-            acknowledgements, or `resume` belongs to another export.
+        ConfigError: there is no file, a column is missing or of a wrong type, ``acks`` is 0, or
+            `resume` belongs to another export.
         UnknownTopicOrPartition: the topic does not exist, and `create` was not given.
         ExportFailed: a row was not accepted or not delivered; the error names file and row.
         KafkaError: the cluster cannot be reached, or refuses a request.

@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
-    """Return the id of the producer that wrote a record; -1 if it has none or cannot be read."""
+    """Return the producer id of a record; -1 if the record has none or cannot be read."""
     try:
         found = await cluster.fetch(
             TopicPartition(topic, place.partition),
@@ -123,7 +123,7 @@ class UnjournaledRows:
         for partition in places if row.partition is None else (row.partition,):
             there = places.get(partition, deque())
             for number, (at, offset) in enumerate(there):
-                # The timestamp of a row without one is the time at which it was sent.
+                # A row without a timestamp got the time at which it was sent.
                 if time is None or at is None or at == time:
                     del there[number]
                     self._left -= 1

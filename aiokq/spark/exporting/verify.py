@@ -27,7 +27,7 @@ class Checked:
 
 
 async def check(cluster: Cluster, destination: Destination, acknowledged: Acknowledged) -> Checked:
-    """Read the records that the topic got since the export began.
+    """Compare the records that were appended since the export began with the acknowledged rows.
 
     Raises:
         KafkaError: the topic cannot be read.

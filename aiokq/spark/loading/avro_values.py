@@ -32,7 +32,7 @@ _BAD: Final = (
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _READ_AS_STORED: Final = ("uuid", "duration")
-"""Logical types whose objects in fastavro have no type in files; they are read as stored."""
+"""Logical types whose Python objects in fastavro fit no Arrow type; values are left as stored."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def arrow_of_avro(schema: object) -> pa.DataType:
     """Return the Arrow type of values of an Avro schema.
 
     Raises:
-        ValueError: it is not a schema, or has a type that files cannot have.
+        ValueError: `schema` is not an Avro schema, or has a type that files cannot have.
     """
     import fastavro
 

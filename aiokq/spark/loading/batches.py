@@ -6,7 +6,7 @@
 4. The manifest is published.
 
 If the load is killed before step 2, Spark runs the batch again with the same offsets. If it is
-killed after step 2, the next load completes the batch, and finds it done when Spark runs it again.
+killed after step 2, the next load completes the batch, and skips it when Spark runs it again.
 """
 
 from __future__ import annotations
@@ -87,15 +87,16 @@ class Batches:
         """Load a batch, unless it was loaded before.
 
         Args:
-            frame: its records, with the columns of format("aiokq").
+            frame: the records of the batch, with the columns of format("aiokq").
 
         Raises:
             LoadFailed: the batch was loaded with other offsets.
-            OSError: its files cannot be written.
+            OSError: files of the batch cannot be written.
             PySparkException: a task has failed.
         """
         if self._target.manifests.is_prepared(batch):
-            # This process could not complete it, for example because the disk was full for a while.
+            # This process could not complete the batch before, for example because the disk was
+            # full.
             self.recover()
         known = self._target.manifests.published(batch)
         if known is not None:

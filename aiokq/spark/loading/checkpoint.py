@@ -1,7 +1,7 @@
 """Checkpoint of a streaming query, as far as a load reads and relies on it.
 
-Spark does not sync its files. `sync` syncs those that a batch relies on, and `mend` deletes those
-that a power failure has left empty; nothing is written.
+Spark does not sync the files. `sync` syncs those that a batch relies on, and `mend` deletes those
+that a power failure has left empty; no file is written here.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class Checkpoint:
     def mend(self) -> None:
         """Delete files of the last batches that a power failure has left empty.
 
-        Spark would not start with them. A batch without its commit is run again and found done. A
-        batch without its offsets, which are synced before the batch is done, is planned again.
-        Commits are never
-        synced: those of half a minute may be empty.
+        Spark would not start with empty files. A batch without its commit is run again and found
+        done. A batch without its offsets, which are synced before the batch is done, is planned
+        again. Commits are never synced: after a power failure, the commits of the last half minute
+        may be empty.
         """
         for kind in ("commits", "offsets"):
             for last in sorted(self._numbered(kind), key=lambda path: int(path.name), reverse=True):

@@ -1,8 +1,9 @@
 """DeltaFiles: the data files of one batch for a Delta table, written and synced before its commit.
 
 `deltalake` writes and commits files in one call, without syncing them: after a power failure the
-log could name empty files. So it writes them to a table of their own in the temporary directory,
-with partitions and statistics, and the files are moved from there. delta_table.py makes the commit.
+log could name empty files. So `deltalake` writes the files to a separate table in the temporary
+directory, with partitions and statistics, and the files are moved from there. delta_table.py makes
+the commit.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class DeltaFiles:
         """
         import deltalake
 
-        # Left by a process that was killed before its commit.
+        # Files may be left from a process that was killed before its commit.
         shutil.rmtree(self._staged, ignore_errors=True)
         deltalake.write_deltalake(
             str(self._staged),

@@ -1,7 +1,7 @@
 """DeltaTable: a Delta table written by `deltalake`, without Java; needs the extra ``delta``.
 
-A batch is one commit, which carries query id and batch number as application transaction, so that a
-batch is not committed twice. Its files are synced before the commit.
+A batch is one commit, which carries query id and batch number as an application transaction, so
+that a batch is not committed twice. Its files are synced before the commit.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class DeltaTable:
 
         try:
             deltalake.Schema.from_arrow(self._schema)
-        except Exception as error:  # of no class of its own
+        except Exception as error:  # deltalake raises Exception itself
             raise OptionError(
                 "value_schema", f"not supported by Delta: {_first_line(error)}"
             ) from error
@@ -118,7 +118,7 @@ class DeltaTable:
             ) from error
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; the table as a whole."""
+        """See `Table.find`; the table is read as a whole."""
         table = self._open()
         if table is None:
             yield nothing_found(manifests, "there is no Delta table")
@@ -165,7 +165,7 @@ class DeltaTable:
         """Check that the files fit the table, which others may have changed.
 
         Raises:
-            LoadFailed: they do not.
+            LoadFailed: the files do not fit.
         """
         theirs = {field.name: field for field in table.schema().fields}
         configuration = table.metadata().configuration

@@ -33,13 +33,13 @@ class Held(Exception):
 class DirectoryLock:
     """A lock on a directory, released when the holding process ends, in whatever way.
 
-    Forked children do not keep it.
+    Forked children do not keep the lock.
 
     It separates loads on one machine, by whatever path they name the directory, and loads on
     several machines if the file system shares ``flock`` between its clients: NFS (not mounted with
     ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS. Other shared file systems
     lock on each machine separately, and do not separate loads on two machines. Targets and
-    checkpoints in object stores are refused before.
+    checkpoints in object stores are refused before a lock is taken.
 
     Args:
         directory: created if missing, and synced.
@@ -53,7 +53,7 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         _make(directory)
-        # The JVM does not inherit the descriptor; it would hold the lock longer.
+        # The JVM does not inherit the descriptor, so it does not hold the lock after this process.
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,7 +35,7 @@ CATALOG: Final = "aiokq"
 """Name of the catalog, unless the property ``name`` gives another."""
 
 OF_IDENTITY: Final = ("name", "type", "py-catalog-impl", "uri", "warehouse", "prefix", "glue.id")
-"""Properties that identify a catalog. Others say how to reach it, and many of them are secrets."""
+"""Properties that identify a catalog. Other properties, many of them secrets, are about access."""
 
 SYNCED: Final = "aiokq.spark.loading.synced_io"
 
@@ -121,7 +121,8 @@ class IcebergTable:
         table.refresh()
         if self._has(table, manifest):
             return
-        # pyiceberg computes the minimum and maximum of each column as Python objects.
+        # pyiceberg computes the minimum and maximum of each column as Python objects, which hold
+        # only the years 1 to 9999.
         batches = map(with_times_within_calendar, rows_of(manifest, rows))
         found = pa.Table.from_batches(batches, self._schema)
         note = {QUERY: manifest.query, BATCH: str(manifest.batch)}
@@ -131,7 +132,7 @@ class IcebergTable:
             raise LoadFailed(f"{self._name}: the Iceberg table refused a batch: {error}") from error
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; the table as a whole."""
+        """See `Table.find`; the table is read as a whole."""
         table = self._opened(make=False)
         if table is None:
             yield nothing_found(manifests, f"there is no Iceberg table {self._name}")
@@ -144,7 +145,7 @@ class IcebergTable:
         """Return the table; if it does not exist, create it or return None.
 
         Raises:
-            OptionError: the catalog refuses.
+            OptionError: the catalog cannot be reached, or refuses a request.
         """
         if self._table is not None:
             return self._table
@@ -152,7 +153,7 @@ class IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            # Other users know the catalog by this name.
+            # `name` is not a property but the name by which other users know the catalog.
             others = {key: value for key, value in self._properties.items() if key != "name"}
             catalog = load_catalog(self._properties.get("name", CATALOG), **others)
             try:

@@ -1,4 +1,4 @@
-"""JSON Schema and Spark schemas as Arrow types; other constraints on values are ignored."""
+"""JSON Schema and Spark schemas as Arrow types; constraints other than types are ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def arrow_of_spark(kind: object) -> pa.DataType:
     """Return the Arrow type of a Spark type as JSON: ``{"type": "struct", ...}`` or ``"long"``.
 
     Raises:
-        ValueError: it is not a type, or one that files cannot have.
+        ValueError: `kind` is not a Spark type, or is a type that values cannot have.
     """
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def arrow_of_json_schema(schema: Mapping[str, object]) -> pa.DataType:
     date-time or date, or ``"contentEncoding": "base64"``.
 
     Raises:
-        ValueError: the schema has no type, or allows several types.
+        ValueError: the schema is malformed, has no type, allows several types, or is recursive.
     """
     return _JsonSchema(schema).type(schema, "$", 0)
 

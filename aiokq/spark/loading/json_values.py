@@ -1,7 +1,8 @@
 """JSON values, checked strictly against Arrow types, with one converter per type.
 
 Nothing is guessed: a number instead of a string is an error, and so is 1.5 instead of an integer.
-Members that the schema does not have are left out; missing members become null if they may.
+Members that the schema does not have are left out; missing members become null if the schema allows
+null.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class JsonReaders:
 
         def read(value: bytes) -> object:
             try:
-                # Floats are parsed as Decimal if the type has decimals, which would lose digits.
+                # Floats are parsed as Decimal if the type has decimals, because floats would lose
+                # digits.
                 document = json.loads(
                     value, parse_float=parse_float, parse_constant=_refuse_constant
                 )

@@ -47,7 +47,7 @@ class LoadedFile:
 
 @dataclass(frozen=True)
 class LoadedPartition:
-    """The part of a batch that is of one partition.
+    """The part of a batch that comes from one partition.
 
     Attributes:
         first: first offset.
@@ -132,7 +132,7 @@ class Manifest:
         """Parse the contents of a manifest file.
 
         Raises:
-            ConfigError: it is not a manifest, or one of a newer version.
+            ConfigError: `text` is not a manifest, or has another version.
         """
         try:
             document = json.loads(text)
@@ -171,7 +171,7 @@ def _read_file(document: Mapping[str, str | int]) -> LoadedFile:
 
 @dataclass(frozen=True)
 class Manifests:
-    """The manifests of a target, read from disk each time, because a load may go on for years.
+    """The manifests of a target, read from disk each time, because a load may run for years.
 
     Args:
         directory: directory of the manifests, created by `prepare`.

@@ -41,7 +41,7 @@ class OptionError(ConfigError):
     Attributes:
         option: a field of `LoadOptions`; ``rows_per_file`` is ``--rows-per-file`` on the command
             line.
-        problem: the message without it.
+        problem: the message without the option.
     """
 
     def __init__(self, option: str, problem: str) -> None:
@@ -271,7 +271,8 @@ class LoadOptions:
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
         in_directories = self.target_format == "parquet" and "topic" in self.partition_by
         if in_directories and NO_VALUE in self.topics:
-            # The log of a table has the name of the topic, whatever the directory is called.
+            # The metadata of a Delta or Iceberg table hold the topic's name, whatever the directory
+            # is called.
             raise OptionError(
                 "partition_by",
                 f"readers take a directory of topic {NO_VALUE} for null; leave out topic",

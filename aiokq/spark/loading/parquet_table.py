@@ -38,7 +38,7 @@ class ParquetTable:
         move(rows, self._root / batch_directory(manifest.batch))
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; batch by batch, with directories that no manifest names."""
+        """See `Table.find`; batch by batch, including directories that no manifest names."""
         yield from find_files(self._root, {m.batch: (m, m.files) for m in manifests})
 
 
@@ -85,7 +85,7 @@ def find_files(
 
 
 def _positions(path: Path, directory: Path) -> pa.Table:
-    """Return the positions of the records in a file, with a topic that only the path has.
+    """Return the positions of the records in a file; the topic may be in the path only.
 
     The whole file is read, one row group at a time: the page checksums show damage in any column.
     """

@@ -24,7 +24,7 @@ class Preflight:
     """State of the cluster before a load.
 
     Attributes:
-        cluster: cluster id; None if it has none.
+        cluster: cluster id; None if the cluster has none.
         missing: number of offsets from the position of the load to the end of the log, by
             partition.
     """
@@ -34,13 +34,13 @@ class Preflight:
 
 
 def look(options: LoadOptions, positions: PartitionOffsets | None) -> Preflight:
-    """Ask the cluster.
+    """Check a load against the cluster, and return the state of the cluster.
 
     Args:
         positions: next offset to load, by partition; None for a new load.
 
     Raises:
-        BootstrapFailed: no address answers.
+        BootstrapFailed: no address gave metadata.
         ConfigError: an option is refused.
         KafkaError: a topic does not exist, or may not be read.
     """
@@ -62,7 +62,7 @@ async def _look(
     try:
         partitions = (await offset_reader.partitions()).leaders
     except UnknownTopicOrPartition as error:
-        # Without the name of the source's option, which the user of the load does not know.
+        # The new message omits the source's option, which the user of the load does not know.
         name = error.topic_partition
         raise UnknownTopicOrPartition(
             f"there is no topic {name!r}", topic_partition=name

@@ -41,13 +41,13 @@ LOOK_AGAIN: Final = 0.2
 """Seconds between two checks of the stop event."""
 
 START_PATIENCE: Final = 600.0
-"""Seconds for which late starts in a row are retried, from the first of them on."""
+"""Seconds for which consecutive late starts are retried, counted from the first; see `LATE`."""
 
 START_PAUSES: Final = (1.0, 30.0)
-"""Seconds before a retry: the first pause, which doubles each time, and the longest."""
+"""First and longest pause before a retry, in seconds; the pause doubles each time."""
 
 HELD: Final = 120.0
-"""Seconds after which a query counts as started, though it may have had nothing to load."""
+"""Seconds after which a query counts as started, even if it has had nothing to load."""
 
 LATE: Final = "Python worker failed to connect back"
 """Spark's message if a Python worker takes more than ten seconds to start, as on a busy machine;
@@ -202,7 +202,7 @@ class _Load:
         """Run the query to its end; retry if Spark could not start a Python worker in time.
 
         Returns:
-            its id; None if the load was told to stop before the first query.
+            the query's id; None if the load was told to stop before the first query.
 
         Raises:
             LoadFailed: the query has failed.
@@ -332,7 +332,7 @@ class _Load:
         query.stop()
 
     def _explained(self, error: BaseException) -> BaseException:
-        """Return the cause of a failed query: the error raised here, or Spark's in one line."""
+        """Return the cause of a failed query: the error of its batch, or Spark's in one line."""
         from py4j.protocol import Py4JNetworkError
 
         failure = self._failure

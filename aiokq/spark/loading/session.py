@@ -85,7 +85,7 @@ def _start(
     for key, value in {**defaults, **conf}.items():
         builder = builder.config(key, value)
     if quiet:
-        # The end of a JVM shows in the calls that fail; py4j would log it first, at length.
+        # If the JVM ends, the calls that fail report it; py4j would log it first, at length.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
@@ -110,7 +110,7 @@ def _start(
 
 
 def _start_jvm(conf: Mapping[str, str]) -> None:
-    """Start the JVM as the builder would, but in a session of its own.
+    """Start the JVM as the builder would, but in a process session of its own.
 
     Signals to all processes of a terminal (Ctrl-C) or of a supervisor's process group are meant for
     the driver, which ends the work; JVM and workers must not abort it. They end when the driver's

@@ -26,7 +26,8 @@ class LoadProgress:
     Attributes:
         batch: number of the batch; None before the first.
         offsets: number of offsets that this run has completed.
-        total: number of offsets at the start of the run; None if the run does not end with them.
+        total: number of offsets to load at the start of the run; None if the run continues after
+            them.
         rows: number of records that this run has loaded.
     """
 
@@ -50,7 +51,8 @@ class LoadSummary:
         size: bytes of these files.
         seconds: time from the start of the query to its end.
         topics: counts by topic.
-        interrupted: whether the run was stopped before it had loaded all records of its start.
+        interrupted: whether the run was stopped before it had loaded all records that existed at
+            its start.
     """
 
     to: Path

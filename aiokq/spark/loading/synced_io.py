@@ -40,7 +40,7 @@ class _SyncedFile(PyArrowFile):
 
 
 class _SyncedStream(OutputStream):
-    """Stream to a file; closing it syncs the file and its name.
+    """Stream to a file; closing it syncs the file and its directory entry.
 
     Args:
         directories: directories in which names were created for the file.

@@ -35,7 +35,7 @@ class Found:
     Attributes:
         batches: the batches whose rows these should be.
         positions: table with the columns `POSITION`.
-        problems: other problems than wrong rows.
+        problems: problems other than wrong rows.
     """
 
     batches: Sequence[Manifest]
@@ -67,17 +67,17 @@ class Table(Protocol):
     """A table that a load writes."""
 
     def check(self) -> None:
-        """Check before a load that the table can have such rows.
+        """Check before a load that the table can hold its rows.
 
         Raises:
-            OptionError: it cannot.
+            OptionError: the table cannot hold the rows.
         """
 
     def is_there(self) -> bool:
         """Whether the table exists; always true for a plain directory."""
 
     def publish(self, manifest: Manifest, rows: Path) -> None:
-        """Make the rows of a batch visible, all at once, unless they are already.
+        """Make the rows of a batch visible, all at once, unless they already are visible.
 
         Args:
             rows: directory of the manifest's files; missing if they were moved before.

@@ -83,7 +83,7 @@ class Target:
     def opened(self, identity: Identity) -> Iterator[None]:
         """Lock target, checkpoint and dead letters, and delete leftovers of killed loads.
 
-        `DirectoryLock` says which loads are separated.
+        See `DirectoryLock` for the loads that a lock separates.
 
         Raises:
             OptionError: a directory cannot be written, is in use, has other files, or is another
@@ -109,7 +109,7 @@ class Target:
         return self.root / TEMPORARY / name
 
     def temporary_dead_letters(self, name: str) -> Path | None:
-        """Return the directory of its dead letters, on the disk of their final directory."""
+        """Return the directory of an unfinished batch's dead letters, on their final disk."""
         return None if self.dead_letters is None else self.dead_letters / TEMPORARY / name
 
     def sync_temporary(self) -> None:
@@ -121,7 +121,7 @@ class Target:
 
     def _claim(self, identity: Identity) -> None:
         before = self.identity()
-        # Converted to JSON types, without tuples.
+        # Converted to JSON types (lists instead of tuples) to be compared with the file.
         now: Identity = json.loads(json.dumps(identity))
         if before == now:
             return
@@ -132,8 +132,8 @@ class Target:
                 f"{self.root}: the directory has other files ({min(strange)} ...): give a new "
                 "or an empty directory",
             )
-        # A load that never began, because Spark refused the schema or did not start, does not
-        # count.
+        # A load that never began, because Spark refused the schema or did not start, does not count
+        # as a load to this directory.
         if before is not None and (strange or self.checkpoint.query_id() is not None):
             self._refuse_other(before, now)
         write_atomically(self.root / LOAD, json.dumps(identity, indent=1) + "\n")
@@ -218,7 +218,7 @@ def _locked(directory: Path, option: str) -> DirectoryLock:
     """Return the lock of a directory.
 
     Raises:
-        OptionError: another load holds it, or the directory cannot be written.
+        OptionError: another load holds the lock, or the directory cannot be written.
     """
     try:
         return DirectoryLock(directory)

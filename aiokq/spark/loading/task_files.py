@@ -63,7 +63,7 @@ class TaskSpec:
 
     Attributes:
         directories: existing directories, by kind of file.
-        partition_by: columns, of topic and date, whose values become directories.
+        partition_by: columns (``topic``, ``date``) whose values become directories.
         compression: compression of Parquet; None for none.
         rows_per_file: maximum number of rows in a file.
         headers: whether rows have the column ``headers``.
@@ -222,7 +222,8 @@ class _Files:
         self._finished: list[WrittenFile] = []
         self._number = 0
         context = TaskContext.get()
-        # Two attempts at a task may run at the same time.
+        # Two attempts at a task may run at the same time, so names contain the number of the
+        # attempt.
         self._name = (
             "part-00000-0"
             if context is None
@@ -378,7 +379,7 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
     parts = len(columns)
     for place in pc.unique(places).to_pylist():
         if place.count("/") >= parts:
-            # Kafka brokers refuse such names; the file could end up anywhere.
+            # Kafka brokers refuse such names. The file could otherwise end up anywhere.
             raise ValueError(f"a topic whose name is a path cannot be a directory: {place!r}")
         if f"topic={NO_VALUE}" in place.split("/"):
             raise ValueError(f"topic {NO_VALUE} cannot be a directory: readers take it for null")

@@ -1,7 +1,7 @@
 """Data source by which a load runs its tasks: format("aiokq_load_files"), internal to `load`.
 
-An Arrow writer, which does not need pandas. The reports of the tasks are written to the temporary
-directory, where the driver reads them.
+Its writer takes Arrow batches, so pandas is not needed. The reports of the tasks are written to the
+temporary directory, where the driver reads them.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def write_files(frame: DataFrame, spec: TaskSpec) -> TaskReport:
     """Write the rows of a frame by tasks; return the report over all tasks.
 
     Args:
-        frame: has the columns of format("aiokq").
-        spec: its directories exist and are empty.
+        frame: frame with the columns of format("aiokq").
+        spec: specification whose directories exist and are empty.
 
     Raises:
         PySparkException: a task has failed as often as Spark allows.

@@ -115,7 +115,7 @@ def without_prefix(value: bytes) -> bytes:
     """Return a value without the prefix of a schema registry.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the value has no such prefix.
     """
     if len(value) < CONFLUENT_PREFIX or value[0] != 0:
         raise ValueError("the value does not begin with the prefix of a schema registry")

@@ -1,7 +1,7 @@
 """Verification of a load: compares its files with the manifests, and the manifests with the log.
 
 Nothing is written. Rows are counted by record (topic, partition, offset), so that a duplicate does
-not make up for a missing one.
+not make up for a missing record.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ def verify_load(
     table: str | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> Verification:
-    """Compare the rows of a target with its manifests, and these with the log.
+    """Compare the rows of a target with its manifests, and the manifests with the log.
 
     Args:
         to: the target, given as for the load, like the other arguments; other options are stored in
             the target.
         dead_letter: directory of dead letters; default: as for the load.
-        checkpoint: without it, and without one in the target, a missing newest batch whose manifest
-            is gone as well is not noticed.
+        checkpoint: checkpoint of the load; if neither this directory nor the target has one, the
+            loss of the newest batch together with its manifest is not noticed.
         kafka: settings of the client, by Kafka's names, to read the log where offsets have no rows.
 
     Raises:
-        ConfigError: nothing was ever loaded to it, or a manifest is damaged.
-        OptionError: it was loaded with another catalog.
+        ConfigError: nothing was ever loaded to `to`, a manifest is damaged, or an extra is missing.
+        OptionError: `to` was loaded with another catalog.
         BootstrapFailed: the cluster cannot be reached.
     """
     import pyarrow as pa
@@ -96,7 +96,7 @@ def verify_load(
     if identity.get("format") not in FORMATS or "read_committed" not in identity:
         raise ConfigError(f"{given.root / LOAD}: it is damaged")
     loaded = cast("str | None", identity.get("dead_letter"))
-    # A copy of both directories has its own dead letters beside it.
+    # If target and dead letters were copied, the copy of the dead letters is beside the target.
     there = loaded if loaded is not None and Path(loaded).is_dir() else None
     given = replace(given, dead_letter=dead_letter or there)
     target = Target.of(given)
@@ -116,7 +116,7 @@ def verify_load(
 
 
 def _check_catalog(options: LoadOptions, identity: Identity) -> None:
-    """Check that the catalog is that of the load, so that its table is counted.
+    """Check that the catalog is that of the load, so that the right table is counted.
 
     Raises:
         OptionError: it is another catalog.
@@ -134,7 +134,8 @@ def _check_catalog(options: LoadOptions, identity: Identity) -> None:
 def _verified(
     target: Target, table: Table, kafka: Mapping[str, str], isolation_level: IsolationLevel
 ) -> Verification:
-    # Read before the manifests: a load may be running, and publishes the manifest first.
+    # The checkpoint is read before the manifests, because a running load publishes the manifest of
+    # a batch before Spark logs the batch as done.
     done = target.checkpoint.last()
     manifests = list(target.manifests.all())
     problems = [
@@ -200,7 +201,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
-    """Return the partitions that start at 0 again, with the last batch that does."""
+    """Return the partitions that start at 0 again, with the last batch in which each does."""
     known: set[TopicPartition] = set()
     found: dict[TopicPartition, int] = {}
     for manifest in manifests:
