@@ -9,7 +9,7 @@ from aiokq.wire.fields import Fragment
 
 
 def joined(fragments: Iterable[Fragment]) -> bytes:
-    """Return an encoded message as one bytes object; it must not refer to files."""
+    """Return an encoded message as one bytes object; no fragment may be a range of a file."""
     parts: list[bytes | bytearray | memoryview] = []
     for fragment in fragments:
         assert not isinstance(fragment, FileRange)

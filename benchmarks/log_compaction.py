@@ -4,7 +4,8 @@ A log of keyed records, each key written several times, is cleaned once by aiokq
 process with an idle loop, or with --apache by Apache Kafka's cleaner class in a JVM. A first copy
 of the log is cleaned before, in the same process, to warm up the cleaner. The log's bytes are in
 the page cache, so that the cleaners are measured, not the disk. `megabytes_per_second` counts the
-bytes of the log, which both read twice. `fill DIR` and `clean DIR` do one half.
+bytes of the log, which both cleaners read twice. `fill DIR` and `clean DIR` do only one half of the
+work.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def opened(path: Path) -> LogDirectory:
         OsFiles(), str(path), crc32c=crc32c, random=random.Random(1), now=time.monotonic
     )
     log = directory.open_partition(PARTITION, None, CONFIG, now_ms=NOW_MS)
-    log.high_watermark = log.log_end_offset  # as a sole replica does: all may be compacted
+    log.high_watermark = log.log_end_offset  # as with a sole replica, so that all may be compacted
     return directory
 
 
@@ -162,7 +163,7 @@ def clean_by_apache(directories: list[Path]) -> dict[str, object]:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """Copy the log; a cleaner does not change the bytes of its segments."""
+    """Copy the log; link its segments, which a cleaner replaces but does not change."""
 
     def copy(file: str, to: str) -> None:
         if file.endswith(".log"):

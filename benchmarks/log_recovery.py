@@ -1,8 +1,8 @@
 """Time of a log's recovery after a kill: `python -m benchmarks.log_recovery`, JSON lines.
 
-A log of 1 KB records in batches of one size, without indexes and recovery point as after a kill,
-is opened in a process of its own. Its bytes are in the page cache, so that the broker is measured,
-not the disk. `fill DIR` and `recover DIR` do one half.
+A log of 1 KB records in batches of one size, without indexes and recovery point as after a kill, is
+opened in a process of its own. Its bytes are in the page cache, so that the broker is measured, not
+the disk. `fill DIR` and `recover DIR` do only one half of the work.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def recover(directory: str) -> tuple[PartitionLog, float]:
 
 
 def forget_indexes(directory: Path) -> None:
-    """Delete all files of a log but its batches, as after the worst kill."""
+    """Delete the indexes and producer snapshots of a log, as after the worst kill."""
     for suffix in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
         for path in directory.glob(suffix):
             path.unlink()

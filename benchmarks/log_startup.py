@@ -1,8 +1,8 @@
 """Time until a broker of many partitions accepts: `python -m benchmarks.log_startup`, JSON lines.
 
 A broker is started on a data directory whose partitions have some records: once after a clean
-stop, once after it was killed with more records behind its checkpoints. It is ready when each
-partition's leader answers. The broker is `aiokq broker`, or with --apache Apache Kafka's.
+shutdown, once after a kill with more records after its checkpoints. It is ready when each
+partition's leader responds. The broker is `aiokq broker`, or with --apache Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.peers.apache_kafka import ApacheKafka
 TOPIC: Final = "measured"
 VALUE: Final = b"v" * 1000
 RECORDS: Final = 10
-"""Records in each partition: that many before a clean stop, and as many more before a kill."""
+"""Number of records appended to each partition before a clean shutdown, and again before a kill."""
 
 
 class Startable(Protocol):
@@ -103,7 +103,7 @@ class Startup:
     """The starts of one broker, one by one, so that brokers can take turns.
 
     Args:
-        directory: empty at first; kept between starts.
+        directory: data directory, empty at first; it is kept between starts.
     """
 
     def __init__(self, kind: type[AiokqBroker | ApacheBroker], directory: str) -> None:
@@ -157,7 +157,7 @@ def _append(client: RawClient, partitions: int) -> None:
 
 
 def _wait_until_ready(client: RawClient, partitions: int) -> None:
-    """Wait until each partition's leader returns its end; metadata may know it earlier."""
+    """Wait until each partition's leader returns its end; metadata may name the leader earlier."""
     while any(each.error_code for each in end_offsets(client, TOPIC, partitions)):
         time.sleep(0.01)
 

@@ -3,7 +3,7 @@
 Produce: one pre-encoded batch of 128 KB (1 KB records), repeated in Produce v7, acks=1, with eight
 requests in flight over four partitions, or as many as given. Hot: Fetch v11 from offset 0 to the
 end, reading batch headers only. Cold: the same after the logs were synced and dropped from the page
-cache. The CPU use of the load itself is shown beside, to show that the broker is measured.
+cache. The CPU time of the load itself is reported as well, to show that the broker is measured.
 `python -m benchmarks.raw_load --help`; prints JSON.
 """
 
@@ -136,7 +136,7 @@ def delete_topic(client: RawClient, topic: str) -> None:
 def end_offsets(
     client: RawClient, topic: str, partitions: int
 ) -> list[ListOffsetsPartitionResponse]:
-    """Return the broker's answer about the end of each partition."""
+    """Return the ListOffsets response about the end of each partition."""
     asked = [
         ListOffsetsPartition(partition_index=partition, timestamp=-1)
         for partition in range(partitions)
@@ -186,7 +186,7 @@ def produce(
 
 
 def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
-    """Read each partition from its start to its end, reading batch headers only."""
+    """Fetch each partition from its start to its end, decoding batch headers only."""
     found = end_offsets(client, topic, partitions)
     ends = {each.partition_index: each.offset for each in found}
     positions = dict.fromkeys(ends, 0)

@@ -27,7 +27,7 @@ class Server:
     """A running server: address, process (for CPU time and memory), and start-up time.
 
     Attributes:
-        directory: directory of its logs, at any depth; empty if it has none.
+        directory: directory that contains its logs, at any depth; empty if it has none.
     """
 
     bootstrap: str
@@ -37,12 +37,12 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        """Return the CPU time used by the process so far, user and system, all threads."""
+        """The CPU time used by the process so far, user and system, all threads."""
         return cpu_seconds(self.pid)
 
     @property
     def resident_bytes(self) -> int:
-        """Return the resident memory of the process."""
+        """The resident memory of the process."""
         return resident_bytes(self.pid)
 
 

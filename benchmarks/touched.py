@@ -10,12 +10,14 @@ import mmap
 from typing import Final
 
 _SPARE: Final = 256 << 20
-"""The system does not hand out first what was given back last: of 32 MB touched alone, the page
-cache gets nothing once it has grown by a GB, and a broker that writes takes three times the CPU."""
+"""Further bytes to touch, because the system does not reuse first what was freed last: if only 32
+MB are touched, the page cache gets none of it once it has grown by a GB, and a broker that writes
+uses three times the CPU time.
+"""
 
 
 def touch(size: int) -> None:
-    """Make the system hold about `size` bytes of free memory that need not come from a host."""
+    """Make the system hold about `size` bytes of free memory that need not come from the host."""
     if hasattr(mmap, "MAP_POPULATE"):
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
         mmap.mmap(-1, size + _SPARE, flags=flags).close()

@@ -24,8 +24,8 @@ CLASS_NAMES = {7: "RequestTimeout", 58: "AuthenticationFailed"}
 """Class names for codes whose exception name in Kafka, without "Exception", is not clear enough."""
 
 BY_HAND = 7
-"""The code whose class is written by hand, in aiokq/core/errors.py: clients raise it for their own
-deadlines too.
+"""The code whose class is written by hand, in aiokq/core/errors.py: clients also raise this class
+for their own deadlines.
 """
 
 FATAL = {

@@ -1,8 +1,8 @@
 """Generator of aiokq/broker/kafka_setting_names.py, from KafkaConfig inside Kafka's own jars.
 
 Usage: ``python tools/generate_kafka_settings.py CLASSPATH [--check]``, where CLASSPATH has
-``kafka_2.13`` (4.2.0) and its dependencies. Needs ``java`` 17 on the PATH. With ``--check`` nothing
-is written, and the exit code is 1 if the module is out of date.
+``kafka_2.13`` (4.2.0) and its dependencies. ``java`` 17 must be on the PATH. With ``--check``
+nothing is written, and the exit code is 1 if the module is out of date.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KAFKA_SETTING_TYPES: Final[Mapping[str, str]] = {
 '''
 
 TYPES = {"class": "string"}
-"""Types that only Java distinguishes from text. Values of type `password` are not shown."""
+"""Replacements of types that only Java distinguishes from text; values of `password` are not shown."""
 
 
 def render(classpath: str) -> str:

@@ -265,7 +265,7 @@ def row_of(field: FieldInfo, name: str) -> RowText:
             parts.append(f"before={named(constraint.func)}")
         elif isinstance(constraint, AfterValidator):
             parts.append(f"after={named(constraint.func)}")
-        elif getattr(constraint, "allow_inf_nan", None) is not False:  # the table never does
+        elif getattr(constraint, "allow_inf_nan", None) is not False:  # the table never allows them
             raise TypeError(f"{name}: no row of a table can say {constraint!r}")
     return RowText(f"Row({', '.join(parts)})", imports)
 
@@ -274,7 +274,7 @@ def kind_of(annotation: object, name: str) -> tuple[bool, str, dict[str, object]
     """Return whether a type includes None, its kind, and further arguments of the row.
 
     Raises:
-        TypeError: there is no such kind.
+        TypeError: no kind expresses the type.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     union = arguments if origin in (typing.Union, types.UnionType) else (annotation,)

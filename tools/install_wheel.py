@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _run(*command: str, cwd: str | Path = ROOT, quiet: bool = False) -> bool:
-    """Run a command, and return whether it succeeded. It fails if the core cannot be compiled."""
+    """Run a command, and return whether it succeeded; a build fails if the core is not compiled."""
     environment = {**os.environ, "AIOKQ_REQUIRE_COMPILED": "1"}
     environment.pop("AIOKQ_PURE", None)
     output = subprocess.DEVNULL if quiet else None

@@ -1,6 +1,6 @@
 """Runner of the test tiers, one after another, each with a time budget.
 
-`make test` is a smoke of every tier; `make interop` and `make torture` are the full matrices.
+`make test` is a smoke test of every tier; `make interop` and `make torture` are the full matrices.
 A tier over its budget is reported but does not fail, because time depends on the machine.
 """
 

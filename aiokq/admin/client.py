@@ -56,18 +56,19 @@ R = TypeVar("R", bound=ResourceLike)
 class Admin(GroupCalls, PlacementCalls):
     """Manage topics, partitions, configs, offsets, records and consumer groups of a cluster.
 
-    `async with Admin("host:9092") as admin:` opens its own cluster; `cluster.admin()` shares one. A
-    call about several items returns `Results`: a result per item, whose ``error`` is None on
-    success. A failed item raises nothing unless ``raise_errors`` is given or
+    `async with Admin("host:9092") as admin:` opens its own cluster; `cluster.admin()` shares that
+    of the `Cluster`. A call about several items returns `Results`: a result per item, whose
+    ``error`` is None on success. A failed item raises nothing unless ``raise_errors`` is given or
     `Results.raise_for_errors` is called; an exception concerns the whole call.
 
     All calls take ``timeout``, in seconds, retries included; default ``default_api_timeout_ms``.
-    They retry what can be retried (another controller, leader changes, lost connections) and raise:
+    They retry after errors that may pass (another controller, leader changes, lost connections) and
+    raise:
 
     - RequestTimeout: no item succeeded in time; ``__cause__`` is the last error;
     - UnsupportedVersion: the broker is too old for the request;
     - ConfigError: the arguments contradict each other;
-    - ValueError, TypeError: an argument is out of range (seconds are finite) or no number;
+    - ValueError, TypeError: an argument is out of range (seconds must be finite) or not a number;
     - Closed, WrongLoop: not started, closed, or used from another loop, thread or process.
 
     Args:
@@ -190,9 +191,11 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             new_topics: topics to create; a name stands for a NewTopic with the next three
                 arguments.
-            num_partitions: of topics given by name; -1 for the broker's default.
-            replication_factor: of topics given by name; -1 for the broker's default.
-            configs: of topics given by name, by Kafka's names.
+            num_partitions: number of partitions of topics given by name; -1 for the broker's
+                default.
+            replication_factor: replication factor of topics given by name; -1 for the broker's
+                default.
+            configs: configs of topics given by name, by Kafka's names.
             validate_only: validate without creating.
             raise_errors: raise the first topic's error (TopicExists, InvalidTopic,
                 InvalidReplicationFactor, PolicyViolation ...).
@@ -262,8 +265,8 @@ class Admin(GroupCalls, PlacementCalls):
     ) -> Results[str, TopicDescription]:
         """Describe topics with their partitions.
 
-        Uses paged DescribeTopicPartitions requests where the broker supports them (Kafka 3.7), so
-        topics of any size fit.
+        The call uses paged DescribeTopicPartitions requests if the broker supports them (Kafka
+        3.7), so the number of partitions is not limited by the size of a response.
 
         Args:
             topics: names; None for all topics.
@@ -364,12 +367,12 @@ class Admin(GroupCalls, PlacementCalls):
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (), *, timeout: float | None = None
     ) -> list[ConfigResource]:
-        """Return the resources that have configs (Kafka 4.1; before, client metrics only).
+        """Return the resources that have configs (Kafka 4.1; older brokers: client metrics only).
 
         All topics and brokers are listed; groups only if they have configs of their own.
 
         Args:
-            types: resource types to list; none for all.
+            types: resource types to list; empty for all.
         """
         return await configs.list_config_resources(
             self._check(timeout),
@@ -401,7 +404,7 @@ class Admin(GroupCalls, PlacementCalls):
         """Describe the log directories of brokers: replicas, free space, failures.
 
         Args:
-            node_ids: brokers to ask; None for all live ones.
+            node_ids: brokers to ask; None for all live brokers.
         """
         engine = self._check(timeout)
         if node_ids is not None:

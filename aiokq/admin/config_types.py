@@ -90,7 +90,7 @@ ResourceLike: TypeAlias = ConfigResource | str
 
 @frozen
 class ConfigSynonym:
-    """A less specific value, which applies if no more specific one is set."""
+    """A less specific value, which applies if no more specific value is set."""
 
     name: str
     value: str | None

@@ -29,7 +29,7 @@ class Deadline:
     def part(self) -> float:
         """Return the seconds for a step that is followed by others.
 
-        An item that hangs (a partition without a leader, a group whose coordinator loads) is given
-        up after that, which leaves time for the other items.
+        A step gives up after this time on items that hang (a partition without a leader, a group
+        whose coordinator is loading), which leaves time for the next steps with the other items.
         """
         return self.left() / 2

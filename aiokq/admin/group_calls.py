@@ -59,7 +59,7 @@ class GroupCalls(ABC):
             states: only groups in these states, such as "Stable" or "Empty" (Kafka 2.6).
             types: only groups of these types: "Classic", "Consumer" ... (Kafka 3.8).
             raise_errors: raise the error of the first broker that failed. If False, errors are in
-                ``.errors``, and the groups of these brokers are missing.
+                ``.errors``, and the groups of the failed brokers are missing.
         """
         found = await listings.list_groups(
             self._check(timeout), states=states, types=types, timeout=timeout
@@ -77,7 +77,8 @@ class GroupCalls(ABC):
         """Describe groups with their members: state, assignor, coordinator, assignments.
 
         Args:
-            include_authorized_operations: include the operations this client may do (Kafka 2.3).
+            include_authorized_operations: include the operations that this client is authorized to
+                do (Kafka 2.3).
 
         Returns:
             Results by group id; errors are GroupIdNotFound, GroupAuthorization ...
@@ -121,11 +122,11 @@ class GroupCalls(ABC):
     ) -> Results[str, MemberRemoved]:
         """Remove members from a group; their partitions are reassigned at once.
 
-        Meant for members that are gone but whose session has not expired, mainly static ones. A
-        live member rejoins by itself.
+        The call is meant for members that are gone but whose session has not expired, mainly static
+        members. A live member rejoins by itself.
 
         Args:
-            member_ids: as returned by `describe_groups`; None for all members.
+            member_ids: member ids as returned by `describe_groups`; None for all members.
             group_instance_ids: ids of static members, instead of or in addition to member ids.
             reason: text for the broker's log (Kafka 3.2; classic protocol only).
 
@@ -162,7 +163,8 @@ class GroupCalls(ABC):
         """Return the committed offsets of groups in any state.
 
         Args:
-            group_ids: a group, several, or for each the partitions wanted (None: all).
+            group_ids: a group id, several, or a mapping of group ids to the partitions wanted (None
+                for all).
             require_stable: wait for open transactions that commit offsets (KIP-447).
 
         Returns:
@@ -247,7 +249,7 @@ class GroupCalls(ABC):
             to: "earliest", "latest", "current", or a `ResetTo`: an offset, a time, a duration
                 before now, a shift; for all partitions, or one for each. An offset outside the log
                 becomes the nearest end of the log.
-            partitions: topics, or single partitions; None for all that the group has committed.
+            partitions: topics, or single partitions; None for all with a committed offset.
             dry_run: compute without committing.
             live: with dry_run: compute for a group with members, as `rewind_group` would.
 
@@ -280,21 +282,20 @@ class GroupCalls(ABC):
     ) -> Results[TopicPartition, GroupOffsetReset]:
         """Change the offsets of a group while its members consume.
 
-        Removes the members, commits the offsets, and lets the members rejoin and resume there,
-        within about a heartbeat interval. Until then members may still hand out records from their
-        old positions; their commits of these are refused. No record at or after the new offset is
-        skipped. Other partitions resume at their committed offsets.
+        The call removes the members, commits the offsets, and lets the members rejoin and resume
+        there, within about a heartbeat interval. Until then members may still hand out records from
+        their old positions; the coordinator refuses their commits for these records. No record at
+        or after the new offset is skipped. Other partitions resume at their committed offsets.
 
-        Members of other clients in a classic group are removed too. This client holds such a group
-        until a member is back, so that the group is not empty and accepts no commit from outside:
-            for
-        at most 30 s, after which it logs a warning.
+        Members of other clients in a classic group are removed, too. This client stays in such a
+        group as a member until another member is back, so that the group is not empty and accepts
+        no commit from outside. It stays for at most 30 s, and then logs a warning.
 
         Args:
             to: an offset, a `datetime` with its zone (the first record at or after it),
                 "earliest", "latest", or a `ResetTo`; for all partitions, or one for each. Shifts
                 and "current" count from the offsets committed at the time of the call.
-            partitions: topics, or single partitions; None for all that the group has committed.
+            partitions: topics, or single partitions; None for all with a committed offset.
 
         Returns:
             Results by partition, with the previous offset and the one to resume from. The error is
@@ -329,12 +330,13 @@ class GroupCalls(ABC):
     ) -> Results[tuple[str, TopicPartition], GroupOffsetImported]:
         """Commit offsets that groups had elsewhere, for groups without members in this cluster.
 
-        `aiokq groups import-zookeeper` reads them from ZooKeeper or from a dump of it.
+        `aiokq groups import-zookeeper` reads such offsets from ZooKeeper or from a dump of it.
 
         Args:
             groups: next offset to consume, by group id and partition.
             overwrite: replace offsets committed here; otherwise they are kept.
-            clip: move an offset outside the log to its nearest end; otherwise it is an error.
+            clip: move an offset outside the log to the nearest end of the log; otherwise it is an
+                error.
             dry_run: check without committing.
 
         Returns:

@@ -28,9 +28,9 @@ class GroupOffsetImported:
     Attributes:
         given: the offset to import.
         previous: the offset committed before; None if there was none.
-        offset: the offset committed now; with dry_run the one to commit.
+        offset: the offset committed now; with dry_run the offset to commit.
         kept: whether the previous offset was kept.
-        clipped: whether the given offset was outside the log and became its nearest end.
+        clipped: whether the given offset was outside the log and became the nearest end of it.
     """
 
     group_id: str

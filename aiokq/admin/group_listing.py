@@ -24,8 +24,9 @@ from aiokq.wire.list_groups import ListGroupsRequest
 __all__ = ["GroupListings", "list_groups"]
 
 STATES_SINCE: Final = 4
+"""First ListGroups version that filters by state (KIP-518)."""
 TYPES_SINCE: Final = 5
-"""First ListGroups versions that filter by state (KIP-518) and by type (KIP-848)."""
+"""First ListGroups version that filters by type (KIP-848)."""
 
 TRIES: Final = 2
 """Attempts for an unreachable broker while others respond."""
@@ -35,7 +36,8 @@ class GroupListings(Mapping[str, GroupListing]):
     """The groups found, sorted by id, and the brokers that failed.
 
     Attributes:
-        errors: by node id. The groups that these brokers coordinate are missing.
+        errors: errors of the brokers that failed, by node id; the groups that these brokers
+            coordinate are missing.
     """
 
     __slots__ = ("_groups", "errors")
@@ -64,8 +66,7 @@ class GroupListings(Mapping[str, GroupListing]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first broker's error, with the others in its notes; return self if there is
-        none.
+        """Raise the first broker's error, with the others in its notes; without errors return self.
 
         Raises:
             KafkaError: the error of the first broker that failed.
@@ -141,7 +142,7 @@ def _request(
     """Return the request in a version.
 
     Raises:
-        UnsupportedVersion: the version cannot filter like that.
+        UnsupportedVersion: the version cannot filter by state, or by type.
     """
     if version < STATES_SINCE and states:
         raise UnsupportedVersion(

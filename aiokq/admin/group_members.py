@@ -99,7 +99,7 @@ async def _remove(
         outcomes: dict[str, MemberRemoved | KafkaError] = {}
         for key, error_or_none in answers.items():
             member = asked[key]
-            # The response to an earlier attempt that removed the member was lost.
+            # In this case an earlier attempt removed the member, and its response was lost.
             gone = isinstance(error_or_none, UnknownMemberId) and key in unanswered
             if error_or_none is None or gone:
                 outcomes[key] = MemberRemoved(member.member_id, member.group_instance_id)

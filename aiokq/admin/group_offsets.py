@@ -55,7 +55,7 @@ __all__ = [
 GroupsLike = (
     str | Iterable[str] | Mapping[str, Iterable[TopicPartition] | Iterable[tuple[str, int]] | None]
 )
-"""A group, several groups, or the partitions wanted of each (None: all)."""
+"""A group id, several, or a mapping of group ids to the partitions wanted (None for all)."""
 
 HAS_MEMBERS: Final = (
     UnknownMemberId,
@@ -64,7 +64,7 @@ HAS_MEMBERS: Final = (
     StaleMemberEpoch,
     RebalanceInProgress,
 )
-"""Errors of a group with members for a commit from outside."""
+"""Errors with which a coordinator refuses a commit from outside for a group with members."""
 
 
 def group_not_empty(group_id: str) -> GroupNotEmpty:
@@ -161,7 +161,7 @@ def check_offset(offset: int, what: str) -> None:
     """Check that `offset` is a possible offset.
 
     Raises:
-        ConfigError: it is negative or too large.
+        ConfigError: `offset` is negative or too large.
     """
     limits.offset(offset, f"{what}: offset", error=ConfigError)
 

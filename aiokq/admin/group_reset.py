@@ -48,7 +48,7 @@ class ResetTo:
     An offset outside the log becomes the nearest end of the log.
 
     Raises:
-        ConfigError: the argument is no such target or no time.
+        ConfigError: `how` is not a target, or `value` is out of range.
     """
 
     how: How
@@ -94,7 +94,7 @@ class ResetTo:
 
     @classmethod
     def shift(cls, by: int) -> ResetTo:
-        """Move the committed offset by `by` records; backward if it is negative."""
+        """Move the committed offset by `by`; backward if `by` is negative."""
         return cls("shift", by)
 
     @classmethod
@@ -288,7 +288,7 @@ class _Plan:
         self._now_ms = now_ms
 
     def time(self, to: ResetTo) -> int | None:
-        """Return the time to look up; None if the target is no time."""
+        """Return the time to look up; None if the target is not a time."""
         if to.how == "timestamp":
             return to.value
         return max(0, self._now_ms - to.value) if to.how == "duration" else None
@@ -309,7 +309,7 @@ class _Plan:
             return GroupOffsetReset(tp, previous, error=latest)
         if isinstance(by_time, KafkaError):
             return GroupOffsetReset(tp, previous, error=by_time)
-        # Both ends of a log always have an offset.
+        # Both ends of a log always have an offset; None does not occur.
         first = 0 if earliest is None else earliest.offset
         end = first if latest is None else latest.offset
         match to.how:

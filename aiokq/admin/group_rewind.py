@@ -3,7 +3,8 @@
 The members are removed, the new offsets are committed, and the members, which notice with their
 next heartbeat, rejoin and resume there. The coordinator refuses commits of removed members, so no
 late commit can move an offset past records that are to be read again. A group of the classic
-protocol is held meanwhile, because an empty one would accept commits from outside.
+protocol is held meanwhile (`PlaceholderMember`), because an empty group would accept commits from
+outside.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = ["rewind_group"]
 logger = logging.getLogger("aiokq.admin")
 
 GONE: Final = (UnknownMemberId, FencedInstanceId, GroupIdNotFound)
-"""Errors that mean: the member left or rejoined since it was described; the commit decides."""
+"""Errors of members that left or rejoined since they were described; the commit shows which."""
 
 PATIENCE: Final = 30.0
 """Seconds to hold a group until its members notice: ten default heartbeat intervals."""
@@ -89,7 +90,7 @@ async def _once(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Try once; return errors by partition, `GroupNotEmpty` for those to be retried.
+    """Try once; return errors by partition, `GroupNotEmpty` for partitions to be retried.
 
     Raises:
         ForeignMembers: a group of the consumer protocol has members that are not aiokq's.

@@ -110,14 +110,14 @@ class MemberDescription:
         group_instance_id: instance id of a static member.
         host: client address, as the broker sees it.
         assignment: partitions that the member owns.
-        target_assignment: partitions that it will own; consumer protocol only.
+        target_assignment: partitions that the member will own; consumer protocol only.
         subscription: subscribed topics.
         subscription_regex: subscribed pattern; consumer protocol only.
         member_epoch: consumer protocol only.
         speaks: the member's protocol, which during a migration may differ from the group's. None
             if the broker does not say.
-        metadata: raw metadata of its join; `assignment_data` is its raw assignment. Only with the
-            classic protocol, for protocol types other than "consumer".
+        metadata: raw metadata with which the member joined; `assignment_data` is its raw
+            assignment. Both are empty with the consumer protocol.
     """
 
     member_id: str
@@ -160,7 +160,7 @@ class GroupDescription:
 
     @property
     def owners(self) -> dict[TopicPartition, MemberDescription]:
-        """Return the owner of each assigned partition."""
+        """The owner of each assigned partition."""
         return {tp: member for member in self.members for tp in member.assignment}
 
 
@@ -218,8 +218,8 @@ class GroupOffsetReset:
 
     Attributes:
         previous: the offset committed before; None if there was none.
-        offset: the offset committed now; with dry_run the one to commit.
-        clipped: whether the requested offset was outside the log and became its nearest end.
+        offset: the offset committed now; with dry_run the offset to commit.
+        clipped: whether the requested offset was outside the log and became the nearest end of it.
     """
 
     topic_partition: TopicPartition
@@ -266,8 +266,8 @@ class GroupLag:
     def total(self) -> int | None:
         """The sum over partitions with a known lag; None while the members have no assignment.
 
-        While a group joins, a sum would look as if it had read everything. For a group without
-        members it is the lag of the committed offsets.
+        While the members join, a sum would look as if the group had read everything. For a group
+        without members, the sum is the lag of the committed offsets.
         """
         if self.group.members and not self.group.owners:
             return None

@@ -79,12 +79,12 @@ async def describe_groups(
     ) -> dict[str, GroupDescription | KafkaError]:
         deadline = engine.now() + remaining
         found: dict[str, GroupDescription | KafkaError] = {}
-        # Few groups ever change their type, and both requests answer "not found" for a group of the
-        # other type. Java asks in the same order.
+        # Both requests return GROUP_ID_NOT_FOUND for a group of the other type; few groups ever
+        # change their type. Java sends the requests in the same order.
         try:
             found = await _describe_modern(engine, node, asked, with_operations, remaining)
         except UnsupportedVersion:
-            pass  # older than 3.7, or too new to describe as version 0 or 1
+            pass  # the broker is older than 3.7, or no longer has version 0 or 1
         left = [g for g in asked if isinstance(found.get(g, GroupIdNotFound()), GroupIdNotFound)]
         if left:
             classic = _describe_classic(engine, node, left, with_operations, deadline)
@@ -219,8 +219,8 @@ def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberD
     partitions: tuple[TopicPartition, ...] = ()
     rack = None
     if protocol_type == PROTOCOL_TYPE:
-        # Clients write these bytes for each other; unreadable ones are omitted, as in Java. While a
-        # group rebalances, the coordinator returns neither.
+        # Clients write these bytes for each other; unreadable bytes are ignored, as in Java. While
+        # a group rebalances, the coordinator returns neither.
         try:
             if metadata:
                 subscription = decode_subscription(metadata)
@@ -280,7 +280,7 @@ async def delete_groups(
         outcomes: dict[str, GroupDeleted | KafkaError] = {}
         for result in response.results:
             code = result.error_code
-            # The response to an earlier attempt that deleted the group was lost.
+            # GROUP_ID_NOT_FOUND is a success if the response to an earlier attempt was lost.
             if not code or (code == GroupIdNotFound.code and result.group_id in unanswered):
                 outcomes[result.group_id] = GroupDeleted(result.group_id)
             else:

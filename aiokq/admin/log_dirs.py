@@ -23,8 +23,9 @@ class ReplicaInfo:
     """A partition's log in a directory.
 
     Attributes:
-        size_bytes: size of its segments.
-        offset_lag: number of records that it is behind.
+        size_bytes: size of its segments, in bytes.
+        offset_lag: number of offsets from its end to the high watermark, or, if `is_future`, to the
+            end of the log that it will replace.
         is_future: whether it is being moved here from another directory.
     """
 
@@ -38,7 +39,7 @@ class LogDirDescription:
     """A log directory.
 
     Attributes:
-        total_bytes: size of its disk, like `usable_bytes`; None before Kafka 3.3.
+        total_bytes: size of its disk; None, like `usable_bytes`, before Kafka 3.3.
         error: KafkaStorage if the directory is offline.
     """
 
@@ -56,7 +57,7 @@ class LogDirDescription:
 
 @frozen
 class BrokerLogDirs:
-    """The result of one broker: its directories, in its order."""
+    """The result of one broker: its directories, in the order of its response."""
 
     node_id: int
     log_dirs: tuple[LogDirDescription, ...] = ()

@@ -1,4 +1,4 @@
-"""Offset lookups for partitions that may have been deleted, without waiting for missing ones."""
+"""Offset lookups for partitions that may have been deleted, without waiting for missing topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 __all__ = ["Found", "log_offsets", "partitions_of"]
 
 Found = dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]
-"""A result per partition; None if no record is that young."""
+"""A result per partition; None if no record is that recent."""
 
 
 async def log_offsets(
@@ -30,10 +30,10 @@ async def log_offsets(
     isolation_level: IsolationLevel = "read_uncommitted",
     timeout: float,
 ) -> list[Found]:
-    """Answer several offset lookups concurrently.
+    """Run several offset lookups concurrently; return their results in the same order.
 
-    A group keeps offsets of deleted topics, so missing topics are not waited for, as `list_offsets`
-    does for topics that may be about to be created.
+    A group keeps offsets of deleted topics, so this function does not wait for missing topics.
+    `list_offsets` waits for them, because they may be about to be created.
 
     Raises:
         RequestTimeout: no broker responded in time.

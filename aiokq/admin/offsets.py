@@ -17,8 +17,10 @@ __all__ = ["OffsetListing", "list_offsets"]
 
 @frozen
 class OffsetListing:
-    """The offset of a partition. ``offset`` and ``timestamp_ms`` are -1 if no record is that young;
-    ``timestamp_ms`` is also -1 at the ends of the log.
+    """The offset of a partition.
+
+    ``offset`` and ``timestamp_ms`` are -1 if no record is that recent; ``timestamp_ms`` is also -1
+    at the ends of the log.
     """
 
     topic_partition: TopicPartition

@@ -23,7 +23,7 @@ __all__ = ["NewPartitions", "PartitionsCreated", "create_partitions"]
 
 @frozen
 class NewPartitions:
-    """The number of partitions that a topic shall have.
+    """The number of partitions that a topic is to have.
 
     Args:
         total_count: partitions afterwards, including the existing ones.
@@ -31,7 +31,7 @@ class NewPartitions:
             controller if not given.
 
     Raises:
-        ValueError, TypeError: a number is out of range, or is no number.
+        ValueError, TypeError: a number is out of range, or not a number.
     """
 
     total_count: int

@@ -50,10 +50,10 @@ logger = logging.getLogger("aiokq.admin")
 
 REASON: Final = "the group is rewound"
 SESSION: Final = 10.0
-"""Session timeout in seconds, after which the group is free if this process died."""
+"""Session timeout in seconds, after which this member is removed if its process has died."""
 
 BEAT: Final = 0.25
-"""Seconds between heartbeats; a returning member waits that long for its partitions at most."""
+"""Seconds between heartbeats; a returning member waits at most that long for its partitions."""
 
 LOOK: Final = 0.02
 """Seconds between checks whether the coordinator has processed the join."""
@@ -65,7 +65,7 @@ NAMED_SINCE: Final = 4
 """First version of JoinGroup that returns a member id before the join (KIP-394)."""
 
 GONE: Final = (UnknownMemberId, FencedInstanceId)
-"""Errors that mean: since it was described, the member left or rejoined with another id."""
+"""Errors of members that left, or rejoined with another id, since they were described."""
 
 
 LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
@@ -104,8 +104,8 @@ class PlaceholderMember:
         if group.protocol_type == PROTOCOL_TYPE:
             wanted = Subscription(tuple(sorted(subscribed.union(topics))))
             self._metadata = encode_subscription(wanted)
-        # All members support the chosen strategy; a new member may only support another of the
-        # usual ones.
+        # All members support the chosen strategy; a new member may support only another of the
+        # usual strategies.
         self._protocols = [name for name in (group.assignor,) if name]
         if group.protocol_type == PROTOCOL_TYPE:
             self._protocols += [name for name in ASSIGNORS if name not in self._protocols]
@@ -121,7 +121,7 @@ class PlaceholderMember:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the group; on cancellation, leave it to the session timeout."""
+        """Leave the group; on cancellation, the session timeout removes this member."""
         try:
             if self.member.member_id and (kind is None or issubclass(kind, Exception)):
                 await self._leave()
@@ -139,14 +139,15 @@ class PlaceholderMember:
         generation.
 
         Raises:
-            PlaceholderRemoved: it was removed, or the coordinator moved, before the group was held.
+            PlaceholderRemoved: this member was removed, or the coordinator moved, before the group
+                was held.
             RequestTimeout: the group was not held in time.
             KafkaError: the group cannot be joined, or a member cannot be removed.
         """
         try:
             await self._introduce()
-            # Before the join: a cooperative member that is removed while it rejoins keeps its
-            # partitions and positions (Java, kafka-python).
+            # Members are removed before the join, because a cooperative member that is removed
+            # while it rejoins keeps its partitions and positions (Java, kafka-python).
             await self._take_out(self._group)
             while not await self._round():
                 if self._deadline.left() <= 0:
@@ -256,7 +257,7 @@ class PlaceholderMember:
             raise PlaceholderRemoved("the group changed its protocol")
         return replace(group, members=others)
 
-    # -- holding it, giving it back
+    # -- holding the group, giving it back
 
     async def until_back(self, seconds: float) -> bool:
         """Wait until another member is in the group; return False if none is after `seconds`.

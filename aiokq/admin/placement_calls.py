@@ -24,7 +24,7 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class PlacementCalls(ABC):
-    """Methods of `Admin` on leaders and replicas of partitions, answered by the controller.
+    """Methods of `Admin` on leaders and replicas of partitions; the controller serves them.
 
     Results, ``timeout`` and errors are as described in `Admin`.
     """
@@ -44,8 +44,8 @@ class PlacementCalls(ABC):
         """Elect leaders of partitions.
 
         Args:
-            partitions: partitions; None for all of the cluster, in which case the results omit
-                those that needed no election.
+            partitions: partitions; None for all partitions of the cluster, in which case the
+                results omit partitions that needed no election.
             election_type: "preferred" elects the first replica if it is in sync; "unclean" elects
                 any live replica of a partition without a leader, and loses the records that it
                 lacks (Kafka 2.4).
@@ -73,9 +73,8 @@ class PlacementCalls(ABC):
     ) -> Results[TopicPartition, PartitionReassigned]:
         """Move partitions to other brokers (Kafka 2.4).
 
-        Records are copied after the call returns: `list_partition_reassignments` shows
-            reassignments
-        in progress.
+        Records are copied after the call returns: `list_partition_reassignments` shows the
+        reassignments in progress.
 
         Args:
             reassignments: the new replicas of each partition as broker ids, preferred leader first;
@@ -105,7 +104,7 @@ class PlacementCalls(ABC):
         """Return the reassignments in progress (Kafka 2.4).
 
         Args:
-            partitions: partitions to ask about; None for all of the cluster.
+            partitions: partitions to ask about; None for all partitions of the cluster.
         """
         wanted = None
         if partitions is not None:

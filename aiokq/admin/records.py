@@ -81,7 +81,7 @@ async def _by_leader(
     outcomes: Outcomes,
     remaining: float,
 ) -> dict[int, dict[TopicPartition, int]]:
-    """Return the partitions by leader; a partition without one gets its result."""
+    """Return the partitions by leader; put the errors of other partitions into `outcomes`."""
     topics = sorted({tp.topic for tp in partitions})
     # A topic that does not exist is retried for part of the timeout only.
     wait = min(remaining, engine.settings.request_timeout) / 2

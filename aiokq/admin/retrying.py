@@ -22,7 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Attempt = Callable[[Mapping[K, T], float], Awaitable[Mapping[K, R | KafkaError]]]
-"""Request the remaining items once, within the given seconds; return an outcome for each."""
+"""Function that requests the items once, within the given seconds, and returns their outcomes."""
 
 
 async def refresh_metadata(
@@ -98,7 +98,8 @@ async def per_item(
             failure = None
             refresh = False
             for item, outcome in answers.items():
-                # REQUEST_TIMED_OUT of an item: the broker waited for the timeout of the request.
+                # REQUEST_TIMED_OUT of an item is final: the broker waited for the timeout of the
+                # request.
                 if (
                     isinstance(outcome, KafkaError)
                     and outcome.retriable
@@ -133,7 +134,7 @@ async def repeated(
 ) -> T:
     """Return the result of ``ask``, which is repeated after retriable errors.
 
-    For read-only requests, which may be repeated after a lost connection.
+    This function is for read-only requests, which may be repeated after a lost connection.
 
     Args:
         ask: called with the seconds that are left.

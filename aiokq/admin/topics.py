@@ -76,12 +76,13 @@ class NewTopic:
     Args:
         name: name of the topic.
         num_partitions: number of partitions; -1 for the broker's ``num.partitions``.
-        replication_factor: replicas of each; -1 for the broker's ``default.replication.factor``.
+        replication_factor: replicas of each partition; -1 for the broker's
+            ``default.replication.factor``.
         assignments: instead of both, the brokers of each partition, preferred leader first.
         configs: topic configs by Kafka's names (``retention.ms``).
 
     Raises:
-        ValueError, TypeError: a number is out of range, or is no number.
+        ValueError, TypeError: a number is out of range, or not a number.
     """
 
     name: str

@@ -5,8 +5,8 @@ A text dump has a node per line: path, tab or colon, value; empty lines and line
 
     /consumers/billing/offsets/orders/0:286894308
 
-A JSON dump is an object by path, whose values are node values, or objects with the value as
-``content``, as zk-shell's ``cp zk://... json://...`` writes them.
+A JSON dump is an object whose keys are paths and whose values are node values, or objects with the
+node value as ``content``, as zk-shell's ``cp zk://... json://...`` writes them.
 
 Source: Kafka 0.8-2.x `ExportZkOffsets.scala`, `ZkUtils.scala`; zk-shell `copy.py`.
 """
@@ -40,7 +40,7 @@ class ZooKeeperOffsets:
 
     Attributes:
         groups: next offset to consume, by group and partition.
-        problems: a message for each node that should hold an offset and does not.
+        problems: a message for each node that should hold an offset but does not.
         others: number of other nodes.
     """
 

@@ -1,4 +1,4 @@
-"""Commands on the admin client: their shared options, the client's life and the exit code.
+"""What all commands on the admin client share: options, opening the client, and the exit code.
 
 The shared options are --json, --bootstrap-servers and --config.
 """
@@ -57,7 +57,8 @@ class AdminCall:
 def admin_command(command: Callable[..., None]) -> Callable[..., None]:
     """Return a Typer command with the function's options and the shared options.
 
-    The function is called with an `AdminCall` and its own options; the output has the exit code.
+    The function is called with an `AdminCall` and its own options. The command ends with the exit
+    code of `AdminCall.out`.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 

@@ -51,8 +51,8 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 
-# Typer exports one of Click's exceptions, and newer versions of Typer contain a Click of their own:
-# the base classes of all of Click's exceptions are found from that one.
+# Newer versions of Typer contain a copy of Click. Typer exports BadParameter, one of Click's
+# exceptions; the base classes of all of Click's exceptions are found from BadParameter.
 _UsageError, _ClickException = cast(
     "list[type[typer.BadParameter]]", typer.BadParameter.__mro__[1:3]
 )

@@ -51,8 +51,8 @@ class ClusterChecks:
     """The checks of one cluster.
 
     Args:
-        session: makes the clients.
-        settings: of the cluster.
+        session: session that makes the clients.
+        settings: settings of the cluster.
     """
 
     def __init__(self, session: Session, settings: ClusterSettings) -> None:
@@ -100,7 +100,7 @@ class ClusterChecks:
             return await admin.describe_cluster()
 
     async def _try(self, address: BootstrapAddress, name: str) -> list[Check]:
-        """Return one check per numeric address; a failure is a warning if another address works."""
+        """Return one check per numeric address; failures are warnings if another address works."""
         advertised = not name.startswith("bootstrap")
         where = "advertised.listeners of that broker" if advertised else "bootstrap_servers"
         try:

@@ -54,13 +54,13 @@ def consume(
 ) -> None:
     """Print the records of topics.
 
-    By default from the beginning, and until Ctrl-C. In text, bytes that are not UTF-8 are printed
-    as \\xNN and control characters are escaped; in JSON, keys, values and header values are strings
-    if they are UTF-8, else {"base64": "..."}.
+    By default the command reads from the beginning, until Ctrl-C. In text, bytes that are not UTF-8
+    are printed as \\xNN and control characters are escaped; in JSON, keys, values and header values
+    are strings if they are UTF-8, else {"base64": "..."}.
 
     START is beginning, end, an offset, -N for the last N offsets of each partition, or a time:
     2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or PT1H for an
-    hour ago. With --group it is beginning or end, and applies to partitions without a committed
+    hour ago. With --group START is beginning or end, and applies to partitions without a committed
     offset.
     """
     from aiokq.cli.record_reader import RecordReader

@@ -40,7 +40,7 @@ ADVICE: Final[dict[type[KafkaError], str]] = {
     RecordTooLarge: "raise the limit: `aiokq topics alter TOPIC --set max.message.bytes=N`",
     TopicAuthorization: _RIGHTS,
 }
-"""Advice for errors whose text comes from a broker and contains none."""
+"""Advice for errors whose text comes from a broker and contains no advice."""
 
 
 def explain(error: KafkaError) -> str:

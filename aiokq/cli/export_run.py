@@ -28,8 +28,8 @@ class ExportRun:
     """One export, with a progress bar on a terminal and a summary at the end.
 
     Args:
-        cluster: not entered yet; closed at the end.
-        settings: of the producer and the cluster.
+        cluster: cluster that is not entered yet; it is closed at the end.
+        settings: settings of the producer and the cluster.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ExportRun:
         """Run the export and set the exit code of the output.
 
         Raises:
-            KafkaError, OSError: as `aiokq.spark.export`.
+            KafkaError, OSError: raised by `aiokq.spark.export`.
             KeyboardInterrupt, Terminated: the export was interrupted; its progress is printed.
         """
         from aiokq.spark.exporting.failures import ColumnError

@@ -60,8 +60,8 @@ def import_zookeeper(
     """Commit to Kafka the offsets that consumers of Kafka 0.8 to 2.x kept in ZooKeeper.
 
     DUMP has a line for each node: /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and
-    the offset, as kafka.tools.ExportZkOffsets wrote it; or it is the JSON that zk-shell copies a
-    tree to. Other nodes are ignored.
+    the offset, as kafka.tools.ExportZkOffsets wrote it; or DUMP is the JSON file to which zk-shell
+    copies a tree. Other nodes are ignored.
     """
     if (dump is None) == (zookeeper is None):
         raise typer.BadParameter("from where? give either a DUMP or --zookeeper")

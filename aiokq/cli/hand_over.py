@@ -28,8 +28,9 @@ def hand_over(
 ) -> None:
     """Tell Apache Kafka which topics are in the directories of a stopped broker.
 
-    Writes bootstrap.checkpoint, which a new controller of Kafka 4.0 or later reads; nothing else is
-    changed. Start Kafka with these log.dirs and the printed node.id, without kafka-storage format.
+    The command writes bootstrap.checkpoint, which a new controller of Kafka 4.0 or later reads;
+    nothing else is changed. Start Kafka with these log.dirs and the printed node.id, without
+    kafka-storage format.
     """
     from aiokq.broker.kraft.bootstrap import hand_over as write
     from aiokq.core.clock import SystemClock

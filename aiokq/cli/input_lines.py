@@ -23,8 +23,8 @@ class LineFormat:
     """How a line is split into key and value.
 
     Attributes:
-        separator: the text after the key; None: lines have no key.
-        null: the text that stands for a null key or value; None: there is none.
+        separator: text after the key; None if lines have no key.
+        null: text that stands for a null key or value; None if there is no such text.
     """
 
     separator: bytes | None
@@ -50,7 +50,7 @@ class LineFormat:
 
 
 async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of standard input without their line ends, in the portions that arrive.
+    """Yield the lines of standard input without their line ends, in portions as they arrive.
 
     Args:
         max_bytes: the longest line accepted; no more of a line is held in memory.

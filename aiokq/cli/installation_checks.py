@@ -28,7 +28,7 @@ class Status(StrEnum):
 
     OK = "ok"
     WARN = "warn"
-    """It works, but slower or with fewer features than it could."""
+    """What was checked works, but slower or with fewer features than it could."""
     FAIL = "fail"
 
 

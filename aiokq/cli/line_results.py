@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LineResults"]
 
 COMPLAINTS: Final = 10
-"""Most lines on stderr about failures; further failures are counted."""
+"""Maximum number of lines on stderr about failures; further failures are only counted."""
 
 
 @dataclass
@@ -42,9 +42,9 @@ class LineResults:
 
     Attributes:
         out: prints offsets, complaints and the summary.
-        delivered: records that were acknowledged.
-        failed: lines that were not delivered.
-        interrupted: the input was not read to its end, or some records have no acknowledgement.
+        delivered: number of acknowledged records.
+        failed: number of lines that were not delivered.
+        interrupted: whether the input was not read to its end, or records have no acknowledgement.
         seconds: duration of the sending; None if the topic was never reached.
     """
 

@@ -40,8 +40,8 @@ class LineSender:
     """Sends lines and passes the outcome of each line to the results, in the order of the lines.
 
     Args:
-        cluster: not entered yet; closed at the end.
-        settings: of the producer, without the cluster's.
+        cluster: cluster that is not entered yet; it is closed at the end.
+        settings: settings of the producer, without those of the cluster.
     """
 
     def __init__(

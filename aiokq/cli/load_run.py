@@ -36,7 +36,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Flags in errors of a load, for options that have no flag or two."""
+"""Flags to name in errors of a load, for options that have no flag or two flags."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
@@ -52,7 +52,8 @@ def refused(*, usage: bool) -> Iterator[None]:
     """Rename options in errors to their flags.
 
     Args:
-        usage: an OptionError is wrong usage (exit code 2), because options alone were checked.
+        usage: whether an OptionError is wrong usage (exit code 2), as while only options are
+            checked.
     """
     from aiokq.spark.loading.options import LoadOptions, OptionError
 
@@ -136,7 +137,7 @@ class LoadRun:
         """
         from aiokq.spark.loading.run import load
 
-        # While Spark starts, stderr is redirected.
+        # Messages go to a copy of stderr, because stderr is redirected while Spark starts.
         with _second_stderr() as self._stderr:
             try:
                 with _bar(self._options, self._out) as bar, self._signals(), refused(usage=False):
@@ -161,7 +162,7 @@ class LoadRun:
                 raise
 
     def end(self) -> None:
-        """End the command as the signal asked for; return if there was no signal.
+        """Raise the exception for the signal that ended the load; return if there was no signal.
 
         Raises:
             KeyboardInterrupt, Terminated: there was a signal.

@@ -79,7 +79,7 @@ def dump(
 ) -> None:
     """Print the files of a log: batches, index entries, producers, epochs, checkpoints.
 
-    The output has the terms of `kafka-dump-log`. In text, bytes that are not UTF-8 are printed as
+    The output uses the terms of `kafka-dump-log`. In text, bytes that are not UTF-8 are printed as
     \\xNN; --json prints an object per entry, with such bytes as {"base64": "..."}.
 
     Exit code 1 if something cannot be read, or a batch has a wrong checksum.

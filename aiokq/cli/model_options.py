@@ -25,7 +25,7 @@ COLLECTIONS: Final = (tuple, frozenset)
 
 
 class Given(Generic[M]):
-    """What a command was given for the fields of a model; the annotation of its parameter.
+    """Values given on the command line for the fields of a model; annotates a parameter.
 
     Values of repeatable options have the type of their field, with each value once.
     """

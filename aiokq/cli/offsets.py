@@ -147,5 +147,5 @@ class _Listing:
 
 
 def _offset(listing: OffsetListing) -> int | None:
-    """Return the offset; None for an error, or if no record is that young."""
+    """Return the offset; None for an error, or if no record is that recent."""
     return None if listing.error is not None or listing.offset < 0 else listing.offset

@@ -93,7 +93,7 @@ class Output:
         self.exit_code = FAILED
 
     def trouble(self, text: str) -> None:
-        """Print a problem that has no error of Kafka, and set exit code 1."""
+        """Print a problem that is not a KafkaError, and set exit code 1."""
         self.flush()
         complain(text)
         self.exit_code = FAILED

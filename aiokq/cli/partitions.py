@@ -187,7 +187,7 @@ def _ids(brokers: Sequence[int]) -> str | None:
 
 
 async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartition] | None:
-    """Return each partition that is named, alone or by its topic; None for all of the cluster."""
+    """Return each partition that is named, alone or by its topic; None if nothing is named."""
     from aiokq.core.types import TopicPartition
 
     if not named:

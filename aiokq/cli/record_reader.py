@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RecordReader"]
 
 PORTION: Final = 500
-"""Records printed between two looks at the position."""
+"""Maximum number of records that are printed before the position is checked again."""
 
 GLANCE: Final = 0.2
 """Seconds between two checks whether the end was reached. Offsets without records to return
@@ -35,9 +35,9 @@ class RecordReader:
     """Reads the records that the options select, and prints them.
 
     Args:
-        cluster: not entered yet; closed at the end.
-        settings: of the consumer, without the cluster's.
-        line: returns the bytes to print for a record, with a line feed.
+        cluster: cluster that is not entered yet; it is closed at the end.
+        settings: settings of the consumer, without those of the cluster.
+        line: function that returns the bytes to print for a record, with a line feed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RecordReader:
         line: Callable[[Record], bytes],
     ) -> None:
         self._cluster = cluster
-        # Records that retention deletes meanwhile must not end the command.
+        # With "none", records that retention deletes meanwhile would end the command.
         explicit = "auto_offset_reset" in settings.explicit
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")
@@ -91,7 +91,7 @@ class RecordReader:
                     await self._until_end(consumer, partitions)
 
     async def _partitions(self) -> list[TopicPartition]:
-        """Return all partitions to read; asked of Admin, as a consumer waits for missing topics."""
+        """Return all partitions to read. Admin finds them; a consumer waits for missing topics."""
         from aiokq.core.errors import UnknownTopicOrPartition
         from aiokq.core.types import TopicPartition
 
@@ -144,7 +144,7 @@ class RecordReader:
     async def _start_where_it_may_be(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> None:
-        """Seek in partitions without a leader when they have one, without delaying the others."""
+        """Seek to the start; in partitions without a leader later, without delaying the others."""
         from aiokq.core.errors import RequestTimeout
 
         start = self._wanted.start
@@ -160,7 +160,7 @@ class RecordReader:
     def _by_leader(
         self, partitions: list[TopicPartition]
     ) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Return the partitions with a leader, and those without after a note about them."""
+        """Return the partitions with and without a leader; print a note about the latter."""
         rest = [tp for tp in partitions if tp in self._leaderless]
         if rest:
             self._out.note(

@@ -19,7 +19,7 @@ __all__ = ["Format", "formatter", "json_bytes", "record_json", "shown", "unescap
 
 NULL: Final = "<null>"
 _TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Kafka's names; records of format 0 have no timestamp."""
+"""Kafka's names of the timestamp types; records of format 0 have no timestamp."""
 
 
 class Format(StrEnum):
@@ -63,7 +63,7 @@ def shown(data: bytes | None) -> str:
 
 
 def unescaped(text: str) -> str:
-    r"""Return a separator for its escape: `\t`, `\0` and `\\` are hard to type in shells."""
+    r"""Return the separator for an escape: `\t`, `\0` and `\\` are hard to type in shells."""
     for escape, char in (("\\t", "\t"), ("\\0", "\0"), ("\\\\", "\\")):
         if text == escape:
             return char

@@ -109,7 +109,7 @@ class ResetOptions:
 
 
 def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
-    """Return the new offset that the options ask for; None if they do not say.
+    """Return the new offset that the options ask for; None if they ask for none.
 
     Raises:
         typer.BadParameter: several options are given, or a text is not a time.

@@ -28,10 +28,10 @@ class Terminated(Exception):
 
 
 class Session:
-    """The `ctx.obj` of commands; tests pass one that lives in a simulation.
+    """The `ctx.obj` of commands; tests pass a session with a simulated environment.
 
     Attributes:
-        environment: of the clients; None for this machine.
+        environment: environment of the clients; None for that of this machine.
     """
 
     environment: Environment | None = None

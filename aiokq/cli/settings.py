@@ -56,7 +56,7 @@ def client_settings(
 def own_settings(settings: S) -> S:
     """Return a client's settings without those that it shares with its cluster.
 
-    They are not validated here, because a setting may depend on one of the cluster, such as
+    They are not validated here, because a setting may depend on a setting of the cluster, such as
     ``request_timeout_ms``; the cluster validates them when it makes the client.
     """
     shared = ClusterSettings.model_fields.keys()

@@ -118,8 +118,8 @@ def export(
     Delivery is at least once. A repeated run writes all rows again; with --resume it writes only
     rows that are not in the log. After a kill at most the first 10,000 rows of a run, and the rows
     in flight, may be in the log twice; up to 80,000 if the producer is not idempotent (acks=1), if
-    it got another producer id after an error, or if the resumed run is killed as early. No Java and
-    no Spark are needed.
+    it got another producer id after an error, or if the resumed run is also killed before it has
+    sent 80,000 rows. No Java and no Spark are needed.
     """
     from aiokq.cli.export_run import ExportRun
     from aiokq.cli.settings import client_settings

@@ -78,7 +78,7 @@ async def start_offsets(
             the start offset, and the first and the end offset of its log.
 
     Raises:
-        KafkaError: as `Consumer.beginning_offsets`.
+        KafkaError: the offsets could not be looked up.
     """
     wanted = list(partitions)
     if start == "beginning":

@@ -45,7 +45,8 @@ def encode_bytes(message: Message, version: int) -> bytes:
     """Encode a message into one byte string, with a copy of record data.
 
     Raises:
-        ProtocolError: as `encode`; also if record data is a range of a file.
+        ProtocolError: the version is not supported, a value does not fit its field, or record data
+            is a range of a file.
     """
     fragments = encode(message, version)
     for fragment in fragments:
@@ -63,7 +64,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
     copied.
 
     Args:
-        exact: refuse bytes after the message; if False they are ignored.
+        exact: whether bytes after the message are an error; otherwise they are ignored.
 
     Raises:
         ProtocolError: the bytes are not such a message. No other error is raised for any bytes.
@@ -77,10 +78,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 def encode_prefixed(message: Message, version: int) -> bytes:
     """Encode a message after its 16-bit version, as in the consumer protocol and in records.
 
-    Keys of coordinator records carry their `RECORD_TYPE` in place of the version.
-
-    Raises:
-        ProtocolError: as `encode`.
+    x
     """
     return _prefix(type(message), version).to_bytes(2, "big") + encode_bytes(message, version)
 
@@ -88,9 +86,9 @@ def encode_prefixed(message: Message, version: int) -> bytes:
 def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
     """Decode a message that follows its 16-bit version.
 
-    A version newer than the newest of the class is read as that one, and the bytes that the newer
-    version appends are skipped. This is Kafka's rule for the consumer protocol, whose versions only
-    append fields.
+    A message of a version that is newer than all versions of the class is read as the newest of
+    them, and the bytes that the newer version appends are skipped. This is Kafka's rule for the
+    consumer protocol, whose versions only append fields.
 
     Args:
         exact: whether bytes after a message of a known version are an error.

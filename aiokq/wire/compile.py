@@ -1,9 +1,9 @@
 """Compiler of a message class and version into an encode and a decode function.
 
 The generated source is straight-line Python: a run of fixed-width fields, the following length
-prefix and the count of tagged fields become one call of a precompiled `struct.Struct`, an array of
-integers one unpack; nested structs are inlined, and record data stays a view of the frame. The
-source is compiled on first use (about a millisecond) and registered with `linecache`, so that
+prefix and the count of tagged fields become one call of a precompiled `struct.Struct`; an array of
+integers becomes one unpack; nested structs are inlined, and record data stays a view of the frame.
+The source is compiled on first use (about a millisecond) and registered with `linecache`, so that
 tracebacks and debuggers show it.
 
 The generator is responsible for safety: it compares every slice end with the end of the frame, and
@@ -29,7 +29,7 @@ class Decoder(Protocol):
     """Decode function: reads a message that starts at a position."""
 
     def __call__(self, data: Buffer, position: int, exact: bool = True, /) -> Message:
-        """Return the message; raise `ProtocolError` also for bytes after it if `exact`."""
+        """Return the message; if `exact`, raise `ProtocolError` for bytes after it."""
 
 
 Encoder: TypeAlias = Callable[[Message], list[Fragment]]

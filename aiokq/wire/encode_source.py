@@ -110,7 +110,7 @@ class EncodeSource(Source):
         )
 
     def refuse_tags(self, o: str) -> None:
-        """Generate the check that a version without tagged fields gets none."""
+        """Generate the check, for versions without tagged fields, that there are no unknown tags."""
         self.put(
             f"if {o}.unknown_tags: {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, 'unknown_tags')"
@@ -131,7 +131,7 @@ class EncodeSource(Source):
             self.sized(kind, value, nullable=field.nullable_in(self.at.version))
 
     def prefix(self, code: str, *, text: bool = False) -> None:
-        """Generate code that writes `v` as length prefix after the run; plus one if flexible."""
+        """Generate code that writes the prefix `v` after the run; flexible: the length plus one."""
         if not self.at.flexible:
             self.give(code, "v")
             self.flush()

@@ -17,7 +17,7 @@ Common arguments:
 - ``default``: Kafka's explicit default, if it is not the default of the type.
 - ``tag``: number of a tagged field (KIP-482), which only flexible versions have.
 - ``ignorable``: a value other than the default is dropped silently in versions without the field;
-  otherwise encoding it there raises `FieldNotSupported`.
+  otherwise encoding such a value raises `FieldNotSupported`.
 
 Source: Kafka `clients/src/main/resources/common/message/README.md`, KIP-482.
 """

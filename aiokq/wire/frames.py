@@ -65,7 +65,8 @@ def encode_request(
     """Encode a request as a frame that starts with its size.
 
     Raises:
-        ProtocolError: as `aiokq.wire.encode`; also for a client id that does not fit.
+        ProtocolError: the version is not supported, a value does not fit its field, or the client
+            id is too long or cannot be encoded.
     """
     fragments = encode(message, version)
     try:
@@ -88,8 +89,8 @@ def encode_request(
 def decode_request_header(frame: Buffer) -> RequestHeader:
     """Decode the header of a request, also of an API or version that is not supported.
 
-    For an unknown API the body offset is that after the client id, because it is unknown whether
-    the header has tagged fields. Tagged fields of the header are skipped.
+    For an unknown API the body offset is the position after the client id, because it is unknown
+    whether the header has tagged fields. Tagged fields of the header are skipped.
 
     Raises:
         ProtocolError: the frame is not a request.
@@ -129,7 +130,7 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
     """Encode a response as a frame that starts with its size.
 
     Raises:
-        ProtocolError: as `aiokq.wire.encode`.
+        ProtocolError: the version is not supported, or a value does not fit its field.
     """
     fragments = encode(message, version)
     tags = b"\0" if _tagged_header(type(message), version) else b""

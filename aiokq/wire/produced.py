@@ -46,7 +46,7 @@ def encode_appended(
     """Return a whole frame that starts with its size.
 
     Args:
-        version: of Produce, 3 to 13.
+        version: version of Produce, 3 to 13.
         topics: name (from version 13 on the 16 bytes of the id) and appended batches of each topic.
     """
     # hot: benchmarks/raw_load.py

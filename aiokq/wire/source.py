@@ -32,7 +32,7 @@ CODES: Final[Mapping[str, str]] = {
     "f64": "d",
     "boolean": "?",
 }
-"""Format characters of the fixed-width numbers; a uuid has a fixed width too, but is no number."""
+"""Format characters of the fixed-width numbers; a uuid has a fixed width but is not a number."""
 
 SIZES: Final[Mapping[str, int]] = {
     kind: struct.calcsize(">" + code) for kind, code in CODES.items()
@@ -107,7 +107,7 @@ class Source(ABC):
 
     @contextmanager
     def function(self, line: str) -> Iterator[None]:
-        """Write a separate function, as for the slow branch of tagged fields."""
+        """Write a separate function, such as the slow branch of tagged fields."""
         lines, depth, run = self.lines, self.depth, self.run
         self.lines, self.depth, self.run = [line], 1, []
         yield

@@ -51,7 +51,7 @@ NO_TAGS: Final[Mapping[int, bytes]] = _NoTags()
 
 
 def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]:
-    # typeshed gives `field()` the type of the value, for the assignment in a class body.
+    # A cast, because typeshed gives `field()` the type of the value, for class bodies.
     return cast("dataclasses.Field[object]", dataclasses.field(default_factory=factory))
 
 
@@ -124,7 +124,7 @@ class Struct(metaclass=StructType):
         unknown_tags: Mapping[int, bytes] = NO_TAGS
 
     def __init__(self, **values: object) -> None:
-        """Set the given fields, the others to their defaults."""
+        """Set the given fields, and the other fields to their defaults."""
         cls = type(self)
         cls.__init__ = _compile_init(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)
@@ -148,7 +148,7 @@ class Struct(metaclass=StructType):
         return _restore, (type(self), values, dict(self.unknown_tags))
 
     def __repr__(self) -> str:
-        """Show the fields that differ from their defaults; of bytes only the length.
+        """Show the fields that differ from their defaults; of bytes and records only the length.
 
         Bytes may contain payloads and credentials, which must not appear in logs or tracebacks.
         """
@@ -207,7 +207,7 @@ class Message(Struct):
     """A struct that is encoded by itself: a request, a response or the content of a record.
 
     Attributes:
-        NAME: Kafka's name: of the API for requests and responses, of the schema for others.
+        NAME: Kafka's name of the API for requests and responses, of the schema for other messages.
         MIN_VERSION: oldest version that can be encoded and decoded.
         MAX_VERSION: newest version.
         UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,

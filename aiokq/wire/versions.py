@@ -1,7 +1,8 @@
 """Choice of the version in which a message is sent, by the fields that it sets.
 
-Some fields were removed in a version: the last with FindCoordinator's `key` is 3, with Fetch's
-`topic` 12. So the newest version that both sides support may be unable to carry a message.
+Some fields were removed: the last version with FindCoordinator's `key` is 3, and the last with
+Fetch's `topic` is 12. So the newest version that both sides support may be unable to carry a
+message.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def newest_version(message: Message, oldest: int, newest: int) -> int:
     If there is no such version, return the newest one that lacks only ignorable fields.
 
     Raises:
-        FieldNotSupported: there is no such version either; names the fields and their versions.
+        FieldNotSupported: there is no such version, either; the error names the fields and their
+            versions.
     """
     needs = set(_needs(message, "", type(message).FLEXIBLE_SINCE, droppable=False))
     strict = [need for need in needs if not need.ignorable]
@@ -59,10 +61,10 @@ def newest_version(message: Message, oldest: int, newest: int) -> int:
 def _needs(
     struct: Struct, prefix: str, flexible_since: int | None, *, droppable: bool
 ) -> Iterator[_Need]:
-    """Yield the fields that a struct, and structs in it, set to other values than the default.
+    """Yield the fields that a struct, and structs in it, set to values other than the default.
 
     Args:
-        droppable: whether the field with the struct is ignorable, so that the struct may be
+        droppable: whether the field that holds the struct is ignorable, so that the struct may be
             dropped.
     """
     if struct.unknown_tags:

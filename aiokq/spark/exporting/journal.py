@@ -153,7 +153,7 @@ class Journal:
         return self._file is not None
 
     def note_producer(self, producer_id: int) -> None:
-        """Note the producer id, by which the next run finds the records of this run if it is killed.
+        """Note the producer id, by which the next run finds the records of this run after a kill.
 
         Raises:
             OSError: the file cannot be written.
