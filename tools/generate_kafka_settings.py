@@ -30,7 +30,7 @@ KAFKA_SETTING_TYPES: Final[Mapping[str, str]] = {
 '''
 
 TYPES = {"class": "string"}
-"""Replacements of types that only Java distinguishes from text; values of `password` are not shown."""
+"""Replacements of types that only Java distinguishes from text."""
 
 
 def render(classpath: str) -> str:

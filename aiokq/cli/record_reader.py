@@ -49,7 +49,7 @@ class RecordReader:
         line: Callable[[Record], bytes],
     ) -> None:
         self._cluster = cluster
-        # With "none", records that retention deletes meanwhile would end the command.
+        # If retention deletes records meanwhile, reading continues at the first remaining record.
         explicit = "auto_offset_reset" in settings.explicit
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")

@@ -110,7 +110,7 @@ class EncodeSource(Source):
         )
 
     def refuse_tags(self, o: str) -> None:
-        """Generate the check, for versions without tagged fields, that there are no unknown tags."""
+        """Generate the check of versions without tagged fields that there are no unknown tags."""
         self.put(
             f"if {o}.unknown_tags: {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, 'unknown_tags')"
