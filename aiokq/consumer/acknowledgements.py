@@ -88,8 +88,9 @@ class Acknowledgements:
     def done(self, item: Record | RecordBatch[Record]) -> None:
         """Acknowledge a record or a batch.
 
-        It has no effect if the item was acknowledged before, or its partition or topic is gone. A
-        batch whose reading stopped at an error is acknowledged up to that record.
+        The call has no effect if the item was acknowledged before, or its partition or topic is
+        gone. If reading a batch stopped at an error, the batch is acknowledged up to its
+        `next_offset`.
 
         Raises:
             TypeError: `item` is neither a record nor a batch.
@@ -99,7 +100,7 @@ class Acknowledgements:
             if is_batch := isinstance(item, RecordBatch):
                 offset, left = item.base_offset, open_from(item)
                 if item.next_offset == offset and left is None:
-                    return  # no record of it was read: all are delivered again in other batches
+                    return  # no record of it was read: all are delivered again, in other batches
             else:
                 offset = item.offset
         except AttributeError as error:
@@ -146,10 +147,11 @@ class Acknowledgements:
         item: Record | RecordBatch[Record],
         left: int | None,
     ) -> bool:
-        """Whether an item was delivered before the partition was forgotten; if so, acknowledge it.
+        """Acknowledge an item delivered before the partition was forgotten; return whether it was.
 
-        Deserialized records are new objects, so a record is identified by its timestamp. If records
-        of both topics have the same timestamp, either acknowledgement counts for one of them.
+        Deserialized records are new objects, so a record is identified by its timestamp. If the
+        records of the old and the new topic at this offset have the same timestamp, the first
+        acknowledgement counts for the record of the old topic.
         """
         former = self._former.get(tp)
         open_ = None if former is None else former.items.get(offset)
@@ -169,7 +171,8 @@ class Acknowledgements:
     def taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
         """Note that the rest of an unacknowledged batch is delivered again from `position` on.
 
-        If the part before `position` was acknowledged, or is empty, the batch is then acknowledged.
+        If the part before `position` was acknowledged, or is empty, the batch is removed, because
+        nothing of it is left to acknowledge.
         """
         work = self._open.get(tp)
         open_ = None if work is None else work.items.get(base)

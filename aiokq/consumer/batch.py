@@ -19,7 +19,10 @@ __all__ = ["MakeDeserializer", "RecordBatch", "covers", "open_from"]
 R = TypeVar("R")
 
 MakeDeserializer: TypeAlias = "Callable[[Callable[[Record], None]], Callable[[Record], R]]"
-"""Returns a deserializer, which calls the given function with a record before it raises for it."""
+"""Type of functions that make a deserializer.
+
+The deserializer calls the given function with a record before it raises an error for that record.
+"""
 
 
 class RecordBatch(Generic[R]):
@@ -29,8 +32,8 @@ class RecordBatch(Generic[R]):
     fetched bytes live as long as the batch does.
 
     An exception of a deserializer concerns one record. Iterating further, or once again, continues
-    behind that record; `records` then leaves it out. If the next batch is requested instead, this
-    batch ends before the remaining records, and these are the next batch.
+    after that record; `records` then leaves the record out. If the next batch is requested instead,
+    this batch ends before the remaining records, and they are delivered as the next batch.
 
     Records that an iteration returned before the error count as delivered. `list(batch)` and
     comprehensions lose them, because the unfinished list is discarded. Append to a list in a loop,
@@ -86,7 +89,10 @@ class RecordBatch(Generic[R]):
 
     @property
     def next_offset(self) -> int:
-        """The position after the batch; while reading is stopped at an error, after that record."""
+        """The position after the batch, or where delivery stopped if reading raised an error.
+
+        If an iteration raised for a record, the position is after that record.
+        """
         return self._progress.position
 
     @property
@@ -96,7 +102,7 @@ class RecordBatch(Generic[R]):
         Raises:
             CorruptRecord: a batch of the log cannot be decoded. The next access returns the records
                 before it.
-            Exception: the one of a deserializer. The next access returns the other records.
+            Exception: a deserializer raised this error. The next access leaves the record out.
         """
         if self._records is None:
             stop = self._progress.stop
@@ -154,13 +160,13 @@ class RecordBatch(Generic[R]):
         Keys and values are not deserialized.
 
         Args:
-            columns: of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
-                timestampType, headers; in the order wanted, all by default.
+            columns: names of columns of Spark's Kafka source, in the order wanted: key, value,
+                topic, partition, offset, timestamp, timestampType, headers. All columns by default.
 
         Raises:
             CorruptRecord: a batch of the log cannot be decoded. The next call returns the records
                 before it.
-            ValueError: there is no such column.
+            ValueError: `columns` contains an unknown name.
         """
         cursor = self._cursor(self.base_offset, self._progress.stop)
         try:

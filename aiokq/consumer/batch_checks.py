@@ -35,11 +35,12 @@ class SoundPrefix(NamedTuple):
 
     Attributes:
         size: their size in bytes; the size of the whole chunk if no batch is damaged.
-        next_offset: the position behind the last undamaged batch.
-        records: the number of records by the headers; None if the headers do not tell, or the start
-            offset lies within a batch.
+        next_offset: the position after the last undamaged batch.
+        records: the number of records according to the headers; None if the headers do not tell it,
+            or the start offset lies within a batch.
         checked: the checksums were verified.
-        beyond: the position behind the damaged batch, by that batch's header; -1 if there is none.
+        beyond: the position after the damaged batch, according to its header; -1 if no batch is
+            damaged.
     """
 
     size: int
@@ -54,8 +55,8 @@ class RemainingRecords(NamedTuple):
 
     Attributes:
         records: the number, up to the first batch that cannot be decoded.
-        next_offset: the position behind these records.
-        error: why the following batch cannot be decoded; None at the end.
+        next_offset: the position after these records.
+        error: why the following batch cannot be decoded; None at the end of the data.
     """
 
     records: int
@@ -66,7 +67,8 @@ class RemainingRecords(NamedTuple):
 def sound_prefix(data: memoryview, start_offset: int, *, check_crcs: bool) -> SoundPrefix:
     """Return the undamaged batches of `data`, with the number of records from `start_offset` on.
 
-    Old formats and nonsensical headers are left to the Cursor.
+    Batches of old formats and batches with invalid headers are not checked here: the Cursor that
+    reads them reports their errors.
 
     # hot: once per batch, benchmarks/micro/consumer.py
     """
@@ -103,7 +105,7 @@ def count_remaining(cursor: Cursor) -> RemainingRecords:
     """Count the records that are left by decoding them, which exhausts the cursor."""
     records = 0
     try:
-        while not cursor.exhausted:  # columns() ends before an undecodable record
+        while not cursor.exhausted:  # columns() stops before undecodable data
             records += len(cursor.columns(()))
     except KafkaError as error:
         return RemainingRecords(records, cursor.position, error)
@@ -122,16 +124,16 @@ class RecordOffsets:
         self._first = cursor.position
         self._offsets = array("q")
         try:
-            while not cursor.exhausted:  # columns() ends before an undecodable record
+            while not cursor.exhausted:  # columns() stops before undecodable data
                 self._offsets.frombytes(cursor.columns(("offset",)).offset or b"")
         except KafkaError:
-            pass  # the reader gets it when it reads that far
+            pass  # the reader gets this error when it reads that far
         self._reached = cursor.position
 
     def cover(self, position: int) -> bool:
-        """Whether the records from `position` on are among these."""
+        """Whether the offsets include those of the records from `position` on."""
         return self._first <= position < self._reached
 
     def count(self, start: int, end: int) -> int:
-        """Return the number of records with offsets from `start` to before `end`."""
+        """Return the number of records with `start` <= offset < `end`."""
         return bisect_left(self._offsets, end) - bisect_left(self._offsets, start)

@@ -1,7 +1,7 @@
 """BatchProgress: how far a batch was read, which decides what of the batch counts as delivered.
 
-A batch counts as a whole, unless reading it raised. Nothing is recorded per record: positions are
-read from the cursors of the iterations on demand.
+A batch counts as delivered as a whole, unless reading it raised an error. Nothing is recorded per
+record: positions are read from the cursors of the iterations on demand.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["BatchProgress", "UnreadRest", "TakenChunk", "Unreadable"]
 
 
 _MANY: Final = 16
-"""Iterations of one batch from which on unused ones are removed."""
+"""The number of iterations of one batch from which on unused iterations are removed."""
 _UNUSED: Final = max([getrefcount(alone) for alone in [object()]])
-"""The reference count that the same expression gives for an object in no place but one list."""
+"""What `getrefcount` in a comprehension returns for an object that only one list refers to."""
 
 
 class Unreadable(NamedTuple):
     """A part of a batch that cannot be decoded."""
 
     offset: int
-    """Its first offset."""
+    """The first offset of the part."""
     error: KafkaError
 
 
@@ -36,23 +36,23 @@ class UnreadRest(NamedTuple):
     """The part of a batch that was not delivered."""
 
     position: int
-    """Its first offset."""
+    """The first offset of the part."""
     pieces: list[tuple[int, int]]
     """First and end offset of each piece; records between two pieces were delivered as errors."""
     unreadable: Unreadable | None
-    """What follows the last piece, if that cannot be decoded."""
+    """The undecodable part after the last piece; None if there is none."""
 
 
 class BatchProgress:
     """The progress of the reader of one batch.
 
-    Context: a batch may be read in another thread while the consumer's loop asks for the position:
-    each change is one assignment or one append.
+    Context: a batch may be read in another thread while the consumer's loop asks for the position.
+    Each change is therefore one assignment or one append.
 
     Args:
         base: the position before the batch.
-        end: the position behind the batch.
-        begin: a cursor at `base` that nobody moves, if there is one.
+        end: the position after the batch.
+        begin: a cursor at `base` that is only forked and never moved; None if there is none.
 
     Attributes:
         cut: the end of the batch after its unread rest was taken back; None before.
@@ -77,7 +77,7 @@ class BatchProgress:
         self._base = base
         self._end = end
         self._all = False
-        # Any of the iterations may be the furthest one, or meet undecodable data.
+        # Every cursor, because any iteration may be the furthest, or reach undecodable data.
         self._iterations: list[Cursor] = []
         self._begin = begin
         self._behind_error: Cursor | None = None
@@ -96,7 +96,10 @@ class BatchProgress:
 
     @property
     def position(self) -> int:
-        """The position behind the delivered records, including the one that raised."""
+        """The position after the records that count as delivered.
+
+        A record for which an iteration raised an error counts as delivered.
+        """
         if self.cut is not None:
             return self.cut
         if self._all:
@@ -104,7 +107,7 @@ class BatchProgress:
         unreadable = self.unreadable
         if unreadable is not None:
             return min(self._reached(), unreadable.offset)
-        # An iteration that continued behind the error will deliver the whole batch.
+        # An iteration that continued after the error will deliver the rest of the batch.
         stopped = self._stopped
         return self._end if stopped is None or self._reached() > stopped else stopped
 
@@ -134,7 +137,7 @@ class BatchProgress:
         return max((cursor.position for cursor in self._iterations), default=self._base)
 
     def at(self, position: int) -> Cursor | None:
-        """Return a cursor at `position` to be forked, not moved; None if there is none."""
+        """Return a cursor at `position` that may be forked but not moved; None if there is none."""
         for cursor in (self._behind_error, self._begin):
             if cursor is not None and cursor.position == position:
                 return cursor
@@ -143,7 +146,7 @@ class BatchProgress:
     # -- called by the reader
 
     def start(self) -> int:
-        """Return where a new iteration starts: behind errors raised since the last start."""
+        """Return where a new iteration starts: after errors raised since the last start."""
         start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None
         if newest is not None and newest.raised is not None:
@@ -164,7 +167,7 @@ class BatchProgress:
         """Return the furthest iteration, those that raised, and those that are still referenced.
 
         An iteration can advance only through a reference from outside, which its reference count
-        shows. A reference that is counted in excess only keeps the cursor longer.
+        shows. An excess reference only keeps the cursor longer.
         """
         kept = max(self._iterations, key=lambda cursor: cursor.position)
         return [
@@ -188,7 +191,7 @@ class BatchProgress:
         self._stopped = self._reached()
 
     def met_unreadable(self, cursor: Cursor) -> None:
-        """Note that reading the whole batch stopped where `cursor` cannot decode the data."""
+        """Note that a read of the whole batch stopped where `cursor` cannot decode the data."""
         assert cursor.raised is not None
         self._unreadable = Unreadable(cursor.position, cursor.raised)
 
@@ -197,7 +200,7 @@ class BatchProgress:
         if self.stop is None:
             self._all = True
         else:
-            self._iterations.append(cursor)  # all records before the undecodable part
+            self._iterations.append(cursor)  # `cursor` has delivered all records before `stop`
 
     # -- called by the record source
 
@@ -225,7 +228,7 @@ class TakenChunk(NamedTuple):
         stop: the offset at which cursors must stop; None for the end of the bytes.
         records: the number of records; None if not counted.
         checked: the checksums were verified.
-        progress: of the batch's reader.
+        progress: the progress of the batch's reader.
         frame: the memory that contains the chunk.
     """
 

@@ -1,6 +1,6 @@
 """BrokerFetcher: the fetch loop of one broker, with its own connection and one request in flight.
 
-The Fetcher says what each partition wants, and receives the responses.
+The Fetcher decides what to fetch of each partition, and receives the responses.
 """
 
 from __future__ import annotations
@@ -37,16 +37,22 @@ LAST_FETCHED_EPOCH_SINCE: Final = 12
 TOPIC_IDS_SINCE: Final = 13
 
 SESSION_CODES: Final = (70, 71, 106)
-"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
+"""The error codes of a lost fetch session.
+
+FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+"""
 
 GLANCE: Final = 0.05
-"""Seconds between fetches of idle partitions while other partitions of the broker are full.
+"""Seconds between fetches of idle partitions while enough of other partitions is buffered.
 
-A long poll would delay a fetch for the full partitions when they want more.
+A long poll would delay the next fetch of those other partitions.
 """
 
 CLOSE_TIMEOUT: Final = 0.5
-"""Seconds to wait for the response to closing a session, which the broker would also expire."""
+"""Seconds to wait for the response when closing a session.
+
+If the request is lost, the broker evicts the session later.
+"""
 
 
 class Want(NamedTuple):
@@ -134,7 +140,7 @@ class BrokerFetcher:
         self._wake.set()
 
     def wake(self) -> None:
-        """Send what is wanted without delay, because a reader waits."""
+        """End the current wait, because a reader waits for records."""
         self._wake.set()
 
     def touch_all(self) -> None:
@@ -168,15 +174,15 @@ class BrokerFetcher:
                 await self._sleep(self._next_look(now, GLANCE))
 
     async def close(self) -> None:
-        """End the session and close the connection; the loop must have been cancelled before."""
+        """End the session and close the connection; the task of `run` must have ended before."""
         dedicated, self._connection = self._connection, None
         if dedicated is None:
             return
         plan = self.session.close()
         connection = dedicated.current
         if connection is not None and connection.in_flight:
-            # The broker may be delaying a fetch on this connection; any connection can end a
-            # session.
+            # The broker may be delaying the response to a fetch on this connection. Any connection
+            # can end a session, so use the shared one.
             connection = dedicated.node.connected(Purpose.CONTROL)
         if plan is not None and connection is not None:
             try:
@@ -225,7 +231,7 @@ class BrokerFetcher:
         )
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:
-        """Return the seconds until a partition is due, at most `most`; None if none is."""
+        """Return the seconds until a partition is due, at most `most`; None for no limit."""
         if not self._delayed:
             return most
         soonest = min(self._delayed.values()) - now
@@ -254,7 +260,7 @@ class BrokerFetcher:
         if by_ids and any(ask.topic_id == ZERO_ID for ask in session.wanted.values()):
             version, by_ids = TOPIC_IDS_SINCE - 1, False
         plan = session.next(by_ids=by_ids, sessions=version >= SESSIONS_SINCE)
-        # While some partitions have enough buffered, no long poll: they may want more soon.
+        # No long poll while some partitions have enough buffered: they may want more soon.
         max_wait_ms = 0 if self._full else self._settings.fetch_max_wait_ms
         self.in_flight = True
         try:
@@ -269,8 +275,8 @@ class BrokerFetcher:
             session.reject(response.error_code)
             error = error_for(response.error_code, api="Fetch", node=self.node_id)
             if error.code in SESSION_CODES and self.last_error is None:
-                # A broker may evict a session at any time: start another one at once, but only
-                # once.
+                # A broker may evict a session without notice. Retry at once with a new session, but
+                # not twice in a row.
                 logger.debug("fetch session is gone: node=%s error=%s", self.node_id, error)
                 self.last_error = error
                 return False

@@ -36,16 +36,16 @@ _LEAST_HEADER: Final = 17
 
 
 class Extent(NamedTuple):
-    """Where fetched batches end, according to the header of the last one."""
+    """Where fetched batches end, according to the header of the last batch."""
 
     end_offset: int
-    """The offset after the last complete batch; -1 without one, or if its header is invalid."""
+    """The offset after the last complete batch; -1 if there is none or its header is invalid."""
     leader_epoch: int
     """The leader epoch of the last batch; -1 if unknown."""
 
 
 def from_offset(data: memoryview, offset: int) -> memoryview:
-    """Return `data` without the leading whole batches that end before `offset`."""
+    """Return `data` without the leading whole batches whose offsets are all before `offset`."""
     position, end = 0, len(data)
     while end - position >= _LEAST_HEADER:
         size = _OVERHEAD + _LENGTH(data, position + 8)[0]
@@ -84,27 +84,27 @@ class Whole(NamedTuple):
     """The part of a chunk that can be delivered as one batch."""
 
     data: memoryview
-    """The chunk's batches; those before the position may be among them."""
+    """The chunk's batches, which may include batches before the position."""
     next_offset: int
-    """The position behind the part; the chunk's position if the part is empty."""
+    """The position after the part; the chunk's position if the part is empty."""
     stop: int | None
-    """The same offset if it lies within a batch of the log; else None."""
+    """`next_offset` if it lies within a batch of the log, else None."""
     records: int | None
-    """The number of records; None if there are some, and they were not counted."""
+    """The number of records; None if the part has records that were not counted."""
     checked: bool
     """The checksums were verified."""
     error: KafkaError | None
-    """Why the data behind the part cannot be read; None at the end of the chunk."""
+    """Why the data after the part cannot be read; None at the end of the chunk."""
 
 
 class Frame:
-    """The memory of one response, which is used until its last chunk is released.
+    """The memory of one response, which counts as used until its last chunk is released.
 
     Attributes:
         size: bytes of records.
         chunks: the number of chunks that are not released.
-        own: the frame is a copy for one chunk, or for parts of one.
-        offsets: of the records of such a copy, once their number was asked for.
+        own: the frame is a copy of one chunk, or of parts of one chunk.
+        offsets: the offsets of the records of such a copy, once its records were counted.
     """
 
     __slots__ = ("chunks", "offsets", "own", "size")
@@ -122,13 +122,13 @@ class Chunk:
     Attributes:
         data: batches; the last batch may be truncated.
         size: bytes of `data`.
-        end_offset: the position behind the last whole batch, or an earlier position where the chunk
+        end_offset: the position after the last whole batch, or an earlier position where the chunk
             ends.
-        cut: the chunk is the rest of a batch that its reader gave back: it ends at `end_offset`,
-            within its data, and its records were counted as received before.
+        cut: the chunk is the rest of a batch that its reader gave back. It ends at `end_offset`,
+            within its data, and its records have already been counted as received.
         checked: the checksums were verified.
-        cursor: reads the data; its position is the partition's while the chunk is the first in the
-            queue.
+        cursor: reads the data. Its position is the position of the partition while the chunk is the
+            first in the queue.
         failed: the offset of the next record and the exception of its deserializer, which is still
             to be raised.
     """
@@ -182,12 +182,13 @@ class Buffers:
     """All chunks of a consumer, and the memory they use.
 
     Args:
-        limit: bytes; when they are used, a partition is fetched only if it has nothing buffered.
+        limit: the number of used bytes from which on a partition is fetched only if it has nothing
+            buffered.
 
     Attributes:
         used: bytes of the frames that are not released.
         full: the limit was reached, and `used` has not fallen to three quarters of it since.
-            Without that distance each chunk that is read would start and stop fetching.
+            Without this hysteresis, fetching would start and stop with each chunk that is read.
     """
 
     def __init__(self, limit: int, *, codecs: Codecs, check_crcs: bool) -> None:
@@ -204,7 +205,7 @@ class Buffers:
         return max(0, self._limit - self.used)
 
     def frame(self, size: int) -> Frame:
-        """Account for a response with `size` bytes of records."""
+        """Return a frame for a response with `size` bytes of records, which then count as used."""
         self._use(size)
         return Frame(size)
 
@@ -255,7 +256,7 @@ class Buffers:
         )
 
     def sound_prefix(self, chunk: Chunk) -> SoundPrefix:
-        """Return the undamaged part of what is left of a chunk."""
+        """Return the undamaged part of the unread data of a chunk."""
         return sound_prefix(chunk.data, chunk.cursor.position, check_crcs=self._check_crcs)
 
     def whole(self, chunk: Chunk) -> Whole:
@@ -331,8 +332,8 @@ class Buffers:
     def count(self, taken: TakenChunk, position: int, stop: int | None) -> int:
         """Return the number of decodable records of a delivered batch from `position` on.
 
-        A copied frame is decoded once: a reader that fails at each record gives parts back as
-        often, and `list(batch)` asks each of them for its length.
+        The record offsets of a copied frame are decoded once and kept: a reader that fails at every
+        record gives parts back every time, and `list(batch)` asks for the length of each part.
 
         Args:
             stop: the offset at which to stop, if that is before the chunk's own end.
@@ -350,9 +351,11 @@ class Buffers:
     def take_back(self, taken: TakenChunk, pieces: Sequence[tuple[int, int]]) -> list[Chunk]:
         """Return chunks for the unread parts of a batch, in memory of their own.
 
-        The data is copied once only: a reader that fails at each record gives parts back as often.
+        The data is copied only once, because a reader that fails at every record gives parts back
+        every time.
         """
-        # The batches before the unread part tell which transactions were aborted.
+        # The cursor needs the batches before the unread part to know which transactions are
+        # aborted.
         data = taken.data if taken.aborted else from_offset(taken.data, pieces[0][0])
         frame = taken.frame
         if not frame.own:
@@ -373,7 +376,7 @@ class Buffers:
 
     def release(self, chunk: Chunk) -> bool:
         """Release a chunk that was read or discarded; return whether there is room again."""
-        chunk.failed = None  # the traceback refers to frames that refer to the chunk
+        chunk.failed = None  # breaks a cycle: the traceback's stack frames refer to the chunk
         frame = chunk.frame
         frame.chunks -= 1
         if not frame.chunks:
@@ -384,13 +387,13 @@ class Buffers:
         return False
 
     def discard(self, frame: Frame) -> None:
-        """Release a frame without any chunks."""
+        """Release `frame` if it has no chunks."""
         if not frame.chunks:
             self.used -= frame.size
             self.full = self.full and self.used > self._reopen
 
     def detach(self, chunk: Chunk) -> bool:
-        """Copy a chunk that will stay for long out of its frame; its position is kept.
+        """Copy a chunk that will stay buffered for long to a frame of its own; keep its position.
 
         Returns:
             Whether the buffers have room again.
@@ -406,9 +409,9 @@ class Buffers:
 
 
 def _left(chunk: Chunk) -> Whole:
-    """Return what is left of a chunk that was given back: nothing, if its next batch is unreadable.
+    """Return the rest of a chunk that was given back; it is empty if its next batch is unreadable.
 
-    The records are not counted: that would decode them each time that the reader fails.
+    The records are not counted, because that would decode them every time the reader fails.
     """
     records: int | None = None
     error: KafkaError | None = None

@@ -1,4 +1,4 @@
-"""ChunkQueue: removes the chunks of partitions from the buffers, and keeps the counts of both."""
+"""ChunkQueue: adds and removes the buffered chunks of partitions, and updates the counts."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ChunkQueue:
     """The chunks that partitions have buffered (`PartitionState.chunks`), oldest first.
 
     Args:
-        buffers: of the consumer.
+        buffers: the buffers of the consumer.
         consumed: called when a partition has less buffered than before.
-        counted: called with the number of records of a chunk that were delivered.
+        counted: called with the number of records that were delivered from a chunk.
         opened: called when the buffers have room again.
-        rotation: a partition without chunks leaves it.
+        rotation: the rotation, which a partition without chunks leaves.
     """
 
     __slots__ = ("_buffers", "_consumed", "_counted", "_opened", "_rotation")
@@ -51,11 +51,11 @@ class ChunkQueue:
         self._opened = opened
 
     def drop_first(self, state: PartitionState) -> None:
-        """Remove the oldest chunk; it was read, or is void."""
+        """Remove the oldest chunk, which was read or is no longer valid."""
         chunk = state.chunks.popleft()
         state.queued_bytes -= chunk.size
         if not state.chunks:
-            # Offsets that the cursor skipped behind the last record count as read.
+            # Offsets that the cursor skipped after the last record count as read.
             state.fetch_offset = max(state.fetch_offset, chunk.cursor.position)
         if received := chunk.received:
             self._counted(received)
@@ -64,7 +64,7 @@ class ChunkQueue:
         self._consumed(state)
 
     def drop_all(self, state: PartitionState) -> None:
-        """Remove all chunks; fetching resumes at the position."""
+        """Remove all chunks; fetching resumes at the position of the partition."""
         position = state.position
         state.batch = None
         while state.chunks:
@@ -89,14 +89,14 @@ class ChunkQueue:
         state.queued_bytes += sum(chunk.size for chunk in chunks)
 
     def refetch_from(self, state: PartitionState, position: int) -> None:
-        """Continue fetching at `position`; nothing is queued."""
+        """Continue fetching a partition without chunks at `position`."""
         state.fetch_offset = position
         self._consumed(state)
 
     def give_up(self, state: PartitionState, error: KafkaError) -> KafkaError:
-        """Park the partition at the batch at which its cursor stopped. Returns what to raise.
+        """Park the partition at the batch where its cursor stopped, and return the error to raise.
 
-        For a wrong checksum, that is an error which names the offset behind the batch.
+        If the batch has a wrong checksum, the error names the offset after the batch.
         """
         chunk = state.chunks[0]
         good = self._buffers.sound_prefix(chunk)
@@ -107,7 +107,7 @@ class ChunkQueue:
         return copy_error(error)
 
     def park(self, state: PartitionState, error: KafkaError) -> None:
-        """Read nothing more of the partition until a seek()."""
+        """Stop reading the partition until a seek()."""
         state.park(error)
         self._consumed(state)
         logger.error("batch cannot be read: partition=%s error=%s", state.tp, error)

@@ -1,4 +1,4 @@
-"""ClusterQueries: lists topics, partitions and log ends, for topics that are not read as well."""
+"""ClusterQueries: lists topics, partitions and log ends, also of topics that are not being read."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class ClusterQueries:
-    """Answers a consumer's questions about the cluster.
+    """The queries of a consumer about the cluster.
 
-    Metadata of the topics that were asked for is kept current until `close`.
+    The metadata of each existing topic that `partitions` was called for is refreshed until `close`.
     """
 
     def __init__(self, settings: ConsumerValues, engine: ClusterEngine) -> None:
@@ -54,7 +54,8 @@ class ClusterQueries:
         info = engine.metadata.topics.get(checked_topic(topic))
         engine.watched_topics.used(topic, engine.now())
         if info is None:
-            # The topic is not watched: a topic that never exists would be requested once a second.
+            # An unknown topic is looked up, but not watched: a watched topic that never exists
+            # would be requested once a second.
             engine.refresher.soon([topic])
             return None
         if topic not in self._watched:
@@ -73,9 +74,9 @@ class ClusterQueries:
     async def times(
         self, timestamps: Mapping[P, int], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return offset and timestamp of each partition's first record at or after its time.
+        """Return the offset and timestamp of each partition's first record at or after its time.
 
-        None if there is none; see `Consumer.offsets_for_times`.
+        The value is None if there is no such record; see `Consumer.offsets_for_times`.
         """
         wanted = {checked_partition(tp): _checked_time(when) for tp, when in timestamps.items()}
         return await self._offsets(wanted, "read_uncommitted", timeout)

@@ -12,7 +12,7 @@ __all__ = ["CommitTurn", "CommitQueue"]
 
 
 class CommitQueue:
-    """Assigns places in the order of the calls to `join`."""
+    """A FIFO queue whose places are assigned in the order of the calls to `join`."""
 
     __slots__ = ("_last",)
 
@@ -51,7 +51,7 @@ class CommitTurn:
         now = asyncio.get_running_loop().time
         deadline = now() + seconds
         async with TimeLimit(seconds, overdue):
-            await asyncio.wait([self._before])  # awaiting it would let a cancellation cancel it
+            await asyncio.wait([self._before])  # cancelling wait() leaves it alone
         return max(0.0, deadline - now())
 
     def end(self) -> None:

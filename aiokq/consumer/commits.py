@@ -1,6 +1,6 @@
-"""Commits: which offsets a consumer commits, and when; one commit after the other.
+"""Commits: decides which offsets a consumer commits, and when; sends one commit at a time.
 
-The requests, and the meaning of their errors, are in group/offsets.py.
+The commit requests, and the handling of their errors, are in group/offsets.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class _Gone(NamedTuple):
-    """A partition that was lost while its records were worked on, and the reader's progress."""
+    """A partition lost or revoked with records in work, and the reader's progress at that time."""
 
     source: RecordSource
     progress: tuple[int, int]
@@ -67,7 +67,7 @@ class Commits:
     Args:
         stored: the group's offsets.
         acks: the unacknowledged records; None if records are not acknowledged.
-        allowed: returns whether a commit can succeed now; automatic commits wait for that.
+        allowed: returns whether a commit can succeed now; automatic commits are sent only then.
         topic_id: returns the id of the topic to which a partition's offsets belong.
         spawn: starts a task of the consumer.
 
@@ -113,7 +113,7 @@ class Commits:
         """Whether a record of the partition is being worked on and may still be finished.
 
         Args:
-            by: a task whose records do not count, because it is the one that waits for them.
+            by: a task whose records do not count, because this task itself waits for the result.
         """
         if self._acks is not None:
             return self._acks.first_open(state.tp) is not None
@@ -135,7 +135,11 @@ class Commits:
         return {state.tp: _behind(state, offset) for state, offset in self._changed()}
 
     def handed_over(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets behind all delivered records, or of the first unacknowledged ones."""
+        """Return the offsets after all delivered records, or of the first unacknowledged records.
+
+        A lost partition is included until its reader requests another record, so that the commit of
+        its offset is refused.
+        """
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)
         else:
@@ -152,7 +156,7 @@ class Commits:
         self._known.pop(tp, None)
 
     def replaced(self, state: PartitionState) -> None:
-        """Forget the offset of a topic that was replaced by another one of its name."""
+        """Forget the offset of a topic that was replaced by another topic of the same name."""
         offset, known = self.finished(state), self._known.pop(state.tp, None)
         if self._settings.auto_commit and offset >= 0 and offset != known:
             logger.warning(
@@ -165,9 +169,9 @@ class Commits:
     def gone(self, states: Iterable[PartitionState]) -> None:
         """Refuse commits for partitions that were lost while user code works on their records.
 
-        User code may not know of the loss until it asks for more records. Its commits are refused
-        even if the partitions were assigned again since, because a background rejoin needs no user
-        code.
+        User code may not notice the loss until it requests more records. Until then its commits are
+        refused, even if the partitions have been assigned again: a rejoin in the background needs
+        no user code.
         """
         for state in states:
             behind = OffsetAndMetadata(max(0, state.position))
@@ -186,7 +190,7 @@ class Commits:
 
         Raises:
             CommitFailed: some offsets were refused; the error says whether they are lost.
-            RequestTimeout: not in time, including the wait for earlier commits.
+            RequestTimeout: the commit, including the wait for earlier commits, did not end in time.
         """
         await self._in_turn(self._queue.join(), offsets, self._claims(offsets), timeout)
 
@@ -199,7 +203,8 @@ class Commits:
     ) -> None:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         try:
-            # A timeout around the commit itself would hide the cause.
+            # The commit gets the time limit as an argument: a timeout around the call would hide
+            # the cause.
             left = await turn.wait(seconds, _overdue)
             await self._send(offsets, claims, left)
         finally:
@@ -213,7 +218,7 @@ class Commits:
         turn = self._queue.join()
 
         def ended(_: object) -> None:
-            turn.end()  # a task that is cancelled before its first step does not do it
+            turn.end()  # the task does not, if it is cancelled before its first step
             if not done.done():
                 _fail(
                     done,
@@ -249,10 +254,10 @@ class Commits:
     async def commit_finished(self, timeout: float) -> bool:
         """Commit the offsets of finished records. A failure is logged and kept, not raised.
 
-        Records of a topic that was deleted and created again since are left out.
+        An offset that is refused because its topic was deleted and created again is not a failure.
 
         Returns:
-            Whether all offsets are committed.
+            Whether all other offsets are committed.
         """
         turn = self._queue.join()
         claims: dict[TopicPartition, _Claim] = {}
@@ -367,8 +372,8 @@ def checked_offsets(
     """Return the offsets that a user gave, validated and converted.
 
     Raises:
-        TypeError: a key is no partition, or a value no offset.
-        ConfigError: an offset is out of range.
+        TypeError: a key is not a partition, or a value is not an offset.
+        ConfigError: an offset or a leader epoch is out of range.
     """
     checked = {}
     for partition, offset in offsets.items():
@@ -384,7 +389,7 @@ def checked_offsets(
 
 
 def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
-    """Return the offset with the leader epoch of the record before it, if that is known."""
+    """Return the offset with the leader epoch of the record before it, if the epoch is known."""
     epoch = -1
     if state.chunks:
         cursor = state.chunks[0].cursor

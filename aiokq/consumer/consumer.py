@@ -1,6 +1,6 @@
 """Consumer: the public class for reading records.
 
-lifecycle.py creates, starts and closes the parts behind it.
+lifecycle.py creates, starts and closes the parts that the class uses.
 """
 
 from __future__ import annotations
@@ -60,22 +60,25 @@ class Consumer:
 
     Records are fetched ahead while others are processed. The position moves when a record is
     delivered: a cancelled wait loses nothing, and after `break` another loop continues with the
-    next record. Only one task may read at a time; `streams(n)` is for several. If a second task
-    reads, a RuntimeError is raised: to the second while the first waits, or to the first at the end
-    of its chunk. `async for` ends when `close()` is called.
+    next record. Only one task may read at a time; to read in several tasks, use `streams(n)`. If a
+    second task reads, a RuntimeError is raised: in the second task while the first waits, or in the
+    first task at the end of its chunk. `async for` ends when `close()` is called.
 
     An error of one partition is raised once; reading then continues with the other partitions. A
     partition with an error that is not retriable, such as a corrupt batch, waits for `seek()`;
-    `position()` returns where it stands. A record for which a deserializer raises counts as
-    delivered, and reading continues behind it; the exception has the record as received in its
-    attribute `record`. A subscribed topic that does not exist is waited for, and logged. For an
-    assigned partition that does not exist, `UnknownTopicOrPartition` is raised each
+    `position()` returns the offset at which it stopped. A record for which a deserializer raises
+    counts as delivered, and reading continues after it; the exception has the record as received in
+    its attribute `record`. A subscribed topic that does not exist is waited for, and logged. For an
+    assigned partition that does not exist, `UnknownTopicOrPartition` is raised every
     `default_api_timeout_ms`.
 
     With a `group_id` the partitions are shared among the members of the group, and reading starts
-    at the group's committed offsets. In a rebalance only the revoked partitions are given up:
-    records in work are finished, offsets committed, `on_revoked` called, and only then another
-    member gets the partitions.
+    at the group's committed offsets. In a rebalance only the revoked partitions are given up. Their
+    records in work are finished, the offsets are committed and `on_revoked` is called before
+    another member gets the partitions.
+
+    The handlers `on_assigned`, `on_revoked` and `on_lost` may be coroutine functions. Each call has
+    a third of the rebalance timeout. Exceptions of handlers are raised to the reader.
 
     Args:
         topics: topics to subscribe to, or one TopicFilter; without them call `subscribe` or
@@ -84,9 +87,8 @@ class Consumer:
         on_assigned: called with newly assigned partitions before any of their records is delivered;
             it may call seek().
         on_revoked: called with partitions that are given up; it may call commit().
-        on_lost: called with partitions that were lost, which another member may own already;
-            `on_revoked` if not given. Handlers may be coroutine functions, and have a third of the
-            rebalance timeout. Their exceptions are raised to the reader.
+        on_lost: called with partitions that were lost, which another member may own already. If it
+            is not given, `on_revoked` is called.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Raises:
@@ -142,7 +144,9 @@ class Consumer:
         await self._lifecycle.start()
 
     async def close(self, timeout: float = CLOSE_WITHIN) -> None:
-        """End reading, and close fetch sessions and connections. Harmless twice and concurrently.
+        """End reading, and close fetch sessions and connections.
+
+        May be called again and concurrently.
 
         `async for` loops end; other waiting calls raise `Closed`. In a group, records in work in
         other tasks are waited for, finished records are committed, and the group is left. The last
@@ -151,8 +155,8 @@ class Consumer:
         Cancellation does not stop closing. No effect in a forked child.
 
         Args:
-            timeout: seconds, even if the coordinator is unreachable; tasks and sockets may need a
-                few more to end.
+            timeout: the maximum seconds for these steps, even if the coordinator is unreachable.
+                Tasks and sockets may need a few more seconds to end.
         """
         limits.seconds(timeout)
         await self._lifecycle.close(timeout)
@@ -167,7 +171,7 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()  # sees the exception, if there is one
+        await self.close()  # close() reads the current exception from sys.exc_info()
 
     def __del__(self) -> None:
         lifecycle: ConsumerLifecycle | None = getattr(self, "_lifecycle", None)
@@ -194,11 +198,12 @@ class Consumer:
         return self._reader.next()
 
     async def getone(self, *partitions: Partition) -> Record:
-        """Return the next record, of these partitions if some are named.
+        """Return the next record; with `partitions`, the next record of these partitions.
 
         Raises:
             Closed: the consumer was closed.
-            RuntimeError: another task is reading.
+            RuntimeError: another task is reading, or streams of this consumer are open.
+            ConfigError: nothing is subscribed to, or a given partition is not assigned.
             KafkaError: a partition cannot be read; raised once, then the others are read.
         """
         self._check_readable()
@@ -219,8 +224,10 @@ class Consumer:
 
         Raises:
             Closed: the consumer was closed.
-            RuntimeError: another task is reading.
-            KafkaError: as `getone`.
+            RuntimeError: another task is reading, or streams of this consumer are open.
+            ConfigError: nothing is subscribed to, or a given partition is not assigned;
+                `max_records` is out of range.
+            KafkaError: a partition cannot be read; raised once, then the others are read.
         """
         self._check_readable()
         limits.seconds(timeout)
@@ -232,13 +239,14 @@ class Consumer:
     def batches(self) -> BatchStream:
         """Return an iterator over batches of records, for `async for batch in`.
 
-        A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`; iterate it
-        for its records. It contains at most what one fetch returns of a partition
+        A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`; iterate
+        over it for its records. It contains at most what one fetch returns of a partition
         (`max_partition_fetch_bytes`, or one batch of the log if that is larger). The position moves
-        behind a batch when it is delivered. If reading a batch stops at an error, the position is
-        there, and the next batch is the rest, unless the same batch is read further.
+        to the end of a batch when the batch is delivered. If reading a batch stops at an error, the
+        position is where reading stopped, and the next batch contains the remaining records, unless
+        the same batch is read further.
 
-        Raises (each step): as `getone`.
+        Raises (each step): the errors of `getone`.
         """
         self._check_readable()
         return BatchStream(self._reader)
@@ -277,16 +285,18 @@ class Consumer:
         beginning (setting `new_partitions`).
 
         Args:
-            topics: names, one TopicFilter, or a compiled regular expression as `pattern`.
-            pattern: instead: a regular expression that must match the whole name.
-            regex: instead: one in RE2's syntax, which the broker evaluates; for groups of the
-                consumer protocol (Java's SubscriptionPattern).
-            on_assigned, on_revoked, on_lost: handlers that replace earlier ones, see the class; one
-                that is left out is kept.
+            topics: names, one TopicFilter, or a compiled regular expression as for `pattern`.
+            pattern: a regular expression that must match the whole topic name; given instead of
+                `topics`.
+            regex: a regular expression in RE2's syntax, which the broker evaluates (Java's
+                SubscriptionPattern); given instead of `topics`, in groups of the consumer protocol.
+            on_assigned, on_revoked, on_lost: handlers that replace the earlier handlers; a handler
+                that is not given is kept. See the class.
 
         Raises:
             ConfigError: partitions are assigned; no topic, or names and patterns together; an
-                address is given instead of a topic.
+                address is given instead of a topic; `regex` outside a group of the consumer
+                protocol; a handler without a `group_id`.
             InvalidTopic: a name is not valid for a topic.
         """
         self._lifecycle.check_declaring()
@@ -373,8 +383,8 @@ class Consumer:
         """Set the position of a partition.
 
         Raises:
-            ConfigError: the partition is not assigned; the offset is negative.
-            TypeError: the offset is no int.
+            ConfigError: the partition is not assigned; the offset is out of range.
+            TypeError: the offset is not an int.
         """
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise TypeError(
@@ -386,14 +396,15 @@ class Consumer:
         self._pipeline.seek(state, offset)
 
     async def seek_to_beginning(self, *partitions: Partition, timeout: float | None = None) -> None:
-        """Set the positions of these partitions, of all by default, to the first record.
+        """Set the positions of these partitions (all by default) to the first record.
 
         Args:
-            timeout: seconds to find it; default `default_api_timeout_ms`. After that, or after a
-                cancellation, the positions are still set as soon as possible.
+            timeout: seconds to find the first records; default `default_api_timeout_ms`. After
+                that, or after a cancellation, the positions are still set as soon as possible.
 
         Raises:
-            RequestTimeout, UnknownTopicOrPartition: as `position`.
+            RequestTimeout: a position was not found in time; the cause says why.
+            UnknownTopicOrPartition: a partition did not exist in time.
             ConfigError: a partition is not assigned.
         """
         await self._seek_to(Start.EARLIEST, partitions, timeout)
@@ -412,7 +423,7 @@ class Consumer:
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
-            RequestTimeout: not in time; the cause says why.
+            RequestTimeout: the position was not found in time; the cause says why.
             UnknownTopicOrPartition: the partition did not exist in time.
             NoOffsetForPartition: there is no committed offset, and auto_offset_reset is "none".
             ConfigError: the partition is not assigned.
@@ -433,18 +444,18 @@ class Consumer:
         """Commit offsets, and wait for the result.
 
         Args:
-            offsets: of the next record to consume, per partition. By default behind all delivered
-                records, including the one being processed; with ``ack_mode="explicit"``, of the
-                first unacknowledged record.
+            offsets: the offset of the next record to consume, by partition. By default, the offsets
+                after all delivered records, including a record that is being processed; with
+                ``ack_mode="explicit"``, the offsets of the first unacknowledged records.
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
             CommitFailed: some offsets were refused; `errors` says why, `lost` which partitions
-                another member owns now. Refused are also a partition that the cluster has lacked
-                for 5 s, where Java retries until its timeout, and offsets of a topic that was
+                another member owns now. Offsets are also refused for a partition that the cluster
+                has lacked for 5 s (Java retries until its timeout), and for a topic that was
                 deleted and created again (`UnknownTopicId`).
             RequestTimeout: not in time; the commit may have succeeded.
-            ConfigError: there is no `group_id`.
+            ConfigError: there is no `group_id`; an offset is out of range.
         """
         limits.optional_seconds(timeout)
         await self._in_group("commit()").commit(offsets, timeout)
@@ -465,17 +476,18 @@ class Consumer:
     def ack(self, item: Record | RecordBatch[Record]) -> None:
         """Acknowledge a record or a batch, in any order. Needs ``ack_mode="explicit"``.
 
-        Records of `batches()` are acknowledged with their batch, `ack(batch)`; a single record of a
-        batch has no effect, which is logged once. A batch whose reading stopped at an error is
-        acknowledged up to there. For a record that did not deserialize, pass the `record` of its
-        error.
+        Records of `batches()` are acknowledged with their batch, `ack(batch)`. Acknowledging a
+        single record of a batch has no effect, and is logged once. If reading a batch stopped at an
+        error, the batch is acknowledged up to its `next_offset`. For a record that could not be
+        deserialized, pass the attribute `record` of the exception.
 
-        The committed offset of a partition is that of its first unacknowledged record. There is no
-        effect on a record acknowledged before, on a partition that another member owns, and on a
-        deleted topic, even if another topic has taken its name.
+        The committed offset of a partition is that of its first unacknowledged record.
+        Acknowledging has no effect if the record was acknowledged before, if another member owns
+        the partition, or if the topic was deleted, even if another topic has taken its name.
 
         Raises:
             ConfigError: there is no `group_id`, or `ack_mode` is "implicit".
+            TypeError: `item` is neither a record nor a batch.
         """
         self._in_group("ack()").ack(item)
 
@@ -484,7 +496,7 @@ class Consumer:
 
         Raises:
             RequestTimeout: not in time; the cause says why.
-            BrokerError: refused, for example GroupAuthorization.
+            BrokerError: the coordinator refused the request, for example with GroupAuthorization.
             ConfigError: there is no `group_id`.
         """
         limits.optional_seconds(timeout)
@@ -494,15 +506,18 @@ class Consumer:
         return None if stored is None else stored.offset
 
     async def seek_to_committed(self, *partitions: Partition, timeout: float | None = None) -> None:
-        """Set the positions of these partitions, of all by default, to the committed offsets.
+        """Set the positions of these partitions (all by default) to the committed offsets.
 
-        Where there is none, `auto_offset_reset` applies.
+        If a partition has no committed offset, `auto_offset_reset` applies.
 
         Args:
-            timeout: seconds, as `seek_to_beginning`.
+            timeout: seconds; default `default_api_timeout_ms`. After that, or after a cancellation,
+                the positions are still set as soon as possible.
 
         Raises:
-            RequestTimeout, UnknownTopicOrPartition, NoOffsetForPartition: as `position`.
+            RequestTimeout: a position was not found in time; the cause says why.
+            UnknownTopicOrPartition: a partition did not exist in time.
+            NoOffsetForPartition: there is no committed offset, and auto_offset_reset is "none".
             ConfigError: there is no `group_id`; a partition is not assigned.
         """
         self._in_group("seek_to_committed()")
@@ -556,8 +571,8 @@ class Consumer:
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
         """Return the known partitions of a topic, which need not be subscribed to.
 
-        None if the topic is unknown: it is then requested from the cluster, and a later call may
-        know it (`await cluster.refresh(topic)` waits for the answer).
+        None if the topic is unknown. Its metadata is then requested, and a later call may return
+        the partitions; `await cluster.refresh(topic)` waits for the response.
 
         Raises:
             InvalidTopic: the name is not valid for a topic.
@@ -594,12 +609,15 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[P, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a time for each partition; None if all are older.
+        """Return offset and timestamp of each partition's first record at or after a time.
+
+        None for a partition whose records are all older.
 
         Args:
-            timestamps: milliseconds since 1970.
+            timestamps: milliseconds since 1970, by partition.
 
-        Raises: as `beginning_offsets`; ConfigError if a time is out of range.
+        Raises: the errors of `beginning_offsets`; ConfigError if a time is out of range; TypeError
+        if a time is not an int.
         """
         limits.optional_seconds(timeout)
         self._lifecycle.check_open()

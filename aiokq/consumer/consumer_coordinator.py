@@ -42,14 +42,14 @@ logger = logging.getLogger("aiokq.consumer")
 P = TypeVar("P", bound=tuple[str, int])
 
 SHARE = 1 / 3
-"""The part of the close timeout for records in work, and again for the commit."""
+"""The part of the close timeout that is allowed for records in work, and again for the commit."""
 
 
 class ConsumerCoordinator:
     """Membership, commits and acknowledgements of one consumer.
 
     Args:
-        supervisor: of the consumer.
+        supervisor: the supervisor of the consumer's tasks.
 
     Attributes:
         stored: the offsets of the group.
@@ -144,8 +144,7 @@ class ConsumerCoordinator:
 
         Args:
             timeout: seconds.
-            normal: the work was not ended by an exception: the last delivered records count as
-                finished.
+            normal: no exception ended the work, so the last delivered records count as finished.
             by: the task that closes, whose records are not waited for.
         """
         pipeline = self._pipeline
@@ -165,7 +164,7 @@ class ConsumerCoordinator:
             left = max(0.0, deadline - self._engine.now())
             await self._bounded("leaving the group", self.member.left(deadline), left)
         except Closed as error:
-            # The cluster or this consumer has ended, so that nothing can be sent any more.
+            # The cluster or this consumer has ended, so nothing more can be sent.
             logger.debug("group not left: group=%s error=%s", self._group_id, error)
 
     async def disconnect(self) -> None:
@@ -244,7 +243,7 @@ class ConsumerCoordinator:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """The member that commits."""
+        """The identity with which offsets are committed."""
         if self._member is None or not self._subscribed:
             return GroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
         return self._member.metadata
@@ -276,13 +275,13 @@ class ConsumerCoordinator:
 
     @property
     def _subscribed(self) -> bool:
-        """Whether this is, or wants to be, a member; manual assignment needs no membership."""
+        """Whether the consumer is, or wants to be, a member; manual assignment needs none."""
         return bool(self._subscription.topics_wanted) or (
             self._member is not None and self._member.driver.state is not MemberState.OUT
         )
 
     def _committer(self) -> GroupMetadata | None:
-        """Return the member that commits; None while the group does not know it."""
+        """Return the identity for commits; None while the group does not know this member."""
         metadata = self.metadata
         if self._subscribed and not (self._member is not None and self._member.inside):
             return None
@@ -294,7 +293,7 @@ class ConsumerCoordinator:
         return self.commits.handed_over() if offsets is None else checked_offsets(offsets)
 
     def _topic_id(self, tp: TopicPartition) -> UUID:
-        """Return the id of the topic that is read, or of the present topic if none is read."""
+        """Return the topic id of an assigned partition, or else the id in the metadata."""
         state = None if self._pipeline is None else self._pipeline.positions.get(tp)
         if state is not None and state.topic_id != ZERO_ID:
             return state.topic_id

@@ -38,9 +38,9 @@ _ATTRIBUTES: Final = 22
 
 
 def needs_decompression(data: memoryview) -> bool:
-    """Whether decompressing some batch would block the event loop for long.
+    """Whether decompressing any of the batches would block the event loop for long.
 
-    The codec of the first batch stands for all: producers rarely mix codecs.
+    The codec of the first batch is taken for that of all: producers rarely mix codecs.
     """
     if len(data) < GZIP_THRESHOLD or data[_MAGIC] != 2:
         return False
@@ -96,6 +96,6 @@ def decompress_batches(data: memoryview, most_bytes: int, *, check_crcs: bool) -
             crc = computed_crc(memoryview(out)[start:], plain, crc32c)
             out[start : start + HEADER_SIZE] = pack_header(plain._replace(crc=crc))
     except KafkaError:
-        pass  # nonsensical header: the reader raises the error
+        pass  # invalid header: the reader raises the error
     out += data[position:]
     return memoryview(bytes(out))

@@ -70,15 +70,19 @@ Deserialize: TypeAlias = Callable[["Record"], DeserializedRecord[Any, Any]]
 """Makes the record that the user gets."""
 
 MakeDeserializer: TypeAlias = Callable[[Callable[["Record"], None]], Deserialize]
-"""Makes a deserializer, which calls the given function with a record before it raises for it."""
+"""Type of functions that make a deserializer.
+
+The deserializer calls the given function with a record before it raises an error for that record.
+"""
 
 
 def record_deserializer(settings: ConsumerValues) -> MakeDeserializer | None:
-    """Return what deserializes records by these settings; None without a deserializer.
+    """Return a function that makes record deserializers; None if the settings have no deserializer.
 
-    A null stays None without a call of the deserializer. An exception of a deserializer gets a
-    note, and the record as received as its attribute `record`. That holds for all exceptions: the
-    call is synchronous, so it cannot raise the cancellation of a task.
+    A null key or value stays None, and the deserializer is not called for it. An exception of a
+    deserializer gets a note, and an attribute `record` with the record as received. That holds for
+    all exceptions, even CancelledError: the call is synchronous, so the error cannot come from the
+    cancellation of the task.
     """
     key = _with_context(settings.key_deserializer)
     value = _with_context(settings.value_deserializer)
@@ -121,8 +125,8 @@ def _record_deserializer(
 def _described(error: BaseException, record: Record) -> BaseException:
     """Return the exception to raise for a record, with a note and the record as received.
 
-    The caller must not keep it in a variable: its traceback refers to the caller's frame, and that
-    would be a cycle.
+    The caller must not keep the exception in a variable: its traceback refers to the caller's
+    frame, so that would create a reference cycle.
     """
     raised = passable(error, "a deserializer")
     # A deserializer may raise the same exception object again: only the newest note is kept.

@@ -111,16 +111,16 @@ class FetchPipeline:
 
     @property
     def discovery(self) -> PartitionDiscovery:
-        """Keeps the assignment; exists after `start`."""
+        """The partition discovery, which keeps the assignment; exists after `start`."""
         assert self._discovery is not None
         return self._discovery
 
     def start(self, topics: Callable[[frozenset[str] | None], None] | None = None) -> None:
-        """Start to follow the cluster.
+        """Start the tasks that keep the assignment and the positions up to date.
 
         Args:
             topics: called with the subscribed topics; the group then decides which partitions are
-                read.
+                read. None without a group.
         """
         self._discovery = PartitionDiscovery(
             self._settings,
@@ -158,7 +158,7 @@ class FetchPipeline:
         await self.fetcher.close()
 
     def fail(self, failure: Closed) -> None:
-        """Stop reading and raise `failure` to all waiters, after a bug ended a task."""
+        """Stop reading and raise `failure` to all waiters, after a task has failed."""
         if self._discovery is not None:
             self._discovery.close()
         self.fetcher.stop()
@@ -221,7 +221,7 @@ class FetchPipeline:
         """End a stream.
 
         Args:
-            failed: its record in work was not finished, and must not be committed.
+            failed: the stream's record in work was not finished, and must not be committed.
         """
         if failed and self._stored is not None:
             for state in list(source.states.values()):
@@ -232,7 +232,7 @@ class FetchPipeline:
     # -- requests of the group
 
     def withhold(self, state: PartitionState) -> None:
-        """Stop delivering at once; this does not finish records in work."""
+        """Stop delivering records at once; records in work stay unfinished."""
         if not state.withheld:
             state.withheld = True
             state.source.interrupt(state)
@@ -246,7 +246,7 @@ class FetchPipeline:
             self.fetcher.update(state)
 
     def let_go(self, state: PartitionState) -> None:
-        """Give up a revoked partition; one that was also assigned manually is read on."""
+        """Stop reading a revoked partition, unless it is also assigned manually."""
         if state.tp in self._subscription.partitions:
             self.reset(state, Start.COMMITTED)
             self.release(state)
@@ -271,7 +271,7 @@ class FetchPipeline:
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
-            KafkaError: why a partition has no position.
+            KafkaError: a partition has no position; the error says why.
         """
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         waiting: PartitionState
@@ -334,7 +334,8 @@ class FetchPipeline:
 
     def _in_hand(self) -> int:
         """Return the number of delivered records that `records_received` does not include yet."""
-        # This runs in the exporter's thread, and the loop may change the deque `chunks` meanwhile.
+        # This runs in the exporter's thread. The loop may change the deque `chunks` meanwhile, so
+        # copy it.
         firsts = [list(state.chunks)[:1] for state in list(self.positions)]
         return sum(chunk.received for first in firsts for chunk in first)
 
@@ -357,7 +358,7 @@ class FetchPipeline:
         self.positions.remove(state.tp)
 
     def _in_group(self, start: Start) -> Start:
-        """Return where to start in a group: at the committed offset, else as `start` says."""
+        """Return where to start: in a group at the committed offset if any, else at `start`."""
         if self._stored is None:
             return start
         return Start.COMMITTED if start is Start.POLICY else Start.COMMITTED_NEW

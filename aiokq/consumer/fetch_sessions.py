@@ -27,7 +27,7 @@ SESSION_ID_NOT_FOUND: Final = 70
 
 
 class Ask(NamedTuple):
-    """The fetch of one partition, and the state for which it is made."""
+    """What to fetch of one partition, and the state of the partition."""
 
     offset: int
     leader_epoch: int
@@ -38,7 +38,7 @@ class Ask(NamedTuple):
     state: PartitionState
 
     def same(self, other: Ask) -> bool:
-        """Whether the two are the same for a broker."""
+        """Whether both ask the same of a broker."""
         return self[:5] == other[:5]
 
 
@@ -56,8 +56,8 @@ class FetchSession:
     """The client's side of a session.
 
     Attributes:
-        wanted: the partitions to fetch; the broker serves them in this order, the last changed
-            last.
+        wanted: the partitions to fetch. The broker serves them in this order; the most recently
+            changed partition is the last.
         sent: the partitions as the broker knows them after the latest request.
     """
 
@@ -78,7 +78,7 @@ class FetchSession:
             before is None
             or not before.same(ask)
             or before.generation != ask.generation
-            # Revoked and assigned again: the response is for the new state.
+            # If it was revoked and assigned again, the response must go to the new state.
             or before.state is not ask.state
         ):
             self._changed[tp] = None
@@ -92,7 +92,7 @@ class FetchSession:
         """Return the next request.
 
         Args:
-            by_ids: topics are named by ids (version 13 and higher).
+            by_ids: topics are identified by id (version 13 and higher).
             sessions: the broker supports sessions (version 7 and higher).
         """
         wanted = self.wanted
@@ -103,7 +103,7 @@ class FetchSession:
             self._epoch = INITIAL_EPOCH
             self.sent = dict(wanted)
             epoch = INITIAL_EPOCH if sessions else FINAL_EPOCH
-            # With its id the new session replaces the earlier one.
+            # With the id of the earlier session, the broker replaces that session by the new one.
             return Plan(self.session_id if sessions else 0, epoch, True, list(wanted.items()), [])
         asks: list[tuple[TopicPartition, Ask]] = []
         forgotten: list[tuple[TopicPartition, UUID]] = []
@@ -135,7 +135,7 @@ class FetchSession:
             self._epoch = INITIAL_EPOCH
 
     def reject(self, error_code: int) -> None:
-        """Handle a top-level error: start a new session, in place of the old one if it exists."""
+        """Handle a top-level error: start a new session, which replaces the old session if any."""
         self._epoch = INITIAL_EPOCH
         if error_code == SESSION_ID_NOT_FOUND:
             self.session_id = 0
@@ -145,7 +145,7 @@ class FetchSession:
         self._epoch = INITIAL_EPOCH
 
     def close(self) -> Plan | None:
-        """Return the request that ends the session; None if there is none."""
+        """Return the request that ends the session; None if there is no session."""
         if not self.session_id:
             return None
         plan = Plan(self.session_id, FINAL_EPOCH, True, [], [])

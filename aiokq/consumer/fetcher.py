@@ -51,12 +51,12 @@ ENOUGH = Want(full=True)
 
 
 class Fetcher:
-    """Keeps the buffers filled.
+    """Fetches records of the assigned partitions into the buffers.
 
     Args:
         out_of_range: called when a position is not in the log any more.
-        diverged: called with the end of the common part of the leader's log and the log that was
-            read; -1 if unknown.
+        diverged: called with the offset up to which the leader's log equals the log that was read;
+            -1 if unknown.
         spawn: starts a task of the consumer.
 
     Attributes:
@@ -102,7 +102,7 @@ class Fetcher:
         loops, self._loops = self._loops, {}
         if loops:
             await asyncio.wait([task for _, task in loops.values()])
-        # Tasks of the cluster, because a failed consumer can start none.
+        # Run by tasks of the cluster, because a failed consumer cannot start tasks.
         try:
             await concurrently(
                 self._engine.supervisor,
@@ -129,7 +129,7 @@ class Fetcher:
             self._touch(state)
 
     def remove(self, state: PartitionState) -> None:
-        """Stop fetching a partition that is not assigned any more; its outage ends."""
+        """Stop fetching a partition that is not assigned any more, and end its outage."""
         self._leave(state)
         state.node = -1
         self.outages.recovered(REFUSED, state.tp)
@@ -159,7 +159,7 @@ class Fetcher:
         topic = metadata.topics.get(state.tp.topic)
         info = None if topic is None else topic.partitions.get(state.tp.partition)
         if topic is None or info is None:
-            if state.node >= 0:  # deleted: no broker can be asked
+            if state.node >= 0:  # the topic was deleted: there is no broker to ask
                 state.leader = state.preferred = NO_LEADER
                 self.update(state)
             return
@@ -220,7 +220,7 @@ class Fetcher:
         return self._engine.new_backoff()
 
     async def unpack(self, response: FetchResponse) -> None:
-        """Decompress batches in the executor that would block the event loop for long."""
+        """Decompress, in the executor, the batches that would block the event loop for long."""
         size = 0
         room = MOST_BYTES
         for topic in response.responses:
@@ -273,7 +273,8 @@ class Fetcher:
             error = ProtocolError(
                 "the broker sent only partitions that were not requested", api="Fetch", node=node_id
             )
-            # The broker may know the topic by another id, which metadata and a new session resolve.
+            # The broker may know the topic by another id. A refresh of the metadata and a new
+            # session resolve this.
             error.retriable = error.refresh_metadata = True
             raise error
         return bool(response.responses)
@@ -349,7 +350,7 @@ class Fetcher:
             frame, tp.topic, tp.partition, records, state.fetch_offset, end, aborted
         )
         if end <= state.fetch_offset:
-            # No whole batch, or nonsensical headers.
+            # The data has no whole batch, or invalid headers.
             self._spoiled(state, chunk, end, now)
             return
         state.chunks.append(chunk)
@@ -393,7 +394,7 @@ class Fetcher:
         self._counters.errors[error.name] += 1
         state.later(now, error)
         if state.preferred == node_id:
-            # Whatever the replica's error means, the leader decides.
+            # Read from the leader again, whatever error the replica returned.
             state.preferred = -1
             if fetch_action(error.code) is not FetchAction.REFRESH:
                 logger.info("reading from the leader again: partition=%s error=%s", state.tp, error)

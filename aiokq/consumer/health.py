@@ -30,11 +30,12 @@ class PartitionHealth:
         position: offset of the next record to deliver; None while it is unknown.
         lag: records between the position and the end visible to readers; None while it is unknown.
         state: "fetching", "paused", "resetting", "validating" or "parked" (an error was raised
-            for it, and it waits for seek()).
-        node: the broker it is read from; None if there is none now.
+            for the partition, and it waits for seek()).
+        node: the broker that the partition is read from; None if there is none now.
         buffered_bytes: fetched and not delivered.
-        fetched_ago: seconds since a broker last answered a fetch of it; None if none did yet.
-        error: why it cannot be fetched now; None if it can.
+        fetched_ago: seconds since the latest fetch response for the partition; None before the
+            first.
+        error: why the partition cannot be fetched now; None if it can.
     """
 
     position: int | None
@@ -67,13 +68,14 @@ class GroupHealth:
 
     Attributes:
         member_id: "" until the group has assigned one.
-        generation: of the group, or the member's epoch; -1 outside a group.
+        generation: the generation of the group, or the member's epoch; -1 outside a group.
         state: "stable"; "joining", "syncing", "assigning", "settling" or "preparing" in a
             rebalance; "out", "leaving" or "failed".
-        joined: the group knows this member, or no membership is needed. False when no heartbeat was
-            answered for `session_timeout_ms`: other members may have its partitions.
-        heartbeat_ago: seconds since the coordinator last answered; None if it never did.
-        pending_commits: partitions with finished records that are not committed.
+        joined: the group knows this member, or no membership is needed. False if no heartbeat was
+            answered for `session_timeout_ms`, because other members may have its partitions then.
+        heartbeat_ago: seconds since the coordinator last answered a heartbeat; None if it never
+            did.
+        pending_commits: the number of partitions with finished records that are not committed.
         commit_error: why the last automatic commit failed; None after a success.
         error: why the consumer is not a member, or why the coordinator rejects it; None otherwise.
     """
@@ -94,14 +96,15 @@ class ConsumerHealth:
     """The state of a consumer at one moment.
 
     Attributes:
-        ok: it is open, no partition has an error or lacks a broker, the brokers answered the last
-            requests, and the group knows the member.
+        ok: the consumer is open, no partition has an error or lacks a broker, the brokers answered
+            the last requests, all topics subscribed to by name exist, and the group knows the
+            member.
         buffered_bytes: memory of fetched data.
         missing_topics: topics subscribed to by name that do not exist.
         group: None without a group.
         stalled: the last time that the event loop was blocked for `loop_stall_ms` or longer, with
-            the stack of the blocking code; heartbeats and fetches stopped too. None if there was
-            none.
+            the stack of the blocking code; heartbeats and fetches stopped meanwhile. None if it
+            never was.
     """
 
     ok: bool

@@ -37,7 +37,7 @@ class ConsumerLifecycle:
     """The parts of one consumer, from its constructor to the end of `close()`.
 
     Args:
-        engine: of the Cluster that the consumer shares; None to create and own one.
+        engine: the engine of the Cluster that the consumer shares; None to create and own one.
 
     Attributes:
         binding: the event loop that the consumer was started on.
@@ -103,7 +103,7 @@ class ConsumerLifecycle:
         try:
             if self._owns_engine:
                 await self.engine.start()
-            # If the consumer was closed meanwhile, the supervisor refuses to start.
+            # If the consumer was closed meanwhile, this raises an error.
             await self._supervisor.start()
             self.started = True
             if self.group is None:
@@ -131,7 +131,7 @@ class ConsumerLifecycle:
             await asyncio.shield(self._closing)
             return
         self._closing = asyncio.get_running_loop().create_future()
-        # Also set in a `finally` block through which an exception leaves.
+        # exc_info() also returns an exception that is leaving through a `finally` block.
         normal = sys.exc_info()[0] is None
         steps = self._shut_down(self._closing, timeout, normal, asyncio.current_task())
         await shielded(steps, name="close consumer")
@@ -155,7 +155,7 @@ class ConsumerLifecycle:
             if self.group is not None and self.started:
                 stack.push_async_callback(self.group.disconnect)
                 if self._failure is None:
-                    # on_revoked is called, and may commit.
+                    # on_revoked is called, and may still use the consumer to commit.
                     self._leaving = True
                     stack.callback(setattr, self, "_leaving", False)
                     await self.group.close(timeout, normal=normal, by=by)
@@ -164,8 +164,8 @@ class ConsumerLifecycle:
         """Check that the consumer can be used.
 
         Raises:
-            Closed: it was not started, or was closed, or has failed.
-            WrongLoop: it was started on another loop, or in another process.
+            Closed: the consumer was not started, or was closed, or has failed.
+            WrongLoop: the consumer was started on another loop, or in another process.
         """
         self.binding.check()
         if not self.started or (self._closing is not None and not self._leaving):
@@ -174,7 +174,7 @@ class ConsumerLifecycle:
             raise copy_error(self._failure)
 
     def check_declaring(self) -> None:
-        """Check as `check_open`, but allow calls before the start, which take effect then."""
+        """Check like `check_open`, but allow calls before the start, which take effect later."""
         self.binding.check_bound()
         if self.started:
             self.check_open()

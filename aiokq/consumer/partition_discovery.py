@@ -1,4 +1,4 @@
-"""PartitionDiscovery: keeps the assignment as the subscription says, while topics change."""
+"""PartitionDiscovery: keeps a consumer's assignment up to date as its topics change."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class _Left(NamedTuple):
 class PartitionDiscovery:
     """Follows the topics of a consumer and keeps its assignment.
 
-    Without a group, a consumer takes all partitions of the subscribed topics. In a group the group
-    assigns partitions by `take` and `leave`, and this tells the group the subscribed topics.
+    Without a group, a consumer takes all partitions of the subscribed topics. In a group, the group
+    assigns partitions through `take` and `leave`, and is notified of the subscribed topics.
 
     Args:
         assigned: called with a partition to add, and where to start; returns its state.
@@ -94,7 +94,7 @@ class PartitionDiscovery:
             engine,
             wanted=lambda topic: topic in self._watched,
             assigned=self._of,
-            # A topic that appears after that did not exist at the time of the subscription.
+            # A topic that appears after this lookup did not exist at the time of the subscription.
             asked=lambda topic: self._unseen.discard(topic),
             report=report,
             spawn=spawn,
@@ -133,7 +133,7 @@ class PartitionDiscovery:
         self._left.clear()
         self._new.clear()
         if self._listing is not None:
-            self._listing.cancel()  # for the previous subscription
+            self._listing.cancel()  # it is for the previous subscription
             self._listing = None
         if mode is Mode.TOPICS:
             self._follow_names()
@@ -193,10 +193,10 @@ class PartitionDiscovery:
         return self._subscription.wants(topic, internal=internal)
 
     def _keeps(self, tp: TopicPartition) -> bool:
-        """Whether a partition is still to be read, as far as that is decided here."""
+        """Whether to keep reading a partition, or to leave that decision to the group."""
         if tp in self._subscription.partitions:
             return True
-        # The group revokes the partitions that it assigned, in order.
+        # In a group, the group itself revokes the partitions that it has assigned.
         return self._topics is not None or self._wanted(tp.topic)
 
     def _by_hand(self, tp: TopicPartition) -> bool:
@@ -366,7 +366,7 @@ class PartitionDiscovery:
         self._moved(state)
 
     def _renew(self, state: PartitionState) -> None:
-        """Handle a recreated topic: to a subscriber its partitions are new."""
+        """Handle a recreated topic, whose partitions are new to a subscriber."""
         logger.warning("topic was deleted and created again: partition=%s", state.tp)
         assigned = state.tp in self._subscription.partitions
         self._recreated(state, Start.POLICY if assigned else self._start_of_new())
@@ -384,7 +384,7 @@ class PartitionDiscovery:
             state = self._assigned(tp, start)
             left = self._left.pop(tp, None)
             if left is not None and left.topic_id == info.topic_id:
-                # The same topic: a broker did not know it for a while.
+                # The topic was not deleted: a broker did not know it for a while. Continue there.
                 state.jump(left.position, left.epoch)
             self._look_at(state)
 

@@ -22,7 +22,7 @@ class PartitionRotation:
         return iter(self._states)
 
     def add(self, state: PartitionState, *, first: bool = False) -> None:
-        """Add a partition at the end, or first; one that is queued keeps its place."""
+        """Add a partition at the end, or at the front; a queued partition keeps its place."""
         if state.listed:
             return
         state.listed = True

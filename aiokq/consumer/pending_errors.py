@@ -25,10 +25,10 @@ class PendingErrors:
         return bool(self._errors)
 
     def add(self, error: KafkaError) -> bool:
-        """Add an error, or replace an undelivered one of the same subject and class.
+        """Add an error, or replace an undelivered error of the same subject and class.
 
-        Without that, an authorization error that is found each second would pile up while user code
-        works for an hour.
+        Without the replacement, an authorization error that is found every second would pile up
+        while user code works for an hour.
 
         Returns:
             Whether the error was added.
@@ -52,7 +52,7 @@ class PendingErrors:
         return errors
 
     def append(self, about: Subject, error: BaseException) -> None:
-        """Add an error behind all others."""
+        """Add an error after all others, without replacing any."""
         self._errors.append((about, error))
 
     def raise_next(self) -> None:

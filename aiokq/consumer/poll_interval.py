@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["PollIntervalMonitor"]
 
 LOOKS: Final = 10
-"""Checks per interval; they limit how late a stuck reader is detected."""
+"""The number of checks per interval, which limits how late a stuck reader is detected."""
 
 
 class PollIntervalMonitor:

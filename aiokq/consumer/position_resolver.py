@@ -1,6 +1,6 @@
 """PositionResolver: finds positions, and validates them after a leader change (KIP-320).
 
-Each leader is asked in a task of its own, so that one that does not answer delays no other.
+Each leader is queried in a task of its own, so that an unresponsive leader delays no other lookup.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.E
 """Where to start if the group has committed nothing."""
 
 VALIDATION_SINCE: Final = 3
-"""First version of OffsetForLeaderEpoch for consumers; earlier ones need the Cluster permission."""
+"""The first version of OffsetForLeaderEpoch for consumers.
+
+Earlier versions need the Cluster permission.
+"""
 
 
 class PositionResolver:
@@ -135,7 +138,7 @@ class PositionResolver:
         """Handle a truncation: the leader's log is the same up to `end_offset` (-1 if unknown)."""
         position = state.position
         if end_offset >= position:
-            # Only buffered records were truncated, no delivered ones.
+            # Only buffered records were truncated, not delivered records.
             logger.info("prefetched records discarded: partition=%s from=%s", state.tp, position)
             self._dropped(state)
             state.jump(position)
@@ -204,7 +207,8 @@ class PositionResolver:
             elif state.reset_to in _COMMITTED:
                 committed.append(state)
             elif (spec := self._spec(state)) is not None:
-                # A missing topic has no leader, and must not delay the lookups of other topics.
+                # Without a leader, each topic is looked up on its own: a missing topic must not
+                # delay the lookups of other topics.
                 topic = "" if state.leader >= 0 else state.tp.topic
                 resets[state.leader, topic, spec].append(state)
         if committed:
@@ -223,7 +227,7 @@ class PositionResolver:
         self._spawn(coro, name)
 
     def _spec(self, state: PartitionState) -> int | None:
-        """Return the timestamp to request; None after raising an error, if the policy is "none"."""
+        """Return the timestamp to request; with policy "none", park the partition, return None."""
         start = state.reset_to
         if start is Start.EARLIEST:
             return EARLIEST
@@ -277,7 +281,7 @@ class PositionResolver:
     async def _look_up_committed(self, states: list[PartitionState]) -> None:
         generations = {state: state.generation for state in states}
         stored = self._stored
-        assert stored is not None  # no other start uses committed offsets
+        assert stored is not None  # only a consumer in a group starts at committed offsets
         found: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
         failure: KafkaError | None = None
         try:

@@ -65,12 +65,12 @@ class PartitionState:
             first.
         paused: whether the user has paused the partition; nothing is delivered or fetched.
         withheld: whether the group has paused the partition, while it is taken or given up.
-        queued_bytes: size of the chunks, without the one that is being read.
+        queued_bytes: size of the chunks, without the chunk that is being read.
         held: offset of the first delivered record that is not finished; None if the record source
-            knows it, or there is none.
+            tracks that record, or there is no such record.
         batch: the chunk that was delivered as a batch and is not finished.
         retry_at: loop time before which no request is sent for the partition.
-        error: why the partition is parked or was last refused.
+        error: why the partition is parked, or why its last request was refused.
     """
 
     __slots__ = (
@@ -196,7 +196,7 @@ class PartitionState:
         self._settled()
 
     def replace_topic(self, start: Start) -> None:
-        """Forget all about the topic, because another one has taken its name.
+        """Forget all about the topic, because another topic has taken its name.
 
         `paused` and `withheld` stay as they are.
         """
@@ -207,7 +207,7 @@ class PartitionState:
         self.reset(start)
 
     def validate(self) -> None:
-        """Ask a new leader whether its log contains the position, which may be truncated."""
+        """Require a check that a new leader's log contains the position and was not truncated."""
         if self.stage is Stage.FETCHING and self.fetch_epoch >= 0:
             self.stage = Stage.VALIDATING
             self.retry_at = 0.0
@@ -225,7 +225,7 @@ class PartitionState:
         return self.retry_at
 
     def refused(self, error: KafkaError) -> None:
-        """Raise `error` to those who wait for the position."""
+        """Raise `error` to all waiters for the position."""
         waiting, self._ready = self._ready, []
         for future in waiting:
             if not future.done():

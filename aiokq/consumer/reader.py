@@ -80,7 +80,7 @@ class Reader:
     """Reads from one record source.
 
     Args:
-        deserializer: of the records; None to leave them as they are.
+        deserializer: makes the deserializer of the records; None to deliver records as received.
         acks: is notified of delivered records; None if records are not acknowledged.
         check: raises WrongLoop if it is called outside the consumer's event loop.
     """
@@ -108,7 +108,7 @@ class Reader:
             self.records = DeserializedStream(self.records, self._deserialize)
 
     def stream(self) -> AsyncIterator[Record]:
-        """Start a loop, and return the iterator, which all loops share."""
+        """Start an `async for` loop, and return the iterator that all loops share."""
         self.check()
         self.source.reader_guard.begins()
         return self.records
@@ -120,10 +120,11 @@ class Reader:
         return self.records.__anext__()
 
     async def one(self, wanted: Collection[TopicPartition]) -> Record:
-        """Return the next record of `wanted`, or of any partition if that is empty.
+        """Return the next record of `wanted`, or of any partition if `wanted` is empty.
 
         Raises:
             Closed: the consumer was closed.
+            RuntimeError: another task is reading.
             KafkaError: a partition cannot be read.
         """
         if not wanted:
@@ -146,6 +147,7 @@ class Reader:
 
         Raises:
             Closed: the consumer was closed.
+            RuntimeError: another task is reading.
             KafkaError: a partition cannot be read.
         """
         self.check()
@@ -156,7 +158,8 @@ class Reader:
             take = partial(source.take, limit, wanted, self._deserialize, self._handed)
             taken = take()
             if not taken and timeout <= 0:
-                # A loop that polls without a timeout would never let the event loop fetch.
+                # Yield once: a loop that polls without a timeout would never let the event loop
+                # fetch.
                 await asyncio.sleep(0)
                 taken = take()
             elif not taken:
@@ -176,6 +179,7 @@ class Reader:
 
         Raises:
             StopAsyncIteration: the consumer was closed.
+            RuntimeError: another task is reading.
             KafkaError: a partition cannot be read.
         """
         self.check()

@@ -47,7 +47,11 @@ class RebalanceHandlers:
         revoked: RebalanceHandler | None,
         lost: RebalanceHandler | None,
     ) -> None:
-        """Set the handlers; one that is None stays as it was."""
+        """Set the handlers; for None, the earlier handler is kept.
+
+        Raises:
+            TypeError: a handler is not callable.
+        """
         for name, handler in (("assigned", assigned), ("revoked", revoked), ("lost", lost)):
             if handler is None:
                 continue
@@ -87,7 +91,7 @@ class RebalanceHandlers:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            self._report(name, error)  # cancelled is what the handler awaited, not this task
+            self._report(name, error)  # what the handler awaited was cancelled, not this task
         except TimeoutError as error:
             if not limit.expired():
                 self._report(name, error)

@@ -99,11 +99,12 @@ class RecordSource:
     # -- called by the stream
 
     def next_cursor(self) -> Cursor | None:
-        """Return the cursor of the next partition; None if there is none, or the loop gets a turn.
+        """Return the next partition's cursor; None if there is none, or to give the loop a turn.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
-            RuntimeError: another task is reading, or has begun to read since.
+            RuntimeError: another task is reading, or has begun a loop since this task began its
+                own.
             KafkaError: a partition cannot be read; raised once, then the others are read.
         """
         if self._busy:
@@ -128,7 +129,7 @@ class RecordSource:
         return self._stream_waits
 
     def wait_for(self, wanted: Collection[TopicPartition]) -> asyncio.Future[None]:
-        """Return the same future for a reader that does not use the stream.
+        """Return a future as `wait` does, for a reader that does not use the stream.
 
         Args:
             wanted: the partitions to wait for; all if empty.
@@ -189,31 +190,34 @@ class RecordSource:
         deserialize: Callable[[Record], object] | None = None,
         handed: Callable[[Record], None] | None = None,
     ) -> dict[TopicPartition, list[Record]]:
-        """Return at most `limit` buffered records by partition, each partition's in offset order.
+        """Return at most `limit` buffered records by partition, in offset order.
 
         Args:
             wanted: the partitions to read; all if empty.
-            deserialize: called with each record when it is taken. If it raises, the records before
-                are returned, and the next call raises; without records before, this call does. An
-                interrupt such as KeyboardInterrupt is raised at once, and no record is delivered.
+            deserialize: called with each record when it is taken. If it raises for a record, the
+                records taken before that record are returned, and the next call raises the error;
+                without such records, this call raises it. An interrupt such as KeyboardInterrupt is
+                raised at once, and no record is delivered.
             handed: called with each delivered record, and with a record whose error is raised.
 
         Raises:
             Closed: the consumer was closed.
-            KafkaError: as `next_cursor`; nothing was taken then.
+            KafkaError: a partition cannot be read; nothing was taken. Raised once, then the others
+                are read.
         """
         self._begin_batch()
         return self._taker.take(limit, wanted, deserialize, handed)
 
     def take_chunk(self) -> TakenChunk | None:
-        """Return the rest of the next chunk to be delivered as a batch; None if there is none.
+        """Return the rest of the next chunk, to be delivered as a batch; None if there is none.
 
-        The batch ends before data that cannot be read. The error is raised when that data comes
-        first, so that no readable record is lost.
+        None is also returned to give the event loop a turn. The batch ends before data that cannot
+        be read. The error is raised only when that data comes first, so that no readable record is
+        lost.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
-            KafkaError: as `next_cursor`.
+            KafkaError: a partition cannot be read; raised once, then the others are read.
         """
         if self.reader_guard.doubtful:
             self.reader_guard.check()
@@ -326,7 +330,7 @@ class RecordSource:
         self._errors.forget(tp)
 
     def close(self, failure: KafkaError | None = None) -> None:
-        """End `async for`, or raise `failure` to it."""
+        """End reading: `async for` ends, or raises `failure` if one is given."""
         if not self._closed:
             if self._current is not None:
                 self.interrupt(self._current)  # does not finish the delivered record
@@ -336,7 +340,7 @@ class RecordSource:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the source was closed."""
         return self._closed
 
     def wake(self) -> None:
@@ -364,7 +368,7 @@ class RecordSource:
         return reader is None or reader is task or reader.done()
 
     def finish(self) -> None:
-        """Finish all delivered records, although no further one is requested."""
+        """Finish all delivered records, even though no further record is requested."""
         if self._current is not None:
             self.interrupt(self._current)
         self._unfinished.finish_all()
@@ -395,7 +399,7 @@ class RecordSource:
         return chunk
 
     def _finish_current(self) -> None:
-        """Put the stream's cursor back: it is at its end, has raised, or continues later."""
+        """Put the stream's cursor back, whether it is exhausted, has raised, or continues later."""
         state = self._current
         if state is None:
             return

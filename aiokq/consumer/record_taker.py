@@ -48,7 +48,7 @@ class RecordTaker:
         deserialize: Callable[[Record], object] | None,
         handed: Callable[[Record], None] | None,
     ) -> dict[TopicPartition, list[Record]]:
-        """At most `limit` buffered records by partition; see `RecordSource.take`."""
+        """Return at most `limit` buffered records by partition; see `RecordSource.take`."""
         taken: dict[TopicPartition, list[Record]] = {}
         for state in list(self._rotation):
             if limit <= 0:
@@ -74,11 +74,11 @@ class RecordTaker:
         return taken
 
     def _take(self, state: PartitionState, limit: int, *, first: bool) -> tuple[list[Record], bool]:
-        """At most `limit` records of a partition, and whether to continue with other partitions.
+        """Return at most `limit` records of a partition, and whether to continue with the others.
 
         Args:
-            first: no record was taken before; an error is then raised, and otherwise left for the
-                next call.
+            first: no record was taken before. An error is then raised; otherwise the next call
+                raises it.
         """
         before = state.position
         records: list[Record] = []
@@ -105,7 +105,7 @@ class RecordTaker:
         *,
         first: bool,
     ) -> tuple[list[Record], bool]:
-        """As `_take`, with each record deserialized when it is taken."""
+        """Return records as `_take` does, but deserialize each record when it is taken."""
         before = state.position
         records: list[Record] = []
         start: tuple[Chunk, Cursor, int] | None = None
@@ -133,7 +133,7 @@ class RecordTaker:
                         if handed is not None:
                             handed(record)
                         raise
-                    # The next call raises it; until then the record is not delivered.
+                    # The next call raises the error; until then the record is not delivered.
                     _, chunk.cursor, earlier = start
                     chunk.cursor.take(len(records) - earlier)
                     chunk.failed = record.offset, error
@@ -145,7 +145,7 @@ class RecordTaker:
         return records, True
 
     def _meet(self, state: PartitionState, error: KafkaError, *, raises: bool) -> None:
-        """Raise the error of a cursor, or leave it for the next call, which meets it again."""
+        """Raise the error of a cursor, or renew the cursor so that the next call meets it again."""
         if raises:
             raise self._chunks.give_up(state, error) from None
         self._chunks.skip_to(state, state.chunks[0].cursor.position)
@@ -156,11 +156,11 @@ class RecordTaker:
 
 
 def _deserialized(chunk: Chunk, record: Record, deserialize: Callable[[Record], object]) -> Record:
-    """The deserialized record; an error that an earlier call met is raised without a new try."""
+    """Return the deserialized record; raise the error of an earlier call without a new try."""
     failed, chunk.failed = chunk.failed, None
     if failed is None or failed[0] != record.offset:
         return cast("Record", deserialize(record))
     try:
         raise failed[1]
     finally:
-        del failed  # the traceback refers to this frame: a cycle
+        del failed  # breaks a cycle: the traceback refers to this frame

@@ -53,7 +53,7 @@ def duration_ms(text: str) -> int:
     """Return the milliseconds of an ISO 8601 duration of days to seconds, such as `PT1H30M`.
 
     Raises:
-        ValueError: `text` is no such duration.
+        ValueError: `text` is not such a duration.
 
     Source: java.time.Duration.parse, which Kafka uses (KIP-1106).
     """
@@ -171,7 +171,7 @@ class ConsumerRules(ClusterRules):
 
     @property
     def auto_commit(self) -> bool:
-        """Whether offsets are committed automatically: there is a group, and it is enabled."""
+        """Whether offsets are committed automatically: ``enable_auto_commit`` is set in a group."""
         return self.group_id is not None and self.enable_auto_commit
 
     @property

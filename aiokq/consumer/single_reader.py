@@ -12,11 +12,11 @@ TWO_READERS: Final = "another task is reading from this consumer: use streams(n)
 
 
 class SingleReaderGuard:
-    """The tasks that loop over a record source; the latest loop continues, older ones are refused.
+    """The tasks that loop over a record source; the latest loop continues, earlier loops raise.
 
-    A loop that was left looks the same as one whose body takes long. But a task that continues its
-    loop after another task has begun one never left it. Single reads (`anext`, `getone`) say
-    nothing.
+    A loop that was left looks the same as a loop whose body takes long. But a task that continues
+    its loop after another task has begun a loop has never left its own. Single reads (`anext`,
+    `getone`) are not loops, and tell nothing about them.
 
     Attributes:
         doubtful: whether `check` is necessary; False while one task reads.
@@ -40,11 +40,11 @@ class SingleReaderGuard:
 
     @property
     def reader(self) -> asyncio.Task[Any] | None:
-        """The task that began to read last; None if there is none, or it was freed."""
+        """The task that began to read last; None if no task did, or if that task was freed."""
         return None if self._reader is None else self._reader()
 
     def begins(self) -> None:
-        """Note that the running task begins a loop, which counts when it gets its first chunk."""
+        """Note that the running task begins a loop, which counts once it requests a chunk."""
         self.reads()
         task = asyncio.current_task()
         if task is not None and (self._latest is None or self._latest() is not task):

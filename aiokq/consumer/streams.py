@@ -30,8 +30,8 @@ class Stream:
     Each partition is in exactly one stream, and its records stay in order when it moves. When a
     stream is left or closed, its partitions move to the other streams; the partitions of the last
     stream move back to the consumer. Iterating ends when the stream or the consumer is closed. In a
-    group, if an exception leaves a stream, the record that was being processed is delivered again
-    by the stream that has its partition then.
+    group, if an exception leaves a stream, the record that was being processed is delivered again,
+    by the stream that its partition has moved to.
     """
 
     def __init__(
@@ -54,6 +54,8 @@ class Stream:
 
         Raises:
             Closed: the stream or the consumer was closed.
+            RuntimeError: another task is reading from this stream.
+            KafkaError: a partition cannot be read; raised once, then the others are read.
         """
         return await self._reader.one(())
 
@@ -62,7 +64,9 @@ class Stream:
         return frozenset(self._reader.source.states)
 
     def close(self) -> None:
-        """Move the partitions to the other streams. Harmless twice; no effect in a forked child.
+        """Move the partitions to the other streams. May be called again.
+
+        No effect in a forked child.
 
         Raises:
             WrongLoop: called outside the event loop of the consumer.
@@ -89,7 +93,7 @@ class Stream:
 
 
 class RecordSources:
-    """The record sources of a consumer: its own one, or those of its streams.
+    """The record sources of a consumer: a single source, or those of its streams.
 
     Args:
         make: returns a new source.
@@ -128,12 +132,12 @@ class RecordSources:
         return list(self._split)
 
     def place(self, state: PartitionState) -> None:
-        """Add a partition to the source that has the fewest."""
+        """Add a partition to the source that has the fewest partitions."""
         source = min(self.open, key=lambda source: len(source.states))
         source.add(state)
 
     def close_one(self, source: RecordSource) -> None:
-        """Close the source of a stream; its partitions move to the others."""
+        """Close the source of a stream; its partitions move to the other sources."""
         if source not in self._split:
             return
         self._split.remove(source)
@@ -150,7 +154,7 @@ class RecordSources:
             heir.add_error(about, error)
 
     def report(self, error: KafkaError) -> None:
-        """Raise an error that concerns no single partition to the first reader."""
+        """Raise, to the first reader, an error that does not concern a single partition."""
         self.open[0].report(error)
 
     def close(self, failure: Closed | None = None) -> None:

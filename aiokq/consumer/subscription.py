@@ -61,6 +61,7 @@ class Subscription:
             ConfigError: partitions are assigned; names and a pattern at once; no topic at all; an
                 address instead of a topic; an expression that cannot be compiled.
             InvalidTopic: a name is not valid for a topic.
+            TypeError: a topic or `regex` has the wrong type.
         """
         if self.mode is Mode.PARTITIONS:
             raise ConfigError(
@@ -160,7 +161,7 @@ class Subscription:
         """Whether the topic is subscribed to.
 
         Args:
-            internal: the topic is internal and those are left out of patterns.
+            internal: the topic is internal, and internal topics are left out of patterns.
         """
         if self.mode is Mode.TOPICS:
             return topic in self.names
@@ -175,8 +176,9 @@ def checked_topic(name: str) -> str:
     """Return `name` if it is valid for a topic.
 
     Raises:
-        ConfigError: it is an address.
-        InvalidTopic: it is not valid.
+        ConfigError: `name` is an address.
+        InvalidTopic: `name` is not valid.
+        TypeError: `name` is not a str.
     """
     if not isinstance(name, str):
         raise TypeError(f"a topic is a str, not {name!r}")
@@ -198,8 +200,10 @@ def checked_partition(tp: Partition) -> TopicPartition:
     """Return a (topic, number) tuple as a TopicPartition.
 
     Raises:
-        TypeError: it is no such tuple.
+        TypeError: `tp` is not such a tuple.
         ValueError: the number is out of range.
+        ConfigError: the topic is an address.
+        InvalidTopic: the topic's name is not valid.
     """
     if (
         not isinstance(tp, tuple)

@@ -1,4 +1,4 @@
-"""TopicSearch: waits for topics and partitions that are to be read and do not exist.
+"""TopicSearch: waits for topics and partitions that are to be read but do not exist.
 
 partition_discovery.py handles topics that were found.
 """
@@ -36,9 +36,9 @@ class TopicSearch:
     """Waits until topics exist, and until assigned partitions of topics exist.
 
     A subscriber waits as long as necessary. For a partition that was assigned manually, the reader
-    gets an error each `default_api_timeout_ms`. A metadata request may create a topic, if
+    gets an error every `default_api_timeout_ms`. A metadata request may create a topic, if
     `allow_auto_create_topics` is set, but not a topic that was deleted: after deleting a topic, its
-    owner must not find an empty one with default settings.
+    owner must not find an empty topic with default settings.
 
     Args:
         wanted: returns whether a topic is still of interest.
@@ -132,7 +132,7 @@ class TopicSearch:
         """Wait for a limited time until the topic, or its assigned partitions, exist.
 
         Raises:
-            UnknownTopicOrPartition: they still do not exist.
+            UnknownTopicOrPartition: the topic or an assigned partition still does not exist.
         """
         engine = self._engine
         info = engine.metadata.topics.get(topic)
@@ -171,7 +171,7 @@ class TopicSearch:
             logger.warning("partition does not exist: partition=%s", state.tp)
 
     def _tell(self, topic: str, error: UnknownTopicOrPartition) -> None:
-        """Raise the error to the readers of the partitions, for a missing topic once per reader."""
+        """Raise the error to the readers of the partitions; once per reader for a missing topic."""
         logger.warning("still missing: topic=%s error=%s", topic, error)
         info = self._engine.metadata.topics.get(topic)
         told: set[RecordSource] = set()

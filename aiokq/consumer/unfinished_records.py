@@ -17,7 +17,7 @@ __all__ = ["UnfinishedRecords"]
 class UnfinishedRecords:
     """Partitions with unfinished records, of one record source.
 
-    The last record of a native stream is not among them: the source knows it.
+    The last record of a native stream is not included, because the source itself tracks it.
 
     Args:
         finished: called when records are finished.
@@ -41,7 +41,7 @@ class UnfinishedRecords:
         self._states: list[PartitionState] = []
 
     def hold(self, state: PartitionState, offset: int) -> None:
-        """Note the first delivered offset of a partition; later calls for it have no effect."""
+        """Note the first unfinished offset of a partition, unless the partition has one already."""
         if state.held is None:
             state.held = offset
             self._states.append(state)
@@ -68,7 +68,7 @@ class UnfinishedRecords:
             self._finished()
 
     def forget(self, state: PartitionState) -> None:
-        """Remove the partition without notifying anybody."""
+        """Remove the partition without calling `finished`."""
         self._states.remove(state)
         state.held = None
 
