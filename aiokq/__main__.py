@@ -10,8 +10,9 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["broker"]:
-        # Importing Typer and Rich takes longer than the broker's whole start may. Garbage
-        # collection during imports finds nothing; the broker enables it when it accepts.
+        # `aiokq broker` starts without Typer and Rich, because importing them takes longer than the
+        # broker may take to start. Garbage collection during imports finds nothing; the broker
+        # enables it when it accepts connections.
         gc.disable()
         from aiokq.broker.process import main as broker
 

@@ -1,3 +1,3 @@
-"""The version of aiokq, alone here so that the build reads it without importing the package."""
+"""The version of aiokq; in a file of its own, which the build reads without an import of aiokq."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""Every error aiokq raises: the tree in `aiokq.core.errors`, one class per Kafka code."""
+"""The errors of aiokq: its own classes, and one class for each of Kafka's error codes."""
 
 from __future__ import annotations
 
-from aiokq.core.broker_errors import *  # noqa: F403  type checkers see them only so
+from aiokq.core.broker_errors import *  # noqa: F403  makes these names known to type checkers
 from aiokq.core.errors import *  # noqa: F403  listed in its __all__
 from aiokq.core.errors import __all__ as __all__

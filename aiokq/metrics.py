@@ -61,14 +61,14 @@ class Collector(PrometheusCollector):
     the same label value are added up.
 
     Args:
-        counters: the counters to export; None for all that this process has when scraped.
+        counters: the counters to export; None for all counters of this process at each scrape.
     """
 
     def __init__(self, counters: Iterable[Counters] | None = None) -> None:
         self._counters = None if counters is None else tuple(counters)
 
     def widen(self, counters: Iterable[Counters] | None) -> None:
-        """Export these counters too; None for all of this process."""
+        """Export these counters too; None for all counters of this process."""
         if counters is None or self._counters is None:
             self._counters = None
         else:

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BLOCKING_THREADS: Final = 16
-"""Most calls of one event loop that run at a time; further calls wait for a thread."""
+"""The maximum number of concurrent calls per event loop; further calls wait for a thread."""
 
 
 async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -35,7 +35,7 @@ async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.k
     The event loop, and with it heartbeats, keeps running. If the first argument belongs to a
     partition (a record, a batch, a TopicPartition), calls about the same partition run one after
     another, in the order of the calls; other calls run concurrently, 16 at most per event loop.
-    The threads are not those of `asyncio.to_thread`, which name resolution needs too.
+    The threads are not those of `asyncio.to_thread`, because name resolution needs those too.
 
     If the call is cancelled before the function runs, the function never runs. If it is cancelled
     later, the wait ends and the function runs to its end, before the next call of its partition.
@@ -62,7 +62,8 @@ class BlockingCalls:
     """The threads of one event loop, and the last call of each partition.
 
     Args:
-        threads: most threads; each is started when needed and ends with this object.
+        threads: the maximum number of threads. A thread is started when needed, and ends with this
+            object.
     """
 
     def __init__(self, threads: int) -> None:
@@ -82,7 +83,7 @@ class BlockingCalls:
             try:
                 await asyncio.shield(before)
             except asyncio.CancelledError:
-                # The next call of the partition must still wait for the one before this.
+                # The next call of the partition must still wait for the call before this one.
                 before.add_done_callback(lambda _: ended.set_result(None))
                 raise
         # run_in_executor is not used: if the wait is cancelled, its future is done while the
@@ -93,7 +94,7 @@ class BlockingCalls:
         try:
             return await waiting
         except asyncio.CancelledError:
-            # On the loop, so that the failure is logged before the next call of the partition ends.
+            # Log on the loop, so that the failure is logged before the partition's next call ends.
             ended.add_done_callback(lambda _: _log_failure(running))
             raise
 

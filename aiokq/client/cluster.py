@@ -1,7 +1,7 @@
 """`Cluster`, the entry point for one Kafka cluster: makes producers, consumers and admin clients.
 
 Metadata and connections are kept by `ClusterEngine`. Each kind of client is imported when the first
-one is made, because few programs use all of them.
+client of that kind is made, because few programs use all of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Cluster:
     with`` blocks of their own. `close` first closes the clients that are still open: consumers,
     then producers (which deliver the records they accepted), then admin clients.
 
-    The constructor uses no event loop; `start` and ``async with`` bind to the running one.
+    The constructor uses no event loop; `start` and ``async with`` bind to the running loop.
 
     Args:
         bootstrap_servers: "host:port", several comma separated or in a list.
@@ -113,8 +113,8 @@ class Cluster:
 
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``; the
-                error names each address with its reason. At once if a broker refused the
-                credentials.
+                error names each address with its reason. Raised at once if a broker refused the
+                credentials, or if every address failed with an error that a retry cannot solve.
             ConfigError: ``bootstrap_servers`` is not set.
             Closed: the cluster was closed.
             WrongLoop: the cluster was started on another loop.
@@ -141,7 +141,8 @@ class Cluster:
             for children in (self._consumers, self._producers, self._admins):
                 for child in list(children):
                     try:
-                        # After a cancellation each close is cancelled too, still in this order.
+                        # After a cancellation each further close is cancelled too, in the same
+                        # order.
                         async with asyncio.timeout(None if cancelled is None else 0):
                             await child.close()
                     except asyncio.CancelledError as error:
@@ -204,10 +205,11 @@ class Cluster:
         return self._engine.counters
 
     def events(self, *, limit: int = 10_000) -> EventStream:
-        """Return a stream of typed events: first the latest state of each key, then new events.
+        """Return a stream of typed events: first the latest event of each key, then new events.
 
         Args:
-            limit: most events to queue; beyond that the oldest is dropped and counted.
+            limit: the maximum number of queued events; beyond that the oldest event is dropped and
+                counted.
         """
         return self._engine.events(limit=limit)
 
@@ -226,11 +228,14 @@ class Cluster:
         """Request new metadata and return it.
 
         Args:
-            topics: topics to request besides those in use.
+            topics: topics that the new metadata must cover; by default all topics in use.
             timeout: seconds to wait for each topic to exist; default ``default_api_timeout_ms``.
 
         Raises:
-            UnknownTopicOrPartition: a topic does not exist.
+            UnknownTopicOrPartition: a topic did not exist within the timeout.
+            RequestTimeout: no broker answered about a topic within the timeout.
+            TopicAuthorization, InvalidTopic: the brokers refused a topic; raised at once.
+            AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         limits.optional_seconds(timeout)
         self._engine.bind()
@@ -269,7 +274,7 @@ class Cluster:
         on_lost: RebalanceHandler | None = None,
         **overrides: Unpack[ConsumerOverrides],
     ) -> Consumer:
-        """Return a consumer that shares this cluster's metadata; its fetches have own connections.
+        """Return a consumer that shares this cluster's metadata; it fetches on its own connections.
 
         Args:
             topics: topics and filters to subscribe to.
@@ -327,7 +332,8 @@ class Cluster:
         """Send any request of `aiokq.wire` and wait for its response.
 
         Error codes inside the response are not checked. The request is sent on the connection that
-        all clients share for short requests: one that waits long at the broker delays the others.
+        all clients share for short requests: a request that waits long at the broker delays the
+        others.
 
         Args:
             message: the request. The version is the newest that client and broker support and that
@@ -340,6 +346,8 @@ class Cluster:
             ConnectionLost: the connection was lost before the response, or there is no such node.
             FieldNotSupported: no version that both sides support has all fields set in the request.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
+            TypeError: `message` is not a request.
+            ConfigError: `node` is a string other than "any" and "controller".
         """
         limits.optional_seconds(timeout)
         if not isinstance(message, Request):
@@ -375,7 +383,8 @@ class Cluster:
         Args:
             partition: topic and partition.
             offset: offset of the first record to return.
-            max_bytes: most bytes to fetch; the first batch is returned whatever its size.
+            max_bytes: the maximum number of bytes to fetch; the first batch is returned whatever
+                its size.
             isolation_level: "read_committed" leaves out records of aborted and open transactions.
             max_wait_ms: milliseconds the broker may wait for records at the end of the log.
             stop: return no record at or after this offset.
@@ -386,8 +395,8 @@ class Cluster:
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
-            UnknownTopicOrPartition: the topic did not exist within the timeout; or, at once, the
-                topic has no such partition.
+            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised at once if
+                the topic has no such partition.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
         """
         limits.offset(offset)
@@ -419,21 +428,22 @@ class Cluster:
         """Read a range of offsets of a partition in batches, without a consumer.
 
         ``async for batch in cluster.read(("orders", 0), 0, 100):`` yields exactly the records with
-        offsets from 0 to 99. ``next_offset`` of a batch is the offset after it. A batch may be
-        empty, because control batches, aborted transactions and compaction leave gaps.
+        offsets from 0 to 99. The ``next_offset`` of a batch is the offset after the batch. A batch
+        may be empty, because control batches, aborted transactions and compaction leave gaps.
 
         Args:
             partition: topic and partition.
             start: first offset, "earliest" or "latest" (or Kafka's -2 and -1).
             stop: offset to end before; None for the current end of the log. If it is beyond the
                 end, the read waits for records.
-            isolation_level: as for `fetch`.
-            max_bytes: most bytes of one fetch.
+            isolation_level: "read_committed" leaves out records of aborted and open transactions.
+            max_bytes: the maximum number of bytes of one fetch.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
         Raises:
             UnknownTopicId: the topic was deleted and created again after the first fetch.
-            KafkaError: as `fetch`.
+            KafkaError: a fetch, or the lookup of ``start`` or ``stop``, failed; see `fetch` and
+                `offsets`.
         """
         for spec in (start, stop):
             if spec is not None:
@@ -472,7 +482,11 @@ class Cluster:
             Offset and timestamp; None if all records have earlier timestamps.
 
         Raises:
-            KafkaError: as `fetch`.
+            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised at once if
+                the topic has no such partition.
+            RequestTimeout: no leader answered within the timeout; the cause is the last error.
+            UnsupportedVersion: the broker does not know this special timestamp.
+            ConfigError: ``timestamp`` or ``isolation_level`` is not valid.
         """
         tp = TopicPartition.of(partition)
         limits.optional_seconds(timeout)

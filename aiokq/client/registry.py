@@ -96,7 +96,9 @@ class Registry:
         """Return the names of a node's children.
 
         Raises:
-            KafkaError, ValueError: as `get`.
+            NoNode: there is no node at this path.
+            ValueError: the path is not absolute.
+            RequestTimeout: the cluster did not answer within the timeout.
         """
         return list((await self._required(path, timeout)).children)
 
@@ -104,7 +106,8 @@ class Registry:
         """Return whether there is a node at this path.
 
         Raises:
-            KafkaError, ValueError: as `get`, except NoNode.
+            ValueError: the path is not absolute.
+            RequestTimeout: the cluster did not answer within the timeout.
         """
         return await self.read(parse_path(path), timeout) is not None
 
@@ -125,8 +128,8 @@ class Registry:
                 latest after ``metadata_max_age_ms``.
 
         Raises:
-            KafkaError, ValueError: as `get`, except NoNode.
-            ValueError: also for an interval that is not above 0.
+            ValueError: the path is not absolute, or the interval is not above 0.
+            RequestTimeout: the cluster did not answer within the timeout.
         """
         limits.optional_seconds(interval, "interval", positive=True)
         limits.optional_seconds(timeout)
@@ -144,7 +147,7 @@ class Registry:
             raise NoNode(f"there is no {path}")
         return node
 
-    # -- asking
+    # -- requests
 
     async def read(self, names: tuple[str, ...], timeout: float | None) -> RegistryNode | None:
         """Request and return the node; None if it does not exist."""
@@ -211,7 +214,8 @@ class Registry:
 class RegistryWatch:
     """An async iterator over the changes of one node; ends when it or its cluster is closed.
 
-    The iterator raises the error of a failed poll. The watch stays active: iterate again.
+    The iterator raises the error of a failed poll. The watch stays active after that: iterate again
+    to wait for more changes.
 
     Attributes:
         node: the last known state of the node; None if it did not exist.
@@ -252,7 +256,7 @@ class RegistryWatch:
         self.node = await self._registry.read(self._names, self._timeout)
         self._changes.clear()
 
-    # -- what its users see
+    # -- iteration
 
     @property
     def path(self) -> str:
@@ -295,7 +299,7 @@ class RegistryWatch:
     ) -> None:
         self.close()
 
-    # -- noticing
+    # -- detection of changes
 
     async def _woken(self) -> bool:
         """Wait for a change or the end of the watch; return False when the next poll is due."""
@@ -338,7 +342,7 @@ class RegistryWatch:
         self._wake.set()
 
     def close(self) -> None:
-        """End the watch, as `aclose`, without awaiting."""
+        """End the watch like `aclose`, but without a coroutine."""
         if self._engine.forked:
             return
         self._engine.check_loop()

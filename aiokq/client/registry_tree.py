@@ -70,7 +70,7 @@ def group_name(name: str) -> str:
 def metadata_node(
     metadata: ClusterMetadata, names: tuple[str, ...], *, security_protocol: str
 ) -> RegistryNode | None:
-    """Return a node outside ``/consumers``; None if there is none."""
+    """Return a node outside ``/consumers``; None if it does not exist."""
     path = "/" + "/".join(names)
     match names:
         case ():
@@ -171,10 +171,10 @@ def group_node(
     group: GroupDescription,
     offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
 ) -> RegistryNode | None:
-    """Return the node of a group or a node below it; None if there is none.
+    """Return the node of a group or a node below it; None if the node does not exist.
 
     Args:
-        names: the names in the path after the group's.
+        names: the names in the path after the name of the group.
         offsets: the committed offsets; used below ``offsets`` only.
     """
     path = "/".join(("/consumers", node_name(group.group_id), *names))

@@ -19,12 +19,12 @@ T = TypeVar("T")
 async def concurrently(
     supervisor: Supervisor, coros: Iterable[Coroutine[Any, Any, T]], *, name: str
 ) -> list[T | KafkaError]:
-    """Run all coroutines and return their results; a `KafkaError` takes the place of a result.
+    """Run all coroutines; return the result of each, or the `KafkaError` that it raised.
 
     Cancelling this call cancels the coroutines.
 
     Raises:
-        Closed: the supervisor was closed before they were done.
+        Closed: the supervisor was closed before the coroutines were done.
     """
     calls = list(coros)
     if len(calls) == 1:
@@ -42,8 +42,8 @@ async def concurrently(
     except BaseException:
         for task in tasks:
             task.cancel()
-        # Close coroutines that never started, or Python warns that they were never awaited.
-        # Running ones end with the cancellation of their tasks.
+        # Close coroutines that never started, or Python warns that they were never awaited. Started
+        # coroutines end with the cancellation of their tasks.
         for call in calls:
             if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
                 call.close()

@@ -64,7 +64,8 @@ def tls_context(settings: ClusterValues) -> ssl.SSLContext:
             context.load_cert_chain(
                 settings.ssl_certfile,
                 settings.ssl_keyfile,
-                # An empty password makes OpenSSL fail where None would make it ask the terminal.
+                # Without a password, OpenSSL would ask for it on the terminal; an empty one makes
+                # it fail.
                 lambda: "" if password is None else password,
             )
         except (OSError, ssl.SSLError) as error:

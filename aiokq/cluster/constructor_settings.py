@@ -66,7 +66,8 @@ def child_settings(
         overrides: single settings, by name.
 
     Raises:
-        ConfigError: as `standalone_settings`, and for a setting of the cluster.
+        ConfigError: a setting is unknown, out of range, contradicts another or belongs to the
+            cluster; or `settings` is of another client's class.
     """
     own: dict[str, object] = {}
     if settings is not None:

@@ -31,7 +31,10 @@ Key: TypeAlias = tuple[CoordinatorKind, str]
 FindCoordinator: TypeAlias = Callable[
     [Callable[[int], FindCoordinatorRequest]], Awaitable[FindCoordinatorResponse]
 ]
-"""Sends the request that the callable makes for the negotiated version to any broker."""
+"""Sends a FindCoordinator request to any broker.
+
+The argument makes the request for the version that was negotiated with that broker.
+"""
 
 
 class Coordinators:
@@ -40,7 +43,7 @@ class Coordinators:
     Args:
         find: sends a FindCoordinator request to any broker and retries failed connections.
         learned: called with the address of each coordinator found.
-        trouble: returns the reason why brokers do not answer, None if there is none.
+        trouble: returns the reason why brokers do not answer; None if there is none.
         spawn: starts a task.
     """
 
@@ -149,7 +152,11 @@ class Coordinators:
             self._looking.discard(kind)
 
     async def _ask(self, kind: CoordinatorKind, keys: list[str]) -> bool:
-        """One request for ``keys``, or for the first only if the broker takes one at a time."""
+        """Send one request for ``keys``; for the first key only, if the broker takes one at a time.
+
+        Returns:
+            Whether at least one lookup ended, successfully or with an error that is not retriable.
+        """
         asked, batched = keys, True
 
         def request(version: int) -> FindCoordinatorRequest:
@@ -179,7 +186,7 @@ class Coordinators:
                 error = error_for(code, message, api="FindCoordinator")
                 progress |= self._refused(kind, key, error)
                 if not batched:
-                    # One key per request: look up the next key before this one is retried.
+                    # One key per request: look up the other keys before this key is retried.
                     self._rotate((kind, key))
             else:
                 self._learned((broker,))
@@ -195,7 +202,7 @@ class Coordinators:
                 future.set_result(node_id)
 
     def _refused(self, kind: CoordinatorKind, key: str, error: KafkaError) -> bool:
-        """Record the error; fail the waiters and return True if it is not retriable."""
+        """Record the error; if it is not retriable, fail the waiters and return True."""
         if (kind, key) not in self._waiting:
             return False  # all waiters timed out; a stored error would never be deleted
         self._last_error[kind, key] = error

@@ -168,9 +168,9 @@ class ClusterEngine:
         """Bind to the running loop and wait for the first metadata. Does nothing if started.
 
         Raises:
-            BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``, or
-                none can. At once, with the cause `AuthenticationFailed`, if a broker refused the
-                credentials.
+            BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``.
+                Raised at once if every address failed with an error that a retry cannot solve, or,
+                with the cause `AuthenticationFailed`, if a broker refused the credentials.
             ConfigError: ``bootstrap_servers`` is not set.
             Closed: the engine was closed.
             WrongLoop: the engine was started on another loop.
@@ -268,7 +268,7 @@ class ClusterEngine:
         self._binding.check_bound()
 
     def check_declaring(self) -> None:
-        """As `bind`, but also allowed before `start`.
+        """Check like `bind`, but also allow calls before `start`.
 
         Raises:
             Closed: closed, or ended by a bug (the cause).
@@ -311,10 +311,11 @@ class ClusterEngine:
         return self.refresher.last_error
 
     def events(self, *, limit: int = 10_000) -> EventStream:
-        """Return a stream of typed events: first the latest of each key, then new ones.
+        """Return a stream of typed events: first the latest event of each key, then new events.
 
         Args:
-            limit: most events to queue; beyond that the oldest is dropped and counted.
+            limit: the maximum number of queued events; beyond that the oldest event is dropped and
+                counted.
         """
         self.check_declaring()
         return self.store.events(limit)
@@ -345,12 +346,12 @@ class ClusterEngine:
 
         Args:
             timeout: seconds; default ``default_api_timeout_ms``.
-            create: whether the request may create it; default ``allow_auto_create_topics``.
+            create: whether the request may create the topic; default ``allow_auto_create_topics``.
 
         Raises:
             UnknownTopicOrPartition: the topic did not exist within the timeout.
             RequestTimeout: no broker answered within the timeout; the cause is the last error.
-            TopicAuthorization, InvalidTopic: at once.
+            TopicAuthorization, InvalidTopic: the brokers refused the topic; raised at once.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         self.bind()
@@ -365,7 +366,7 @@ class ClusterEngine:
         )
 
     def watch(self, topics: Iterable[str]) -> None:
-        """Keep these topics in the metadata until as many calls of `unwatch`."""
+        """Keep these topics in the metadata until `unwatch` is called as many times."""
         added = self.watched_topics.watch(topics)
         new = [name for name in added if name not in self.metadata.topics]
         if new and self.started:
@@ -376,7 +377,7 @@ class ClusterEngine:
         self.watched_topics.unwatch(topics)
 
     def watch_all(self) -> None:
-        """Keep all topics of the cluster in the metadata until as many calls of `unwatch_all`."""
+        """Keep all topics of the cluster in the metadata until `unwatch_all` is called as often."""
         if self.watched_topics.watch_all() and self.started:
             # The result is not awaited: the refresher retries until it succeeds.
             self.refresher.refresh()
@@ -392,7 +393,7 @@ class ClusterEngine:
             topics: topics that the metadata must cover; None for all watched topics.
 
         Raises:
-            AuthenticationFailed, BootstrapFailed, Closed: no metadata can be had.
+            AuthenticationFailed, BootstrapFailed, Closed: no metadata can be requested.
         """
         self.bind()
         await self.refresher.refresh(topics, create=False)
@@ -411,8 +412,8 @@ class ClusterEngine:
 
         Args:
             error: the error. Callers report errors with ``refresh_metadata``.
-            leader_epoch: epoch of the leader that was asked; an error from a leader that is already
-                replaced changes nothing.
+            leader_epoch: epoch of the leader that sent the error; an error from a leader that has
+                already been replaced changes nothing.
             hint: the new leader, if the response named it.
         """
         name = error.name if isinstance(error, BrokerError) else type(error).__name__
@@ -461,7 +462,7 @@ class ClusterEngine:
         return nodes[0]
 
     def leader_node(self, tp: TopicPartition) -> Node | None:
-        """Return the leader of the partition; None if it has none or is unknown."""
+        """Return the leader of the partition; None if the partition has none or is unknown."""
         broker = self.metadata.brokers.get(self.metadata.leader(tp))
         return None if broker is None else self.nodes.get(broker)
 
@@ -502,7 +503,8 @@ class ClusterEngine:
 
         Raises:
             RequestTimeout: not found within the timeout; the cause is the last error.
-            GroupAuthorization, TransactionalIdAuthorization, InvalidRequest: refused.
+            GroupAuthorization, TransactionalIdAuthorization, InvalidRequest: the lookup was
+                refused.
         """
         self.bind()
         if timeout is None:
@@ -519,7 +521,7 @@ class ClusterEngine:
         """
         self.coordinators.forget(kind, key, node_id)
 
-    # -- how it comes to know ---------------------------------------------------------------
+    # -- callbacks of the parts ---------------------------------------------------------------
 
     def _changed(self, before: ClusterState, after: ClusterState) -> None:
         if after.metadata.brokers is not before.metadata.brokers:

@@ -229,10 +229,10 @@ class DeliveriesFailed(Event):
 
 
 def member_key(group_id: str, member_id: str) -> EventKey:
-    """Return the key of the three events below.
+    """Return the key of `Assigned`, `Revoked` and `Lost` events of a member.
 
-    They share a key, so the latest of them has the member's current assignment. A member that
-    leaves its group drops the latest event.
+    They share a key, so the latest event has the member's current assignment. The event is
+    forgotten when the member leaves its group.
     """
     return EventKey("assignment", (group_id, member_id))
 

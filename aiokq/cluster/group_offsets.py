@@ -41,14 +41,18 @@ __all__ = [
 ]
 
 NEWEST_WITH_NAMES: Final = 9
-"""The last OffsetCommit and OffsetFetch version with topic names; later ones have ids (KIP-848)."""
+"""The last OffsetCommit and OffsetFetch version with topic names; later versions have topic ids.
+
+Source: KIP-848.
+"""
 
 ALL_TOPICS_SINCE: Final = 2
 REQUIRE_STABLE_SINCE: Final = 7
 SEVERAL_GROUPS_SINCE: Final = 8
-"""First OffsetFetch version that can ask for several groups.
+"""The first OffsetFetch version that can request the offsets of several groups.
 
-``ALL_TOPICS_SINCE``: for all topics of a group. ``REQUIRE_STABLE_SINCE``: has ``require_stable``.
+``ALL_TOPICS_SINCE`` is the first version that can request all topics of a group.
+``REQUIRE_STABLE_SINCE`` is the first version with the field ``require_stable``.
 """
 
 _NO_IDS: Final[Mapping[str, UUID]] = {}
@@ -61,7 +65,7 @@ class FetchedOffsets:
     """The committed offsets of one group, from one response.
 
     Attributes:
-        offsets: the offset of each requested partition; None if none is committed.
+        offsets: the offset of each requested partition; None if no offset is committed.
         errors: the errors of single partitions.
         error: the error of the whole group.
     """
@@ -119,9 +123,9 @@ def commit_errors(
     *,
     names: Mapping[UUID, str] = _NO_NAMES,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Return the error of each partition, None if it was committed.
+    """Return the error of each partition; None if its offset was committed.
 
-    A partition missing from the response was not committed.
+    The offset of a partition that is missing from the response was not committed.
 
     Args:
         names: topic names by id.
@@ -158,9 +162,11 @@ def fetch_request(
     """Return the request for committed offsets of groups.
 
     Args:
-        version: the negotiated version; ``groups`` has one item below `SEVERAL_GROUPS_SINCE`.
-        groups: the partitions of each group; None for all that have committed offsets.
-        require_stable: whether partitions fail whose offsets are in an open transaction (KIP-447).
+        version: the negotiated version. Below `SEVERAL_GROUPS_SINCE`, ``groups`` must have exactly
+            one item.
+        groups: the partitions of each group; None for all partitions that have committed offsets.
+        require_stable: whether a partition fails if an open transaction has an offset for it
+            (KIP-447).
         member: the requesting member, if the group uses the consumer protocol.
         topic_ids: topic ids by name; required from version 10 on.
 

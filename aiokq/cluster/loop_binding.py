@@ -59,7 +59,7 @@ class LoopBinding:
             self.check()
 
     def check_bound(self) -> None:
-        """As `check`, but do nothing before `bind`.
+        """Check as `check` does, but do nothing before `bind`.
 
         Raises:
             WrongLoop: another loop, no loop, or a forked child.
@@ -101,10 +101,10 @@ class LoopBinding:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a forked child of the bound one.
+        """Whether this process is a forked child of the bound process.
 
-        There the owner does nothing when it is closed or collected: a child that exits leaves the
-        parent's `async with` blocks, and must neither fail there nor warn.
+        In a forked child, the owner does nothing when it is closed or collected. A child that exits
+        leaves the parent's `async with` blocks, and must neither fail there nor warn.
         """
         return self._loop is not None and os.getpid() != self._pid
 

@@ -13,10 +13,11 @@ __all__ = ["LoopStallWatch"]
 
 
 class LoopStallWatch:
-    """Watch for stalls of the event loop, unless ``loop_stall_ms`` is 0.
+    """Watches for stalls of the event loop, unless ``loop_stall_ms`` is 0.
 
     Args:
-        watchdog: calls `stalled`; None where there is none, such as in a simulation.
+        watchdog: the class of the watchdog that calls `stalled`; None to watch nothing, such as in
+            a simulation.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """`MetadataRefresher`, which decides when to request metadata and notifies waiters.
 
-At most one request is in flight; topics requested meanwhile go into the next one. Each topic that
-is missing or has no leader is retried with a backoff of its own, so none of them delays another.
+At most one request is in flight; topics requested meanwhile go into the next request. Each topic
+that is missing or has no leader is retried with a backoff of its own, so that no topic delays
+another.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ LONGEST_NAME: Final = 249
 """Maximum length of a topic name, in characters."""
 
 RETRIED_CODES = frozenset((3, 100))
-"""Codes of topics that do not exist but may be created later: requested again while in use."""
+"""The error codes UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID.
+
+A topic with one of them is requested again while it is in use, because it may be created later.
+"""
 
 
 @frozen
@@ -52,7 +56,7 @@ class MetadataAsk:
 class _Waiter:
     future: asyncio.Future[None]
     round: int
-    """Number of the first request sent after the waiter was added; earlier ones do not count."""
+    """Number of the first request sent after the waiter was added; earlier requests are ignored."""
     topics: set[str] = field(default_factory=set)
     everything: bool = False
 
@@ -119,7 +123,7 @@ class MetadataRefresher:
         Args:
             topics: topics that the response must cover; None for all watched topics.
             create: whether the brokers may create them.
-            urgent: send a request now; otherwise wait for the next one that is due.
+            urgent: send a request now; otherwise wait for the next request that is due.
 
         Raises:
             InvalidTopic: a name is too long for any topic. It might not be encodable, which would
@@ -155,7 +159,7 @@ class MetadataRefresher:
         return future
 
     def soon(self, topics: Iterable[str]) -> None:
-        """Request metadata of topics after an error about them; without topics, of brokers.
+        """Request metadata of topics after an error about them; without topics, of the brokers.
 
         However many errors are reported, at most one request is sent per ``retry_backoff_ms``.
         """
@@ -170,7 +174,7 @@ class MetadataRefresher:
         self._wake.set()
 
     def expect(self, topic: str) -> None:
-        """Retry the topic until as many calls of `unexpect`, if it is missing or has no leader."""
+        """Retry the topic while it is missing or leaderless, until as many calls of `unexpect`."""
         self._awaited[topic] += 1
 
     def unexpect(self, topic: str) -> None:
@@ -257,7 +261,7 @@ class MetadataRefresher:
         due = {topic for topic, when in self._due.items() if when <= now}
         creating = due & self._create
         if creating:
-            # In a separate request, because the flag to create topics applies to all topics of one.
+            # In a separate request, because the flag to create topics applies to all its topics.
             for topic in creating:
                 del self._due[topic]
             self._brokers_due = bool(due - creating) or self._everything_due

@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["MetadataSource", "ask_node"]
 
 SEED_STAGGER: Final = 0.25
-"""Seconds before the next bootstrap address is tried while one has not answered; the delay between
-connection attempts of RFC 8305.
+"""Seconds to wait for a bootstrap address before the next address is tried as well.
+
+This is the delay between connection attempts of RFC 8305.
 """
 
 NODE_STAGGER: Final = 1.0
-"""The same for known brokers; longer, because a broker may be slow only because it is busy."""
+"""Seconds to wait for a known broker before the next broker is asked as well.
+
+This is longer than `SEED_STAGGER`, because a broker may be slow only because it is busy.
+"""
 
 REBOOTSTRAP_REQUIRED: Final = 129
 
@@ -68,10 +72,11 @@ class MetadataSource:
         self.failures: dict[str, KafkaError] = {}
 
     async def first(self, answered: Awaitable[None], timeout: float) -> None:
-        """Wait for the first metadata, which ``answered`` completes with.
+        """Wait until ``answered`` completes with the first metadata.
 
         Raises:
-            BootstrapFailed: no address answered within ``timeout`` seconds, or none can.
+            BootstrapFailed: no address answered within ``timeout`` seconds, or a broker refused the
+                credentials.
         """
         limit = asyncio.timeout(timeout)
         try:
@@ -156,7 +161,7 @@ class MetadataSource:
         last = self._last_success()
         limit = settings.metadata_recovery_rebootstrap_trigger_ms / 1000
         waited = None if last is None else self._engine.now() - last
-        # Allow for the refresh interval: until then metadata may be old because none was requested.
+        # Allow for the refresh interval, in which metadata gets old because no refresh is due.
         age = settings.metadata_max_age_ms / 1000
         return waited is not None and waited > age + limit
 

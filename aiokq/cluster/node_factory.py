@@ -28,7 +28,7 @@ class NodeFactory:
 
     Args:
         supervisor: parent of the tasks that connect.
-        view: the store, which gets the state of connections and throttling.
+        store: gets the state of connections and throttling.
         outages: logs brokers that do not answer.
         lost: called with the id of a broker that stopped answering, after the store was updated.
     """
@@ -58,7 +58,8 @@ class NodeFactory:
 
     def make(self, node_id: int, host: str, port: int) -> Node:
         """Return a new node; the id of the node of a bootstrap address is negative."""
-        # Bootstrap addresses are used again if none of the known brokers answers.
+        # Once brokers are known, bootstrap addresses are used only if no known broker answers. That
+        # outage is logged for the brokers already.
         follows = node_id < 0 and bool(self._store.state.metadata.brokers)
         return Node(
             node_id,

@@ -42,8 +42,10 @@ OffsetSpec: TypeAlias = (
         "earliest_pending_upload",
     ]
 )
-"""A time in milliseconds since the epoch, or a special offset: its name, or Kafka's number for it,
--1 for "latest" to -6 for "earliest_pending_upload".
+"""A time in milliseconds since the epoch, or a special offset.
+
+A special offset is given by its name, or by Kafka's number for it, from -1 for "latest" to -6 for
+"earliest_pending_upload".
 """
 
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]

@@ -61,8 +61,8 @@ READ_WAIT_MS: Final = 500
 class PartitionReader:
     """Reads partitions of one cluster over dedicated connections.
 
-    A broker answers the requests of a connection in order: a fetch that waits for records must not
-    delay the short requests of other clients.
+    A broker answers the requests of a connection in order. On a shared connection, a fetch that
+    waits for records would therefore delay the short requests of other clients.
     """
 
     def __init__(self, engine: ClusterEngine) -> None:
@@ -86,7 +86,8 @@ class PartitionReader:
 
         Args:
             offset: offset of the first record to return.
-            max_bytes: most bytes to fetch; the first batch is returned whatever its size (KIP-74).
+            max_bytes: the maximum number of bytes to fetch; the first batch is returned whatever
+                its size (KIP-74).
             min_bytes: bytes that the broker waits for, up to ``max_wait_ms``.
             max_wait_ms: milliseconds the broker may wait for records at the end of the log.
             stop: return no record at or after this offset.
@@ -94,8 +95,8 @@ class PartitionReader:
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
-            UnknownTopicOrPartition: the topic did not exist within the timeout; or, at once, the
-                topic has no such partition.
+            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised at once if
+                the topic has no such partition.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
         """
         self._engine.bind()
@@ -139,11 +140,11 @@ class PartitionReader:
             ) from (last_error or error)
 
     async def _fetch_once(self, fetch: _Fetch) -> PartitionRecords | None:
-        """Ask the partition's leader once, and report to the engine how the partition fared.
+        """Ask the partition's leader once, and report the outcome to the engine.
 
         Returns:
-            The records; None if the broker cut the first batch short. `fetch` then asks for all
-            of that batch.
+            The records; None if the broker cut the first batch short. `fetch` is then changed, so
+            that the next attempt asks for all of that batch.
         """
         engine = self._engine
         response: FetchResponse | None = None
@@ -189,19 +190,21 @@ class PartitionReader:
     ) -> AsyncGenerator[PartitionRecords, None]:
         """Yield the records of a range of offsets, one fetch ahead of the caller.
 
-        ``next_offset`` of a batch is the offset after it, and ``stop`` for the last batch. A batch
-        may be empty, because control batches, aborted transactions and compaction leave gaps.
+        The ``next_offset`` of each yielded object is the offset after it; that of the last one is
+        ``stop``. An object may have no records, because control batches, aborted transactions and
+        compaction leave gaps.
 
         Args:
             start: first offset, or "earliest", "latest".
             stop: offset to end before; None for the current end of the log. If it is beyond the
                 end, the read waits for records.
-            max_bytes: most bytes of one fetch.
+            max_bytes: the maximum number of bytes of one fetch.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
         Raises:
             UnknownTopicId: the topic was deleted and created again after the first fetch.
-            KafkaError: as `fetch`.
+            KafkaError: a fetch, or the lookup of ``start`` or ``stop``, failed; see `fetch` and
+                `offsets`.
         """
         self._engine.bind()
         return self._read(tp, start, stop, isolation_level, max_bytes, timeout)
@@ -341,8 +344,8 @@ class _Fetch:
     """The parameters of one fetch, independent of leader and version.
 
     Attributes:
-        topic_id: the topic to read from, whatever its name refers to later; zeros for any. Set to
-            the topic that was read from.
+        topic_id: the id of the topic to read, whatever its name refers to later; zeros for any
+            topic. After a fetch, the id of the topic that was read.
     """
 
     __slots__ = (

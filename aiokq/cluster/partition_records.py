@@ -21,12 +21,13 @@ def arrow_batch(cursor: Cursor, columns: Iterable[str] | None) -> pyarrow.Record
     """Return the remaining records of a cursor as one Arrow batch.
 
     Raises:
+        ImportError: pyarrow is not installed.
         CorruptRecord: a batch is corrupt.
-        ValueError: there is no such column.
+        ValueError: `columns` contains an unknown name.
     """
     names = None if columns is None else tuple(columns)
     parts = [cursor.columns(names)]
-    # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
+    # columns() stops before a corrupt batch, for which the next call raises, and before 2 GiB.
     while not cursor.exhausted:
         parts.append(cursor.columns(names))
     if len(parts) == 1 or not any(map(len, parts[1:])):
@@ -45,7 +46,7 @@ class PartitionRecords:
     Attributes:
         topic: name of the topic.
         partition: partition number.
-        offset: the offset that was requested; no record has a smaller one.
+        offset: the offset that was requested; no record has a smaller offset.
         next_offset: the offset to fetch next; equal to ``offset`` at the end of the log.
         high_watermark: end of the replicated records, which consumers can read.
         last_stable_offset: offset of the first open transaction, or the high watermark; -1 if the
@@ -140,7 +141,8 @@ class PartitionRecords:
 
         Raises:
             ImportError: pyarrow is not installed (``pip install aiokq[arrow]``).
-            CorruptRecord: as `records`.
+            CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
+            ValueError: `columns` contains an unknown name.
         """
         return arrow_batch(self.cursor(), columns)
 

@@ -71,7 +71,7 @@ class NodeReached:
 
 @frozen
 class PartitionErrored:
-    """A request about one partition failed, sent while the leader epoch was ``leader_epoch``."""
+    """A request about one partition failed; it was sent in leader epoch ``leader_epoch``."""
 
     topic_partition: TopicPartition
     error: str

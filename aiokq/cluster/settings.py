@@ -25,7 +25,7 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
 class ClusterSettings(ClusterRules, Settings):
-    """How to reach a cluster and how to follow it. Names, units and defaults are Kafka's.
+    """The settings that all clients of a cluster share. Names, units and defaults are Kafka's.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
@@ -174,7 +174,7 @@ class ClusterSettings(ClusterRules, Settings):
         """Return ``settings`` if it has the fields of this class and sets no others.
 
         Raises:
-            ConfigError: it is something else, such as another client's settings.
+            ConfigError: ``settings`` is something else, such as another client's settings.
         """
         known = type(settings).model_fields if isinstance(settings, Settings) else {}
         if not cls.model_fields.keys() <= known.keys():

@@ -38,7 +38,7 @@ class MetadataObserver(Protocol):
         ...
 
     def close(self) -> None:
-        """Learn that no newer snapshot will come."""
+        """Handle the end of the cluster: no newer snapshot will come."""
         ...
 
 
@@ -95,7 +95,7 @@ class ClusterStateStore:
         self.changes.emit(event.key, event)
 
     def forget(self, topics: set[str] | frozenset[str]) -> None:
-        """Drop the latest events of these topics' partitions, so that new subscribers miss them."""
+        """Drop the latest events of these topics' partitions: new subscribers must not get them."""
         for key in self.changes.snapshot():
             subject = key.subject
             if isinstance(subject, TopicPartition) and subject.topic in topics:
@@ -110,7 +110,7 @@ class ClusterStateStore:
         return stream
 
     def end(self, error: BaseException) -> None:
-        """End all waits with ``error``, and streams after their queued events."""
+        """Fail all waits with ``error``, and end streams after their queued events."""
         self.changes.close(error)
         for stream in list(self._streams):
             stream.close()

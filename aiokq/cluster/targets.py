@@ -27,10 +27,10 @@ class CoordinatorKind(IntEnum):
 
 
 ANY: Final = Role.ANY
-"""The broker with the fewest requests in flight that is not known to be down."""
+"""Of the brokers that are not known to be down, the broker with the fewest requests in flight."""
 
 CONTROLLER: Final = Role.CONTROLLER
-"""The controller; with KRaft a broker that forwards to it."""
+"""The controller; with KRaft, a broker that forwards requests to the controller."""
 
 
 @frozen

@@ -47,7 +47,7 @@ class TopicLookup:
         self._names_at: float | None = None
         self._listing: asyncio.Task[None] | None = None
         self._compared = 0
-        # The suggestion for each missing name, so that errors need no search.
+        # The suggestion for each missing name, so that making an error needs no search.
         self._suggestions: dict[str, str | None] = {}
         self._searching = asyncio.Lock()
 
@@ -60,10 +60,10 @@ class TopicLookup:
         try:
             async with limit:
                 while True:
-                    # The first request is sent now, later ones with the backoff of the topic.
+                    # The first request is sent now, later requests with the backoff of the topic.
                     await engine.refresher.refresh([name], create=create, urgent=not answered)
                     answered = True
-                    # Unused topics are dropped from the metadata when another response arrives.
+                    # Note the use, because a later response drops unused topics from the metadata.
                     engine.watched_topics.used(name, engine.now())
                     info = engine.metadata.topics.get(name)
                     if info is not None and not info.error_code:
@@ -86,8 +86,9 @@ class TopicLookup:
     async def nearest_name(self, name: str) -> str | None:
         """Return the name of an existing topic that differs by a typing error, if there is one.
 
-        The names of all topics are requested at most once a minute. None also if the list does not
-        arrive within a second, or if `NAMES_COMPARED` names of the list were already compared.
+        The names of all topics are requested at most once a minute. The result is also None if the
+        list does not arrive within a second, or if `NAMES_COMPARED` names of the list were already
+        compared.
         """
         now = self._engine.now()
         if self._names_at is None or now - self._names_at > NAMES_AGE:

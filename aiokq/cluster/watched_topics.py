@@ -37,7 +37,7 @@ class WatchedTopics:
                 del self._watched[topic]
 
     def watch_all(self) -> bool:
-        """Add a reference to all topics of the cluster; return whether it is the first."""
+        """Add a reference to all topics of the cluster; return whether it is the first one."""
         self._everything += 1
         return self._everything == 1
 
@@ -60,7 +60,7 @@ class WatchedTopics:
         self._used[topic] = now
 
     def idle(self, known: Iterable[str], now: float, limit: float) -> frozenset[str]:
-        """Return topics of ``known`` that are not watched and unused for ``limit`` seconds."""
+        """Return topics of ``known`` that are unwatched and were not used for ``limit`` seconds."""
         if self.everything:
             return frozenset()
         idle = frozenset(
