@@ -1,6 +1,6 @@
 """The coordinator runtime, and the coordinators that run on it.
 
 A coordinator keeps state in the partitions of an internal topic. The runtime owns a shard for each
-partition that this node leads: it loads the shard, and appends, replays and answers in that order.
-`group` is the coordinator of consumer groups.
+partition that this node leads. It loads the shard from the log; for a request it appends records,
+replays them and responds, in that order. `group` is the coordinator of consumer groups.
 """

@@ -27,7 +27,7 @@ class ShardFactory(Protocol[S_co]):
         """Return an empty shard, for one leadership of its partition.
 
         Args:
-            timers: the timers of this shard; the runtime runs the due ones.
+            timers: the timers of this shard; the runtime runs the due timers.
             leader_epoch: the leader epoch of the partition; a transaction coordinator uses it as
                 its coordinator epoch.
         """
@@ -42,7 +42,7 @@ class ShardFactory(Protocol[S_co]):
         ...
 
     def decode(self, key: Buffer | None, value: Buffer | None, /) -> CoordinatorRecord | None:
-        """Return the record of a key and value; None to ignore an unknown type.
+        """Return the record of a key and value; None if its type is unknown, to ignore it.
 
         Raises:
             ProtocolError: the bytes are not a valid record of their type.
@@ -51,7 +51,7 @@ class ShardFactory(Protocol[S_co]):
 
 
 class CoordinatorDefinition(Protocol[S_co]):
-    """The topic, key partitioning and shards of one coordinator; the runtime is common to all."""
+    """The topic, key partitioning and shards of one coordinator, as the runtime needs them."""
 
     @property
     def topic(self) -> str:

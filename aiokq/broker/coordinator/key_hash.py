@@ -1,4 +1,4 @@
-"""The partition that coordinates a key, by Java's hash of strings as in Kafka's coordinators."""
+"""The partition that coordinates a key, computed from Java's hash of the key as in Kafka."""
 
 from __future__ import annotations
 

@@ -63,9 +63,9 @@ class Deferred(Generic[R]):
 class Outcome(Generic[R]):
     """The records that an operation decided to append, and its response.
 
-    The runtime appends the records as one batch, replays each through the shard, and only then
-    gives the response. If they cannot be appended, nothing is replayed and the caller gets an
-    error.
+    The runtime appends the records, replays each through the shard, and only then gives the
+    response. If the records cannot be appended, the caller gets an error and the records are not
+    replayed. If they are not atomic, batches that were appended before the failure are replayed.
 
     Attributes:
         records: the changes of durable state, in order.

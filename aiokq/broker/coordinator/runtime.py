@@ -1,7 +1,7 @@
 """The coordinator runtime: routes requests to the shards of the partitions that this node leads.
 
-A shard exists from the election of the node as leader of the partition until its resignation.
-Topic, keys, records and shards of a particular coordinator are in its definition.
+A shard exists from the election of the node as leader of the partition until the node resigns. The
+definition of a coordinator contains its topic, key partitioning, records and shards.
 
 Source: Kafka ``CoordinatorRuntime.java``.
 Tests: ``tests/unit/broker/coordinator/test_runtime.py``.
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 class CoordinatorRuntime(Generic[S]):
-    """One coordinator of one node. Used from the node's loop only.
+    """One coordinator of one node. Used from the node's loop only, except `active_shards`.
 
     It is a `LeadershipListener`: `elected` begins to load a partition, `resigned` unloads it.
 
@@ -52,7 +52,7 @@ class CoordinatorRuntime(Generic[S]):
         definition: the topic, key partitioning and shards of the coordinator.
         topics: the topics of the node.
         create_topic: creates the coordinator's topic.
-        live_brokers: the number of brokers that replicas can be placed on.
+        live_brokers: returns the number of brokers on which replicas can be placed.
         cold_reads: reads the logs that are loaded.
         background: reports failures of loading and of timers, and gives their backoff.
         on_failure: called with the exception of a bug that stopped background work.
@@ -141,8 +141,8 @@ class CoordinatorRuntime(Generic[S]):
         The records are appended as one step, replayed through the shard, and committed on return.
 
         Args:
-            operation: decides on records by the current state of the shard. It must not await, or
-                change durable state.
+            operation: decides on records by the current state of the shard. It must not await. It
+                must not change durable state, unless its outcome has `replay` False.
             producer: the producer in whose transaction the records are written.
             leader_epoch: the result of `leader_epoch` at the beginning of the work that this write
                 is part of. If the leadership has changed since, the write fails with
@@ -180,7 +180,7 @@ class CoordinatorRuntime(Generic[S]):
         """Run a write on every active shard; return the responses or errors by partition.
 
         All shards append before the first response is awaited. Shards that are not loaded are
-        skipped, so they must be able to notice the same change by themselves later.
+        skipped, and have to notice the same change by themselves after they are loaded.
         """
         answers: dict[int, R | BrokerError] = {}
         begun = []
@@ -227,9 +227,9 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises:
             BrokerError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
-                as from `write`; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the
-                epoch of the producer or of the transaction coordinator is older than one that has
-                written there.
+                as from `write`; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if a newer
+                epoch of the producer or of the transaction coordinator has written to the
+                partition.
         """
         context = self._context_of(partition)
         end_offset = context.end_transaction(producer, marker)
@@ -246,7 +246,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._context(key).leader_epoch
 
     async def locate(self, key: str) -> int:
-        """Return the node that coordinates a key. Creates the topic if it does not exist yet.
+        """Return the id of the node that coordinates a key; create the topic if it does not exist.
 
         Raises:
             CoordinatorNotAvailable: no node coordinates the key at present; the message says why.
@@ -274,7 +274,7 @@ class CoordinatorRuntime(Generic[S]):
         if self._closed:
             raise CoordinatorNotAvailable()
         if not self._partitions:
-            raise NotCoordinator()  # the client sends FindCoordinator, which creates it
+            raise NotCoordinator()  # the client sends FindCoordinator, which creates the topic
         index = self._partition_of(key, self._partitions)
         context = self._contexts.get(index)
         if context is None:
@@ -309,7 +309,7 @@ class CoordinatorRuntime(Generic[S]):
     def elected(self, partition: Partition) -> None:
         """Load the shard of a partition that this node now leads; ignore other topics.
 
-        The same or an older leader epoch changes nothing; a newer one replaces the shard.
+        A newer leader epoch replaces the shard. If the epoch is not newer, nothing changes.
         """
         if self._closed or partition.topic.name != self._definition.topic:
             return
@@ -324,7 +324,7 @@ class CoordinatorRuntime(Generic[S]):
             )
 
     def resigned(self, partition: Partition) -> None:
-        """Close the shard of a partition led here until now.
+        """Close the shard of a partition that this node does not lead any more.
 
         Pending requests fail with NOT_COORDINATOR.
         """
@@ -392,7 +392,7 @@ class CoordinatorRuntime(Generic[S]):
         """Create the topic if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: it cannot be created.
+            CoordinatorNotAvailable: the topic cannot be created, or the coordinator is closed.
         """
         if self._closed:
             raise CoordinatorNotAvailable()

@@ -28,11 +28,10 @@ class Shard(Protocol):
     """The state of one partition, during one leadership of this node.
 
     A shard has no access to the log or the event loop. A request calls a method of the shard that
-    returns an `Outcome`; the runtime appends the records of the outcome, passes each one to
-    `replay`, and then sends the response. `replay` also rebuilds the state when the log is loaded,
-    so durable state must not change anywhere else. The runtime calls no other method of the shard
-    between an
-    outcome and the replay of its records.
+    returns an `Outcome`. The runtime appends the records of the outcome, passes each record to
+    `replay`, and then sends the response. `replay` also rebuilds the state when the log is loaded.
+    Durable state must not change anywhere else, unless the outcome has `replay` False. The runtime
+    calls no other method of the shard between an outcome and the replay of its records.
     """
 
     def __len__(self) -> int:
@@ -54,7 +53,8 @@ class Shard(Protocol):
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply the marker that ends a producer's transaction in this partition.
 
-        The records replayed for the producer take effect, or are dropped if it was aborted.
+        The records replayed for the producer take effect, or are dropped if the transaction was
+        aborted.
         """
         ...
 
@@ -63,7 +63,7 @@ class Shard(Protocol):
         ...
 
     def unloaded(self) -> None:
-        """Cancel timers and answer pending requests, as the leadership has ended.
+        """Cancel timers and answer pending requests, because the leadership has ended.
 
         The runtime fails requests that the shard leaves unanswered with NOT_COORDINATOR.
         """

@@ -1,7 +1,7 @@
 """One shard during one leadership of its partition: its state, its writes and its timers.
 
 When the leadership ends the context is closed for good, and a later leadership gets a new context
-with a new shard. So nothing that was begun under one leadership can take effect under the next.
+with a new shard. So work that was begun under one leadership cannot take effect under the next.
 
 Source: Kafka ``CoordinatorRuntime.CoordinatorContext``.
 """
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=Shard)
 R = TypeVar("R")
 
 TIMERS_PER_TURN: Final = 64
-"""Timers run in one turn of the loop. After a pause of the process all of them may be due."""
+"""The maximum number of timers run in one turn of the loop. All may be due after a pause."""
 
 RETRY_SECONDS: Final = 0.5
 """Seconds after which a timer runs again if its records could not be written, as in Kafka."""
@@ -132,7 +132,7 @@ class ShardContext(Generic[S]):
 
         Raises:
             CoordinatorLoadInProgress: the shard is being loaded.
-            CoordinatorNotAvailable: its log cannot be read or written.
+            CoordinatorNotAvailable: the shard's log cannot be read or written.
             NotCoordinator: the leadership is over.
         """
         if self.state is ShardState.ACTIVE and not self.log.is_offline:
@@ -144,7 +144,7 @@ class ShardContext(Generic[S]):
         raise CoordinatorNotAvailable(f"{self.log.name} is offline")
 
     def check_open(self) -> None:
-        """Raise `NotCoordinator` if the leadership is over.
+        """Check that the leadership is not over.
 
         Raises:
             NotCoordinator: the leadership is over.
@@ -230,7 +230,8 @@ class ShardContext(Generic[S]):
         Does not await, so that no other operation sees an intermediate state of the shard.
 
         Returns:
-            The outcome, and the log end offset after its records; None if it has no records.
+            The outcome, and the log end offset after its records. The offset is None if the outcome
+            has no records, or if they were not appended and `on_written` has set the response.
 
         Raises:
             BrokerError: the operation failed, or its records were not appended.
@@ -249,7 +250,7 @@ class ShardContext(Generic[S]):
         return outcome, self.log.end_offset if outcome.records else None
 
     async def answer(self, outcome: Outcome[R], end_offset: int | None) -> R:
-        """Return the response of a write, after its records are committed and the shard has set it.
+        """Return the response of a write, once the records are committed and the shard has set it.
 
         Raises:
             NotCoordinator: the records could not be synced to disk, or the leadership ended.
@@ -319,7 +320,7 @@ class ShardContext(Generic[S]):
         """Append an outcome's records, then replay them.
 
         Raises:
-            BrokerError: the records were not appended; clients of a coordinator know its code.
+            BrokerError: the records were not appended; the error is one that coordinators return.
         """
         failure: BrokerError | None = None
         try:
@@ -329,7 +330,7 @@ class ShardContext(Generic[S]):
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:
             failure = coordinator_error(error)
-            # The log itself reports a disk error, once for all its appends.
+            # The log itself reports an I/O error, once for all its appends.
             level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
             if outcome.records:
                 logger.log(
@@ -366,7 +367,7 @@ class ShardContext(Generic[S]):
     # --- timers
 
     def schedule_wakeup(self) -> None:
-        """Have the event loop run the timers when the first one is due."""
+        """Have the event loop run the due timers at the deadline of the first timer."""
         at = self.timers.next_at
         if self._wakeup is not None:
             if at is not None and self._wakes_at <= at:

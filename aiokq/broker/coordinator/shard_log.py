@@ -1,6 +1,6 @@
 """The log of one shard: appends records as batches, and replays the whole log when it is loaded.
 
-The only module of the coordinators that uses a partition's log.
+No other module of the coordinators reads or appends to a partition's log.
 
 Source: Kafka ``CoordinatorLoaderImpl.java``, ``CoordinatorPartitionWriter.java``.
 """
@@ -43,7 +43,7 @@ __all__ = ["ShardLog"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 READ_BYTES: Final = 256 * 1024
-"""Bytes per read: large enough that reads are few, small enough that one takes little time."""
+"""Bytes per read: enough to need few reads, but so few that a single read takes little time."""
 
 RECORDS_PER_TURN: Final = 64
 """Records replayed in one turn of the loop, which takes about two milliseconds."""
@@ -68,7 +68,7 @@ class ShardLog:
     Args:
         factory: encodes and decodes the records.
         leader_epoch: the leader epoch of this leadership; appends fail once the partition has a
-            later one.
+            later epoch.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ShardLog:
 
     @property
     def is_offline(self) -> bool:
-        """Whether a failed disk prevents appends until the broker is restarted."""
+        """Whether an I/O error prevents appends until the broker is restarted."""
         return not self.partition.is_online or self.partition.log.failed
 
     @property
@@ -126,16 +126,16 @@ class ShardLog:
         now_ms: int,
         producer: TransactionalProducer | None = None,
     ) -> Iterator[tuple[int, CoordinatorRecord]]:
-        """Append records; yield each one with its offset after its batch is in the log.
+        """Append records; yield each record with its offset after its batch is in the log.
 
         Args:
-            atomic: whether all records go into one batch; else into as many as max.message.bytes
-                requires.
-            producer: the producer in whose transaction they are written.
+            atomic: whether all records go into one batch; if not, they go into as many batches as
+                max.message.bytes requires.
+            producer: the producer in whose transaction the records are written.
 
         Raises:
             NotLeaderOrFollower: this leadership is over.
-            KafkaStorage: the write to disk failed; the records yielded before are in the log.
+            KafkaStorage: an I/O error; the records that were yielded before are in the log.
             RecordTooLarge: a batch is larger than max.message.bytes.
             ProtocolError: a record cannot be encoded; nothing was appended.
         """
@@ -158,7 +158,7 @@ class ShardLog:
         Raises:
             NotLeaderOrFollower: this leadership is over.
             InvalidProducerEpoch, TransactionCoordinatorFenced: a newer epoch has written here.
-            KafkaStorage: the write to disk failed; nothing was appended.
+            KafkaStorage: an I/O error; nothing was appended.
         """
         data = encode_marker(
             marker,
@@ -206,7 +206,8 @@ class ShardLog:
     async def replay(self, shard: Shard) -> int:
         """Replay the whole log into the shard; return the number of records.
 
-        Yields to the event loop in between. Nothing may be appended meanwhile.
+        Yields to the event loop from time to time. Nothing may be appended until the replay has
+        ended.
 
         Raises:
             KafkaStorage: the log cannot be read.
@@ -244,7 +245,8 @@ class ShardLog:
         try:
             decoded = self._factory.decode(record.key, record.value)
         except ProtocolError as error:
-            # Skipping it loses one entry; refusing to load would lose the whole partition.
+            # Skip the record: this loses one entry, whereas refusing to load would lose all entries
+            # of the partition.
             logger.error(
                 "unreadable record is ignored: partition=%s offset=%d error=%s",
                 self.partition.name,

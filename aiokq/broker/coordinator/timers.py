@@ -1,4 +1,4 @@
-"""Timers without a clock: a shard schedules actions, and the owner of the clock takes the due ones.
+"""Timers without a clock: a shard schedules actions, and the owner of the clock takes due actions.
 
 The runtime takes due timers on the event loop; tests advance the time themselves.
 
@@ -67,7 +67,7 @@ class Timers:
             self._timers[key] = timer = _Timer(at, self._sequence, action)
             heapq.heappush(self._queue, (at, self._sequence, key))
             return
-        # Its entry stays in the queue; `take_due` queues it again for the later deadline.
+        # The timer's entry stays in the queue; `take_due` queues it again for the later deadline.
         timer.at = at
         timer.action = action
 
@@ -79,7 +79,7 @@ class Timers:
             heapq.heapify(self._queue)
 
     def deadline(self, key: Hashable) -> float | None:
-        """Return when the key's timer is due, in monotonic seconds; None if it has none."""
+        """Return when the key's timer is due, in monotonic seconds; None if it has no timer."""
         timer = self._timers.get(key)
         return None if timer is None else timer.at
 
@@ -90,7 +90,7 @@ class Timers:
         return self._queue[0][0] if self._queue else None
 
     def take_due(self, now: float) -> tuple[Hashable, Action] | None:
-        """Remove the first timer that is due and return it; None if none is."""
+        """Remove the first timer that is due and return it; None if no timer is due."""
         while True:
             self._drop_stale()
             if not self._queue or self._queue[0][0] > now:

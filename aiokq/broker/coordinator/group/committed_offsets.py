@@ -45,7 +45,10 @@ class CommittedOffset(NamedTuple):
     """The log offset of the commit's record; of two commits, the one with the later record wins."""
 
     def is_of(self, topic_id: uuid.UUID) -> bool:
-        """Whether the commit was for this topic, not for an earlier topic of the same name."""
+        """Whether the commit was for this topic, not for an earlier topic of the same name.
+
+        True if one of the ids is unknown.
+        """
         return topic_id == self.topic_id or ZERO_UUID in (topic_id, self.topic_id)
 
 
@@ -87,13 +90,13 @@ class OffsetStore:
     # --- tombstones
 
     def tombstones(self, group: str) -> list[CoordinatorRecord]:
-        """Return the records that remove all offsets of a group, including pending ones."""
+        """Return the records that remove all offsets of a group, including pending offsets."""
         places = {(topic, p): None for topic, ps in self.topics_of(group) for p in ps}
         places.update(dict.fromkeys(self._writers.get(group, ())))
         return [_tombstone(group, topic, partition) for topic, partition in places]
 
     def tombstone(self, group: str, topic: str, partition: int) -> CoordinatorRecord | None:
-        """Return the record that removes one offset; None if there is none."""
+        """Return the record that removes one offset; None if there is no such offset."""
         if self.get(group, topic, partition) is None and not self.is_unstable(
             group, topic, partition
         ):
@@ -126,7 +129,7 @@ class OffsetStore:
         now_ms: int,
         is_kept: Callable[[str], bool],
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """Return the records that remove expired offsets, and whether no offsets are left then.
+        """Return the records that remove expired offsets, and whether none are left after that.
 
         Args:
             base_ms: the time from which retention counts; None for each commit's own time.
@@ -164,7 +167,7 @@ class OffsetStore:
 
         Args:
             offset: the record's offset.
-            producer_id: the producer whose transaction contains the record. Its offset is pending
+            producer_id: the producer whose transaction contains the record. The commit is pending
                 until the transaction ends.
         """
         place = (key.group, key.topic, key.partition)
@@ -185,7 +188,8 @@ class OffsetStore:
             self._close_writer(place, producer_id)
             if committed:
                 present = self.get(*place)
-                # A commit outside the transaction whose record is later takes precedence.
+                # A commit outside the transaction takes precedence if its record is later in the
+                # log.
                 if present is None or offset.record_offset > present.record_offset:
                     self._put(place, offset)
 

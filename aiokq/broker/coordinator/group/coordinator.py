@@ -92,6 +92,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     """The group coordinator of one node; also removes offsets committed for deleted topics.
 
     Args:
+        settings: the settings of the broker.
         racks: returns the rack of each live node, None for a node without a rack.
         group_configs: the settings of individual groups.
         counters: metrics, to which the numbers of groups and members are added.

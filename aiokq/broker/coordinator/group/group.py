@@ -32,9 +32,9 @@ class Caller(NamedTuple):
     """The client's address as Kafka formats it: "/" and the address."""
     version: int
     describable: Callable[[frozenset[str]], Collection[str]] = lambda topics: topics
-    """Returns the topics, of the given ones, that the sender may describe.
+    """Returns those of the given topics that the sender may describe.
 
-    Subscriptions by regular expression match no other topics.
+    A subscription by regular expression matches no other topics.
     """
 
 
@@ -72,8 +72,9 @@ class Group(Protocol):
         ...
 
     def unloaded(self) -> None:
-        """Cancel timers, and answer pending requests with NOT_COORDINATOR: the leadership has
-        ended.
+        """Cancel timers, and answer pending requests with NOT_COORDINATOR.
+
+        Called when the leadership has ended.
         """
         ...
 
@@ -89,7 +90,8 @@ class Group(Protocol):
     ) -> None:
         """Refuse a commit unless it is from a current member with the current generation or epoch.
 
-        A commit of a classic member also counts as its heartbeat.
+        An empty group also accepts commits without a generation or epoch. A commit of a classic
+        member counts as its heartbeat.
 
         Raises:
             BrokerError: COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,

@@ -34,11 +34,11 @@ class GroupMap:
     """The groups of both protocols.
 
     Args:
-        timeouts: timeouts of individual groups; None if all groups have the broker's.
+        timeouts: timeouts of individual groups; None if all groups have the broker's timeouts.
         rebalances: counts rebalances by the name of the group protocol.
 
     Attributes:
-        by_id: the groups; callers must not change it.
+        by_id: the groups by group id; callers must not change the mapping.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class GroupMap:
         """Return the group of this id.
 
         Raises:
-            GroupIdNotFound: there is none.
+            GroupIdNotFound: there is no such group.
         """
         group = self.by_id.get(group_id)
         if group is None:

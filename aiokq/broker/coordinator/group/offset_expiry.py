@@ -1,4 +1,4 @@
-"""Expiry of committed offsets after their retention time, and removal of empty groups without any.
+"""Expiry of committed offsets, and removal of empty groups that have no offsets left.
 
 Source: Kafka ``GroupCoordinatorShard.cleanupGroupMetadata``; KIP-211.
 """
@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 _PASS_KEY: Final = ("expire offsets",)
 _REST_KEY: Final = ("expire more offsets",)
 _PER_TURN: Final = 500
-"""Groups examined, or roughly records written, in one turn of the loop."""
+"""The maximum number of groups, and about that of records, handled in one turn of the loop."""
 _OFFSETS_DO_NOT_EXPIRE: Final = -1
 
 

@@ -107,11 +107,11 @@ def fetch(
     exists: bool,
     require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """Return the offsets of a group, the requested ones or all; -1 where none is committed.
+    """Return the requested offsets of a group, or all; the offset is -1 if none is committed.
 
     Args:
-        exists: whether the group exists; otherwise there are no offsets.
-        require_stable: answer UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may
+        exists: whether the group exists; if not, no offset is committed.
+        require_stable: return UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may
             change.
     """
     group_id = request.group_id
@@ -165,7 +165,7 @@ def _fetched(
 def delete(
     store: OffsetStore, group: Group, request: OffsetDeleteRequest
 ) -> Outcome[OffsetDeleteResponse]:
-    """Remove offsets of a group; topics that a member subscribes to are refused (86).
+    """Remove offsets of a group; GROUP_SUBSCRIBED_TO_TOPIC for topics that a member subscribes to.
 
     Raises:
         GroupNotEmpty, GroupIdNotFound: the state of the group does not permit it.

@@ -52,7 +52,7 @@ EXPIRING_OFFSET_VERSION: Final = 1
 
 _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     # The number is the type in the key; the version of the value is independent of it.
-    # Type 0 is what Kafka wrote before 0.10, with the same meaning as type 1.
+    # Type 0 was written by Kafka before 0.10, and has the same meaning as type 1.
     0: (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
@@ -78,7 +78,7 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord | None:
-    """Return the record of a key and value; None, logged once, for a type that is not known.
+    """Return the record of a key and value; None for an unknown type, which is logged once.
 
     Newer brokers write further types (share and streams groups), which are ignored.
 

@@ -1,6 +1,7 @@
 """Adapter from a node's topic registry to `TopicView`.
 
-Separate from `topic_view`, which shards and their tests import without a registry.
+It is separate from `topic_view`, because shards and their tests import that module without a
+registry.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RegistryTopicView:
         return self._view(self._topics.by_id(topic_id))
 
     def names(self) -> Iterable[str]:
-        """Return the names of all topics, internal ones too."""
+        """Return the names of all topics, including internal topics."""
         return [topic.name for topic in self._topics]
 
     def _view(self, topic: Topic | None) -> ViewedTopic | None:

@@ -81,10 +81,10 @@ _JOIN_EPOCH: Final = 0
 class GroupShard:
     """A `Shard`: the groups of one partition.
 
-    Requests return an `Outcome`, or raise the `BrokerError` that answers them.
+    Methods that handle requests return an `Outcome`, or raise the `BrokerError` for the client.
 
     Args:
-        timeouts: timeouts of individual groups; None if all groups have the broker's.
+        timeouts: timeouts of individual groups; None if all groups have the broker's timeouts.
         rebalances: counts rebalances by the name of the group protocol.
 
     Attributes:
@@ -210,7 +210,8 @@ class GroupShard:
         """Handle ConsumerGroupHeartbeat; a join creates the group, or upgrades a classic group.
 
         Raises:
-            GroupIdNotFound: there is no such group, or it is a classic group and is not upgraded.
+            GroupIdNotFound: the request is not a join and there is no such consumer group, or the
+                join cannot upgrade the classic group.
             BrokerError: as `ConsumerGroup.heartbeat` and `check_heartbeat`.
         """
         check_heartbeat(request, caller.version, self._groups.assignors)
@@ -250,11 +251,11 @@ class GroupShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, instant: Instant
     ) -> Outcome[OffsetCommitResponse]:
-        """Handle OffsetCommit of a member, or without generation while the group is empty.
+        """Handle OffsetCommit from a member, or without a generation while the group is empty.
 
         Raises:
-            BrokerError: as `Group.validate_offset_commit`; if there is no group,
-                ILLEGAL_GENERATION, or GROUP_ID_NOT_FOUND from version 9 on.
+            BrokerError: as `Group.validate_offset_commit`. If there is no group and the request has
+                a generation or epoch, ILLEGAL_GENERATION, or GROUP_ID_NOT_FOUND from version 9 on.
         """
         group = self.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
@@ -275,12 +276,12 @@ class GroupShard:
     ) -> OffsetFetchResponseGroup:
         """Handle OffsetFetch of one group.
 
+        A group of the consumer protocol checks the member, if the request names one.
+
         Raises:
-            UnknownMemberId: the request names no current member.
+            UnknownMemberId: the request names a member that does not exist.
             StaleMemberEpoch: the member has another epoch.
             IllegalGeneration: a member that uses the classic protocol has another generation.
-
-        Only for groups of the consumer protocol; a request that names no member is permitted.
         """
         group = self.groups.get(request.group_id)
         exists = group is not None
@@ -379,7 +380,7 @@ class GroupShard:
         self._expiry.schedule(instant)
 
     def unloaded(self) -> None:
-        """Cancel all timers, and answer pending requests with NOT_COORDINATOR (16)."""
+        """Cancel all timers, and answer pending requests with NOT_COORDINATOR."""
         self._expiry.cancel()
         self._groups.unloaded()
 

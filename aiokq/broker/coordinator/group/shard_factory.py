@@ -45,7 +45,7 @@ class GroupShardFactory:
         self._rebalances = rebalances
 
     def new_shard(self, timers: Timers, leader_epoch: int) -> GroupShard:
-        """Return an empty shard; groups have no use for the leader epoch."""
+        """Return an empty shard; groups do not need the leader epoch."""
         return GroupShard(
             settings=self._settings,
             timers=timers,

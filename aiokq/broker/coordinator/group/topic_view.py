@@ -19,7 +19,7 @@ class ViewedTopic(NamedTuple):
     topic_id: uuid.UUID
     partitions: int
     racks: Mapping[int, frozenset[str]] = {}
-    """The racks of the replicas by partition; partitions without any are left out."""
+    """The racks of the replicas by partition; partitions without known racks are left out."""
 
 
 class TopicView(Protocol):
@@ -39,5 +39,5 @@ class TopicView(Protocol):
         ...
 
     def names(self) -> Iterable[str]:
-        """Return the names of all topics, internal ones too."""
+        """Return the names of all topics, including internal topics."""
         ...

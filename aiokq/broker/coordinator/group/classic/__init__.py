@@ -1,1 +1,1 @@
-"""Groups of the classic protocol: members join, a leader among them assigns."""
+"""Groups of the classic protocol: members join, and a leader among them assigns partitions."""

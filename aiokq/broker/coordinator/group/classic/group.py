@@ -91,7 +91,7 @@ class ClassicGroup(ClassicGroupState):
         transactional: bool = False,
         version: int,
     ) -> None:
-        """Refuse a commit of another generation; see `Group.validate_offset_commit`.
+        """Refuse a commit of an unknown member or another generation; see `Group`.
 
         Raises:
             CoordinatorNotAvailable, UnknownMemberId, FencedInstanceId, IllegalGeneration,
@@ -128,17 +128,19 @@ class ClassicGroup(ClassicGroupState):
         """Refuse OffsetDelete if there are members whose subscriptions the broker cannot read.
 
         Raises:
-            GroupIdNotFound, GroupNotEmpty.
+            GroupIdNotFound: the group is dead.
+            GroupNotEmpty: the group has members of another protocol type than "consumer".
         """
         self._check_alive()
         if self.state in _WITH_MEMBERS and self.protocol_type_or_none != CONSUMER_PROTOCOL_TYPE:
             raise GroupNotEmpty()
 
     def validate_delete(self) -> None:
-        """Refuse while there are members.
+        """Refuse DeleteGroups while there are members.
 
         Raises:
-            GroupIdNotFound, GroupNotEmpty.
+            GroupIdNotFound: the group is dead.
+            GroupNotEmpty: there are members.
         """
         self._check_alive()
         if self.state in _WITH_MEMBERS:
@@ -151,7 +153,7 @@ class ClassicGroup(ClassicGroupState):
     # --- loading and unloading
 
     def loaded(self, instant: Instant) -> None:
-        """Start the session of each member."""
+        """Start the session of each member; rebalance if the group has too many members."""
         for member in self.roster:
             self.rebalance.restart_session(member, instant)
         if len(self.roster) > self.settings.group_max_size:

@@ -33,7 +33,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NO_TIMESTAMP: Final = -1
 
 MAX_NAME_IN_MEMBER_ID: Final = 1000
-"""Characters of the client or instance id in a member id.
+"""The maximum number of characters of the client or instance id in a member id.
 
 A member id longer than the longest string of the protocol could be neither sent to the client nor
 written to the log.
@@ -44,12 +44,13 @@ class ClassicGroupState:
     """The state of one group of the classic protocol.
 
     Attributes:
-        state: the place in a rebalance; `previous_state` the one before, `state_timestamp_ms` the
-            time of the last change (None in groups of old brokers).
-        generation: incremented by each rebalance; commits and heartbeats carry it.
+        state: the group's place in a rebalance.
+        previous_state: the state before the last change.
+        state_timestamp_ms: the time of the last change; None in groups of old brokers.
+        generation: the number of the generation, which commits and heartbeats carry.
         protocol_type_or_none: the protocol type of the members; None for a simple group, which
             only has offsets.
-        protocol_name: the assignor that was elected.
+        protocol_name: the assignor that was elected; None without members.
         roster: the members.
     """
 
@@ -176,7 +177,7 @@ class ClassicGroupState:
     # --- description and log records
 
     def describe(self) -> DescribedGroup:
-        """Return the group for DescribeGroups; subscriptions are shown while it is stable."""
+        """Return the group for DescribeGroups, with subscriptions only while it is stable."""
         stable = self.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=self.group_id,

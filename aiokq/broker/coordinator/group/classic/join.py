@@ -45,7 +45,7 @@ def join(
     if not _is_within_max_size(group, member_id):
         group.roster.remove(member_id)
         group.rebalance.end_session(member_id)
-        outcome = group.rebalance.complete_if_joined(instant)  # the group no longer waits for it
+        outcome = group.rebalance.complete_if_joined(instant)  # it no longer waits for the member
         return _refused(GroupMaxSizeReached, "", outcome)
     if group.state is ClassicState.DEAD:
         return _refused(CoordinatorNotAvailable, member_id)
@@ -62,7 +62,7 @@ def _is_within_max_size(group: ClassicGroup, member_id: str) -> bool:
     """Whether a member may join under `group.max.size`.
 
     While the group prepares a rebalance only the members that have joined count. So if the group is
-    too large, for instance as the limit was lowered, the members that join last are refused.
+    too large, for instance because the limit was lowered, the members that join last are refused.
     """
     roster, most = group.roster, group.settings.group_max_size
     member = roster.members.get(member_id)
@@ -76,7 +76,7 @@ def _is_within_max_size(group: ClassicGroup, member_id: str) -> bool:
 def _join_unknown(
     group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Handle a join without member id, of a new member or a restarted static member."""
+    """Handle a join without member id: a new member, or a restarted static member."""
     instance = request.group_instance_id
     member_id = group.new_member_id(caller.client_id, instance)
     if instance is not None:
@@ -127,7 +127,7 @@ def _add(
 def _join_again(
     group: ClassicGroup, request: JoinGroupRequest, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Handle the join of a known member, as requested by the broker or with other protocols."""
+    """Handle the join of a known member, for a rebalance or because its protocols changed."""
     member_id = request.member_id
     try:
         member = group.roster.named(member_id, request.group_instance_id)
@@ -136,8 +136,8 @@ def _join_again(
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
         return _refused(UnknownMemberId, member_id)  # an empty group with a member: a bug
-    # The response of this generation may have been lost. A leader that joins again in a stable
-    # group wants a rebalance: only the leader notices changed topics.
+    # The join may be a retry, because the response for this generation was lost. A leader that
+    # joins again in a stable group wants a rebalance: only the leader notices changed topics.
     repeats = group.state is ClassicState.COMPLETING_REBALANCE or (
         group.state is ClassicState.STABLE and not group.roster.is_leader(member_id)
     )
@@ -203,8 +203,8 @@ def _replace_static(
         if caller.version >= FIRST_WITH_SKIP_ASSIGNMENT:
             response.skip_assignment = roster.is_leader(member_id)
         else:
-            # The member must not compute an assignment, as no other member joins: name another
-            # leader.
+            # The member must not compute an assignment, because no other member joins. So the
+            # leader in the response is the previous leader id, which is never the new member id.
             response.leader = old_leader or ""
             response.members = []
         roster.complete_join(member, response)

@@ -42,8 +42,9 @@ class ClassicMember:
     Attributes:
         group_instance_id: the instance id of a static member (KIP-345).
         protocols: the supported protocols, in order of preference.
-        assignment: the leader's assignment in the current stable generation.
-        joining: the pending response to the member's JoinGroup; `syncing`: to the SyncGroup.
+        assignment: the assignment that the leader sent for the current generation.
+        joining: the pending response to the member's JoinGroup.
+        syncing: the pending response to the member's SyncGroup.
         is_new: whether its first JoinGroup is unanswered, so that it cannot send heartbeats yet.
     """
 
@@ -76,7 +77,8 @@ class ClassicMember:
         """Return the subscription for a protocol.
 
         Raises:
-            KeyError: the member does not support it, which an elected protocol rules out.
+            KeyError: the member does not support the protocol. All members support an elected
+                protocol.
         """
         for protocol in self.protocols:
             if protocol.name == protocol_name:
@@ -101,7 +103,7 @@ class ClassicMember:
         )
 
     def described(self, protocol_name: str | None) -> DescribedGroupMember:
-        """Return the member for DescribeGroups; without subscription if no protocol is elected."""
+        """Return the member for DescribeGroups, without its subscription if no name is given."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

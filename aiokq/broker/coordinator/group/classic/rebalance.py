@@ -1,4 +1,4 @@
-"""The rebalances of a classic group: which members it waits for, and how long.
+"""The rebalances of a classic group: which members the group waits for, and for how long.
 
 Includes the timers of the group: sessions, joins and syncs.
 
@@ -33,13 +33,13 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
 """Seconds that the first JoinGroup of a member may wait, as in Kafka.
 
-The member cannot send heartbeats until it is answered, so nothing else would reveal that its client
-has disconnected. A client that is still connected retries.
+The member cannot send heartbeats until the JoinGroup is answered, so nothing else would reveal that
+its client has disconnected. A client that is still connected retries.
 """
 
 
 MIN_RECHECK_SECONDS: Final = 1.0
-"""The minimum of seconds until a rebalance that no member has joined is checked again."""
+"""The minimum number of seconds until a rebalance that no member has joined is checked again."""
 
 
 class ClassicRebalance:
@@ -49,7 +49,7 @@ class ClassicRebalance:
     written to the log.
 
     Attributes:
-        member_added: a member joined since the initial rebalance was last delayed.
+        member_added: whether a member has joined since the initial rebalance was last delayed.
     """
 
     def __init__(self, group: ClassicGroupState, timers: Timers) -> None:
@@ -62,13 +62,13 @@ class ClassicRebalance:
     # --- phases
 
     def prepare_or_complete(self, reason: str, instant: Instant) -> Outcome[None]:
-        """Begin a rebalance, or complete the one that is being prepared if all have joined."""
+        """Begin a rebalance; if one is being prepared, complete it once all members have joined."""
         if self._group.state is ClassicState.PREPARING_REBALANCE:
             return self.complete_if_joined(instant)
         return self.prepare(reason, instant)
 
     def prepare(self, reason: str, instant: Instant) -> Outcome[None]:
-        """Begin a rebalance: heartbeats and syncs are answered so that members join again."""
+        """Begin a rebalance: pending syncs and later heartbeats get REBALANCE_IN_PROGRESS."""
         group = self._group
         if group.state is ClassicState.COMPLETING_REBALANCE:
             self.propagate({}, RebalanceInProgress.code, instant)
@@ -94,7 +94,7 @@ class ClassicRebalance:
         return Outcome()
 
     def complete_if_joined(self, instant: Instant) -> Outcome[None]:
-        """Complete the preparation if all have joined; an initial rebalance waits for its delay."""
+        """Complete the preparation if all members have joined, except during the initial delay."""
         group = self._group
         if (
             group.state is not ClassicState.PREPARING_REBALANCE
@@ -107,7 +107,7 @@ class ClassicRebalance:
     def complete(self, instant: Instant) -> Outcome[None]:
         """Begin the next generation, with the members that have joined and absent static members.
 
-        Static members stay until their session ends, so that they can be restarted meanwhile.
+        Static members stay until their session expires, so that they can be restarted meanwhile.
         """
         group, roster = self._group, self._group.roster
         self._timers.cancel(self._join_key)
@@ -122,8 +122,8 @@ class ClassicRebalance:
                 )
                 self._drop(member)
         if not roster.elect_leader() and len(roster):
-            # Only absent static members are left: wait until one joins or their sessions end. Check
-            # at most once a second, even if their timeouts are shorter.
+            # Only absent static members are left: wait until one of them joins or their sessions
+            # expire. Check at most once a second, even if their rebalance timeouts are shorter.
             self._schedule_completion(instant, at_least=MIN_RECHECK_SECONDS)
             return Outcome()
         group.begin_generation(instant.timestamp_ms)
@@ -156,7 +156,8 @@ class ClassicRebalance:
         if error is None:
             self._group.logged(record)
         else:
-            # After a restart the members of the last generation are loaded, and time out.
+            # The log still has the last generation: its members are loaded after a restart, and
+            # time out.
             logger.warning(
                 "record of an empty group was not written: group=%s error=%s",
                 self._group.group_id,
@@ -181,7 +182,7 @@ class ClassicRebalance:
                 self.restart_session(member, instant)
 
     def synced(self, member_id: str) -> None:
-        """Note that a member has sent SyncGroup; cancel the timer when all have."""
+        """Note that a member has sent SyncGroup; cancel the timer when all members have sent it."""
         pending = self._group.roster.pending_syncs
         pending.pop(member_id, None)
         if not pending:
@@ -198,7 +199,7 @@ class ClassicRebalance:
         return self._complete_without(instant)
 
     def remove_pending(self, member_id: str, instant: Instant) -> Outcome[None]:
-        """Remove a member id that was given to a client and has not joined."""
+        """Remove a member id that was given to a client which has not joined with it."""
         self._group.roster.remove(member_id)
         self.end_session(member_id)
         return self._complete_without(instant)
@@ -233,7 +234,7 @@ class ClassicRebalance:
         self._start_session(member.member_id, NEW_MEMBER_JOIN_TIMEOUT, instant)
 
     def await_pending(self, member_id: str, session_timeout_ms: int, instant: Instant) -> None:
-        """Start the session of a member id that was given to a client and has to join."""
+        """Start the session of a member id that was given to a client which has to join with it."""
         self._group.roster.pending_joins[member_id] = None
         self._start_session(member_id, session_timeout_ms / 1000, instant)
 

@@ -1,4 +1,4 @@
-"""The members of a classic group, the leader among them, and the protocols they share.
+"""The members of a classic group, its leader, and the protocols that the members share.
 
 Independent of the group's state and timers.
 
@@ -39,11 +39,12 @@ class ClassicRoster:
     """The members of one group.
 
     Attributes:
-        leader_id: the member that computes the assignment; None without members.
-        members: by member id, in the order of joining; `static_members`: member ids by instance id.
+        leader_id: the id of the member that computes the assignment; None without members.
+        members: the members by member id, in the order of joining.
+        static_members: the member ids of static members by instance id.
         pending_joins: member ids that were given to clients with MEMBER_ID_REQUIRED and have not
             joined yet.
-        pending_syncs: members that have not sent SyncGroup in this generation yet.
+        pending_syncs: the ids of members that have not sent SyncGroup in this generation yet.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -65,7 +66,7 @@ class ClassicRoster:
     # --- joining and leaving
 
     def add(self, member: ClassicMember, joining: Deferred[JoinGroupResponse] | None) -> None:
-        """Add a member; the first one becomes the leader."""
+        """Add a member; the first member becomes the leader."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if self.leader_id is None:
@@ -111,7 +112,7 @@ class ClassicRoster:
                 del self._supporters[protocol.name]
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
-        """Give a static member a new member id; pending requests of the old one are fenced."""
+        """Give a static member a new member id; its pending requests get FENCED_INSTANCE_ID."""
         old_member_id = self.static_members[group_instance_id]
         member = self.members.pop(old_member_id)
         self.complete_join(
@@ -131,7 +132,7 @@ class ClassicRoster:
         """Return the member that a request names.
 
         Raises:
-            UnknownMemberId: there is none.
+            UnknownMemberId: there is no such member.
             FencedInstanceId: the instance id belongs to another member id now.
         """
         if group_instance_id is not None:
@@ -158,7 +159,7 @@ class ClassicRoster:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """Ensure that the leader is a member that has joined; return False if no member has."""
+        """Ensure that the leader is a member that has joined; return whether there is one."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is not None:
             return True
@@ -222,7 +223,7 @@ class ClassicRoster:
             joining.complete(response)
 
     def complete_sync(self, member: ClassicMember, response: SyncGroupResponse) -> bool:
-        """Answer the member's pending SyncGroup; False if there is none."""
+        """Answer the member's pending SyncGroup; return False if there is none."""
         syncing, member.syncing = member.syncing, None
         return syncing is not None and syncing.complete(response)
 
@@ -233,7 +234,10 @@ class ClassicRoster:
         return any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)
 
     def elect_protocol(self) -> str:
-        """Return the most voted protocol among those all members support; break ties by order."""
+        """Return the protocol with the most votes among the protocols that all members support.
+
+        In a tie, the protocol that got the first vote wins.
+        """
         candidates = {name for name, n in self._supporters.items() if n == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]

@@ -17,11 +17,11 @@ class ClassicState(Enum):
     EMPTY = "Empty"
     """The group has no members; offsets remain until they expire."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join again; joins are answered when all have joined."""
+    """Members are asked to join again; the responses wait until all members have joined."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """All members have joined; the group waits for the leader's assignment."""
     STABLE = "Stable"
-    """Members can fetch their assignments."""
+    """The assignments are written; members can fetch them."""
     DEAD = "Dead"
     """The group was deleted or unloaded; references to it are obsolete."""
 

@@ -1,8 +1,8 @@
 """Members that use the classic protocol in a group of the consumer protocol: join, sync, heartbeat.
 
-The generation of such a member is its member epoch. It has to join again whenever its assignment
-changes, as the responses to its heartbeats tell it. No member becomes the leader, because the
-broker computes the assignment.
+The generation of such a member is its member epoch. The member has to join again whenever its
+assignment changes; responses to its heartbeats request that. No member becomes the leader, because
+the broker computes the assignment.
 
 Source: Kafka ``GroupMetadataManager.classicGroup...ToConsumerGroup`` (4.2).
 """
@@ -222,7 +222,9 @@ def _joined(member: ConsumerMember) -> JoinGroupResponse:
 def sync(
     group: ConsumerGroup, request: SyncGroupRequest, instant: Instant
 ) -> Outcome[SyncGroupResponse]:
-    """Handle SyncGroup: respond with the assignment; the member revokes partitions missing in it.
+    """Handle SyncGroup: respond with the assignment of the member.
+
+    The member itself revokes partitions that it owns and that the assignment does not contain.
 
     Raises:
         BrokerError: ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID or
@@ -240,7 +242,7 @@ def sync(
             raise InconsistentGroupProtocol(
                 f"{requested} differs from {known}, with which the member joined"
             )
-    # A member that still has to revoke partitions joins again by itself after that.
+    # A member that still has to revoke partitions joins again by itself after the revocation.
     if (
         group.image.epoch > member.member_epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -264,8 +266,9 @@ def sync(
 def heartbeat(
     group: ConsumerGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """Handle Heartbeat: REBALANCE_IN_PROGRESS if the member must rejoin, to revoke or get
-    partitions.
+    """Handle Heartbeat; respond with REBALANCE_IN_PROGRESS if the member has to join again.
+
+    It has to join again to revoke partitions, or to get partitions.
 
     Raises:
         BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.

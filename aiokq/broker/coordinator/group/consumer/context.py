@@ -54,7 +54,7 @@ class Downgrades(Protocol):
     """Interface to the downgrades of groups; `migration.downgrade` implements it."""
 
     def is_due(self, group_id: str, members: Collection[ConsumerMember]) -> bool:
-        """Whether a group with only these members left is downgraded to a classic group."""
+        """Whether a group in which only these members are left is downgraded to a classic group."""
         ...
 
     def plan(
@@ -65,7 +65,7 @@ class Downgrades(Protocol):
         timestamp_ms: int,
         replaced: str | None,
     ) -> Downgrade | None:
-        """Return the downgrade of a group to these members; None if it is not possible.
+        """Return the downgrade of a group with these members; None if it is not possible.
 
         Args:
             members: the members; all use the classic protocol.
@@ -88,9 +88,9 @@ class ConsumerContext:
     Attributes:
         random: the source of member ids that the broker generates (heartbeat version 0).
         downgrades: downgrades groups to the classic protocol.
-        assignors: by name; the first is the default.
+        assignors: the assignors by name; the first is the default.
         compile_regex: compiles the regular expressions of subscriptions.
-        timeouts: timeouts of individual groups; None if all groups have the broker's.
+        timeouts: timeouts of individual groups; None if all groups have the broker's timeouts.
         rebalances: counts computations of a target assignment.
     """
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe of one group.
+"""The description of one group for ConsumerGroupDescribe.
 
 Source: Kafka ``ConsumerGroup.asDescribedGroup`` (4.2).
 """
@@ -24,7 +24,7 @@ __all__ = ["describe_group"]
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""The type of a member, by its protocol (KIP-1099)."""
+"""The type of members that use the consumer protocol (KIP-1099); others are `CLASSIC_MEMBER`."""
 
 
 def describe_group(

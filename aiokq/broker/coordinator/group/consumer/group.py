@@ -1,6 +1,6 @@
 """A group of the consumer protocol (KIP-848): heartbeats, leaving, fencing, and its timers.
 
-The durable state is in the image and changes by `replay` alone. Requests of members that use the
+The durable state is in the image, and only `replay` changes it. Requests of members that use the
 classic protocol are handled in `classic_members`.
 
 Source: Kafka ``ConsumerGroup.java``, ``GroupMetadataManager.java`` (4.2).
@@ -176,7 +176,7 @@ class ConsumerGroup:
         if change.replaced is not None and change.replaced != member.member_id:
             self.timers.cancel(change.replaced)
         if member.classic is not None:
-            return  # its heartbeats ask it to join again to revoke partitions
+            return  # responses to its heartbeats request it to join again
         self.timers.cancel(member.member_id, "join", "sync")
         if change.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -337,8 +337,9 @@ class ConsumerGroup:
         Raises:
             UnknownMemberId: there is no such member.
             StaleMemberEpoch: the member has another epoch.
-            IllegalGeneration: the same, for a member that uses the classic protocol.
-            UnsupportedVersion: the version has no member epoch.
+            IllegalGeneration: a member that uses the classic protocol has another generation.
+            UnsupportedVersion: a member of the consumer protocol uses a version without member
+                epoch.
         """
         epoch = generation_or_epoch
         if epoch < 0 and self.is_empty:
@@ -354,12 +355,12 @@ class ConsumerGroup:
         _check_member_epoch(epoch, member)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse a fetch that names no current member, or another epoch.
+        """Refuse a fetch that names a member that does not exist, or another epoch.
 
         Raises:
             UnknownMemberId: there is no such member.
             StaleMemberEpoch: the member has another epoch.
-            IllegalGeneration: the same, for a member that uses the classic protocol.
+            IllegalGeneration: a member that uses the classic protocol has another generation.
         """
         if member_id is None and member_epoch < 0:
             return

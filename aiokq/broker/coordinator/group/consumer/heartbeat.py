@@ -142,7 +142,7 @@ class Heartbeat:
     def _updated(self, member: ConsumerMember) -> ConsumerMember:
         """Return the member updated from the request, in which null stands for unchanged fields.
 
-        The same object if nothing changed, as in nearly every heartbeat.
+        If nothing changed, as in nearly every heartbeat, return the same object.
         """
         request, caller = self._request, self._caller
         names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms

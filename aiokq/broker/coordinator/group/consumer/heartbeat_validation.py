@@ -30,7 +30,7 @@ def check_heartbeat(
     """Refuse an invalid request, with Kafka's messages.
 
     Raises:
-        InvalidRequest: a field is missing or out of place.
+        InvalidRequest: a field is missing, blank, or not permitted in this request.
         UnsupportedAssignor: the request names an assignor that the broker does not have.
     """
     epoch = request.member_epoch

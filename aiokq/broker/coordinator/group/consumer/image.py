@@ -1,7 +1,7 @@
 """The durable state of a group of the consumer protocol: the result of replaying its records.
 
-Members, epochs, target assignments, resolved expressions, and the owner of each partition.
-Only `replay` changes it.
+It consists of members, epochs, target assignments, resolved expressions, and the owner of each
+partition. Only `replay` changes it.
 
 Source: Kafka ``ConsumerGroup.java``, ``ModernGroup.java``, and the ``replay`` methods of
 ``GroupMetadataManager.java`` (4.2). Kafka keeps the epoch at which a partition is owned. Here the
@@ -57,7 +57,8 @@ class GroupImage:
     """The durable state of one group.
 
     Attributes:
-        epoch: incremented when the target assignment has to be recomputed; 0 before the first.
+        epoch: the group epoch, which is incremented when the target assignment has to be
+            recomputed; 0 in a new group.
         assignment_epoch: the group epoch for which `targets` was computed.
         metadata_hash: the hash of the subscribed topics when the epoch was last incremented.
         targets: the target assignment of each member.
@@ -147,7 +148,7 @@ class GroupImage:
     # --- replay
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Apply one record; unknown records, and tombstones of what does not exist, are ignored."""
+        """Apply one record; ignore unknown records, and tombstones of entries that do not exist."""
         key, value = record
         match key:
             case ConsumerGroupCurrentMemberAssignmentKey():
@@ -235,7 +236,7 @@ class GroupImage:
             for topic_id, numbers in partitions.items():
                 owners = self._owners.get(topic_id, {})
                 for number in numbers:
-                    # Another member owns it if compaction removed records in between.
+                    # Another member owns the partition if compaction removed records in between.
                     if owners.get(number) == member.member_id:
                         del owners[number]
                 if not owners:

@@ -77,7 +77,8 @@ class ClassicMetadata:
     """The fields of JoinGroup of a member that uses the classic protocol.
 
     Attributes:
-        protocols: assignors with the subscription, in order of preference; never empty.
+        protocols: the assignors, each with the member's subscription for it, in order of
+            preference; never empty.
     """
 
     session_timeout_ms: int
@@ -89,17 +90,17 @@ class ConsumerMember:
     """One member.
 
     Attributes:
-        member_epoch: required in its next heartbeat, commit or fetch; `STATIC_LEAVE_EPOCH` while a
-            static member is absent.
-        previous_member_epoch: also accepted in its next heartbeat, as the answer with
-            `member_epoch` may have been lost.
-        topic_names: the topics it subscribes to by name.
-        topic_regex: the RE2 expression it subscribes by; "" without one.
-        rebalance_timeout_ms: the time it has to revoke partitions.
-        server_assignor: the assignor it asks for; None for any.
-        assigned: the partitions that it owns or was assigned.
-        pending_revocation: the partitions that it was asked to revoke, and still owns.
-        classic: set for a member that uses the classic protocol.
+        member_epoch: the epoch required in the member's next heartbeat, commit or fetch;
+            `STATIC_LEAVE_EPOCH` while a static member is absent.
+        previous_member_epoch: an epoch that is also accepted in the next heartbeat, because the
+            response with `member_epoch` may have been lost.
+        topic_names: the topics that the member subscribes to by name.
+        topic_regex: the RE2 expression that the member subscribes by; "" without one.
+        rebalance_timeout_ms: the time that the member has to revoke partitions.
+        server_assignor: the assignor that the member requests; None for any.
+        assigned: the partitions that the member owns or was assigned.
+        pending_revocation: the partitions that the member was asked to revoke, and still owns.
+        classic: the fields of JoinGroup; None for a member that uses the consumer protocol.
     """
 
     member_id: str
@@ -136,7 +137,7 @@ class ConsumerMember:
     ) -> ConsumerMember:
         """Return the member after a step; its current epoch becomes the previous one.
 
-        That holds even if the epoch stays the same. If the member kept an older previous epoch, a
+        This also applies if the epoch stays the same. If the member kept an older previous epoch, a
         delayed request of that epoch would be accepted as a retry, and partitions assigned since,
         which the request does not list, would count as revoked.
         """

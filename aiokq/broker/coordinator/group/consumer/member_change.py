@@ -1,10 +1,10 @@
 """A change of one member and its consequences for the group, as records.
 
-Reads the image of the group and changes nothing: the records take effect when they are replayed.
+It reads the image of the group and changes nothing: the records take effect when they are replayed.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2). Kafka resolves regular
 expressions in another thread, at most every ten seconds. Here they are resolved at once, and again
-whenever topics have changed, since matching takes microseconds.
+whenever topics have changed, because matching takes microseconds.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def new_member_id(context: ConsumerContext) -> str:
 
 
 class MemberChange:
-    """The steps of one change, in the order of its methods.
+    """One change; its steps are the public methods, called in the order in which they are defined.
 
     Attributes:
         records: the records of the steps so far.
-        replaced: the previous member id of a static member.
+        replaced: the previous member id of a static member that joins again; None for others.
         member: the member once the records are replayed.
         reconciled: whether the member's epoch, state or partitions changed.
         subscription_changed: whether the member's subscription changed.
         epoch: the epoch of the group.
-        topics_version: the `TopicView.version` that the change accounts for.
+        topics_version: the `TopicView.version` on which the change is based.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MemberChange:
 
         Args:
             topics_changed: whether topics may have changed since the last change of the group.
-            describable: as in `Caller`.
+            describable: returns those of the given topics that the sender may describe.
         """
         self.topics_version = topics_version
         self.records: list[CoordinatorRecord] = []
@@ -107,7 +107,7 @@ class MemberChange:
         """Refuse a new member if the group is full.
 
         Args:
-            existing: the static member that joins again, if any; it is counted already.
+            existing: the static member that joins again, if any; it already counts as a member.
 
         Raises:
             GroupMaxSizeReached: the group is full.

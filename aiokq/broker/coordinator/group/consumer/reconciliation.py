@@ -1,6 +1,6 @@
 """One step of a member towards its target assignment: first revocation, then free partitions.
 
-A pure function from a member to its next state.
+`reconcile` is a pure function from a member to its next state.
 
 Source: Kafka ``CurrentAssignmentBuilder.java`` (4.2), KIP-848 "Reconciliation of the group".
 """
@@ -19,7 +19,7 @@ from aiokq.core.errors import FencedMemberEpoch
 __all__ = ["OwnerOf", "Target", "reconcile"]
 
 OwnerOf: TypeAlias = Callable[[uuid.UUID, int], str | None]
-"""The member that owns a partition or still has to revoke it; None if it is free."""
+"""Returns the member that owns a partition or still has to revoke it; None if it is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def reconcile(
         FencedMemberEpoch: the member's state was written by a newer version; it has to join again.
     """
     if member.is_reconciled_to(target.epoch) or (
-        # It has not revoked these partitions yet; a changed subscription may add more.
+        # The member has not revoked these partitions yet; a changed subscription may add more.
         member.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, member.pending_revocation)
     ):
         return _without_unwanted(member, wanted, owned) if subscription_changed else member

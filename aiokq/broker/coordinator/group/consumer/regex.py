@@ -40,7 +40,7 @@ def compile_re2(regex: str) -> Callable[[str], object]:
     """
     try:
         import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        from re2 import Options, Set  # another package's module of this name lacks them
+        from re2 import Options, Set  # the re2 module of another package lacks these
     except ImportError:
         raise InvalidRegularExpression(
             "this broker does not support SubscribedTopicRegex, because the google-re2 package is "

@@ -20,7 +20,7 @@ __all__ = ["Subscriptions", "metadata_hash"]
 
 
 class Subscriptions:
-    """Resolver of subscriptions during one change of a group; resolves equal ones once.
+    """Resolver of subscriptions during one change of a group; resolves equal subscriptions once.
 
     Attributes:
         topics: the topics of the subscriptions resolved so far, by id.
@@ -33,7 +33,7 @@ class Subscriptions:
         self.topics: dict[uuid.UUID, TopicSpec] = {}
 
     def of(self, member: ConsumerMember) -> frozenset[uuid.UUID]:
-        """Return the ids of the existing topics that a member subscribes to in any way."""
+        """Return the ids of the existing topics that a member subscribes to, by name or regex."""
         key = member.topic_names, member.topic_regex
         ids = self._known.get(key)
         if ids is None:
@@ -58,8 +58,8 @@ class Subscriptions:
 def metadata_hash(names: Iterable[str], view: TopicView) -> int:
     """Return a signed 64-bit hash of id, name, partitions and racks of the existing topics.
 
-    Kafka uses XXH3. The field is opaque: a broker that reads another one's hash recomputes the
-    target assignment once.
+    Kafka uses XXH3. The field is opaque: a broker that reads the hash of another broker just
+    recomputes the target assignment once.
     """
     digest = hashlib.blake2b(digest_size=8)
     seen = False

@@ -18,9 +18,9 @@ __all__ = ["preferred_assignor", "target_assignment"]
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: Mapping[str, object]) -> str:
-    """Return the assignor that most members ask for; the first configured one if tied.
+    """Return the assignor that most members request; in a tie, the first in the configuration.
 
-    Assignors that only another broker had are not candidates.
+    Assignors that this broker does not have, but that another broker accepted, are not candidates.
     """
     votes = Counter(member.server_assignor for member in members)
     return max(assignors, key=lambda name: votes[name])

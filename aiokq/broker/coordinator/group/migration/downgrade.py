@@ -54,7 +54,7 @@ class OnlineDowngrades:
         self._classic_group = classic_group
 
     def is_due(self, group_id: str, members: Collection[ConsumerMember]) -> bool:
-        """Whether a group with only these members left is downgraded to a classic group."""
+        """Whether a group in which only these members are left is downgraded to a classic group."""
         if not members or any(member.classic is None for member in members):
             return False
         if self._settings.group_consumer_migration_policy not in _DOWNGRADE_POLICIES:
@@ -74,7 +74,7 @@ class OnlineDowngrades:
         timestamp_ms: int,
         replaced: str | None,
     ) -> Downgrade | None:
-        """Return the downgrade of a group to these members; None if a subscription cannot be read.
+        """Return the downgrade of a group with these members; None if a subscription is invalid.
 
         Args:
             members: the members; all use the classic protocol.
@@ -129,7 +129,7 @@ class Downgrade:
         self._classic_group = classic_group
 
     def complete(self, reason: str | None, instant: Instant) -> None:
-        """Complete the classic group with the state that its record, just replayed, lacks.
+        """Add the state that the classic group's record, which was just replayed, does not contain.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.

@@ -40,9 +40,9 @@ _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
 def upgrade(
     group: ClassicGroup, settings: BrokerSettings, topics: TopicView
 ) -> list[CoordinatorRecord]:
-    """Return the records that turn a classic group with members into one of the consumer protocol.
+    """Return the records that turn a classic group with members into a consumer-protocol group.
 
-    The members keep their ids and their assignments; their epoch is the generation.
+    The members keep their ids and their assignments; their member epoch is the group's generation.
 
     Raises:
         GroupIdNotFound: the settings forbid the upgrade, or the group cannot be converted. The
@@ -58,7 +58,8 @@ def upgrade(
     members = [_upgraded(member, group, topics) for member in group.roster]
     names = frozenset[str]().union(*(member.topic_names for member in members))
     epoch = group.generation
-    # A rebalance that was in progress continues, even if the member that joins now changes nothing.
+    # A rebalance that was in progress continues: the epoch is incremented even if the member that
+    # joins now changes nothing.
     wanted = epoch if group.state is ClassicState.STABLE else epoch + 1
     logger.info("classic group becomes a consumer group: group=%s epoch=%d", group_id, epoch)
     return [
@@ -100,9 +101,10 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, topics: TopicView) -> 
 
 
 def _subscription(member: ClassicMember, protocol_name: str | None) -> bytes:
-    """Return the member's subscription for the elected protocol, or for its first one.
+    """Return the member's subscription for the elected protocol, or else for its first protocol.
 
-    Members that joined after the election, or before the first one, may lack the elected protocol.
+    Members that joined after the election, or before the first election, may lack the elected
+    protocol.
     """
     for protocol in member.protocols:
         if protocol.name == protocol_name:
