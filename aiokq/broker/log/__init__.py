@@ -1,4 +1,4 @@
 """Partition logs on disk, byte for byte in Kafka's format.
 
-The package knows no connections, requests or topics; its callers pass in what it needs.
+The package does not use connections, requests or topics; its callers pass in what it needs.
 """

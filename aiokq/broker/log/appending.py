@@ -1,10 +1,9 @@
-"""The batches of one append: checked and brought into stored form, then given their offsets.
+"""The batches of one append: their checks, their stored form, and their offsets.
 
-``OrdinaryAppend`` is the usual case, one batch of a client that is stored unchanged.
+``OrdinaryAppend`` is the usual case: a single batch of a client that is stored unchanged.
 ``PreparedAppend`` is every other append.
 
-Nothing here writes or changes state, so that an append is refused before its first byte is in the
-file.
+Nothing here writes or changes state, so an append is refused before any of its bytes is written.
 
 Source: Kafka ``UnifiedLog.append``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """
@@ -58,9 +57,9 @@ class PlacedAppend(NamedTuple):
         batches: last offset, size and largest timestamp of each batch.
         size: bytes in total.
         next_offset: the log end offset after the write.
-        max_timestamp_ms: the largest timestamp of all batches; -1 without one.
-        produced: header, with offsets in the log, of each batch that changes the producer state;
-            with the marker if the batch ends a transaction.
+        max_timestamp_ms: the largest timestamp of all batches; -1 if they have no timestamps.
+        produced: an entry per batch that changes the producer state: the header with its offsets in
+            the log, and the transaction marker; None for a data batch.
     """
 
     buffers: list[Buffer]
@@ -88,11 +87,14 @@ class Appendable(Protocol):
     def stamped(self) -> bool: ...
 
     def check(self, producers: ProducerState) -> BatchMetadata | None:
-        """Return the earlier batch that this append repeats, or None; it is not written again.
+        """Return the earlier batch that this append repeats; None if the append is new.
+
+        A repeated batch must not be written again.
 
         Raises:
-            OutOfOrderSequence, InvalidProducerEpoch, TransactionCoordinatorFenced: see
-                ``producer_state``.
+            OutOfOrderSequence: records of the producer before these batches are missing.
+            InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
+            TransactionCoordinatorFenced: a marker is from a coordinator that was replaced.
         """
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
@@ -160,7 +162,7 @@ class OrdinaryAppend:
 
 
 class PreparedAppend(NamedTuple):
-    """Batches in the form that the topic stores; the checks of their producers are still to come.
+    """Batches in the form that the topic stores, before the checks of their producers.
 
     Attributes:
         batches: the bytes of each batch.
@@ -186,7 +188,7 @@ class PreparedAppend(NamedTuple):
         return producers.check(data_headers, self.origin)
 
     def _markers(self) -> dict[int, EndTransactionMarker]:
-        """Return the markers that end transactions, by index of their batch; none from a client."""
+        """Return the markers that end transactions, by index of their batch."""
         if self.origin is Origin.CLIENT:
             return {}
         found = {
@@ -226,16 +228,17 @@ def prepare_append(
 ) -> PreparedAppend:
     """Check the batches of an append and convert them to the form that the topic stores.
 
-    Uses nothing of the log, so it may run in an executor: it reads all records if the topic is
+    It does not use the log, so it may run in an executor. It reads all records if the topic is
     compacted or the codec changes.
 
     Args:
         data: the batches, one after the other; bytes after the last header's batch are ignored.
-        headers: of the batches in ``data``.
+        headers: the headers of the batches in ``data``.
         now_ms: the broker's time.
 
     Raises:
-        InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``validation``.
+        InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp, UnsupportedCompressionType:
+            see ``validation``.
     """
     # hot: benchmarks/micro/produce.py
     view = memoryview(data)

@@ -1,7 +1,7 @@
-"""Reading of batch headers and batches from files, with few, bounded reads.
+"""Reading of batch headers and batches from files, with few reads of limited size.
 
-The functions use files only, not the log that the files belong to. They read a range that was
-determined before, so any thread may call them while the log is appended to.
+The functions use only files, not the log that the files belong to. The caller determines the range
+to read, so any thread may call them while the log is appended to.
 
 Tests: ``tests/unit/broker/log/test_batch_reading.py``.
 """
@@ -18,7 +18,7 @@ from aiokq.records.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_he
 from aiokq.records.record import RawRecord, iter_records
 
 READ_AHEAD: Final = 8 * 1024
-"""Bytes per read: it holds several small batches; of a large one only the beginning is read."""
+"""Bytes per read: enough for several small batches, or for the beginning of a large batch."""
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -39,14 +39,14 @@ def walk_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of each whole batch from ``position`` up to ``end``.
 
-    Ends before the first batch that would extend beyond ``end``. Does not decode records.
+    The iteration ends before a batch that would extend beyond ``end``. Records are not decoded.
 
     Args:
         cached: read from the page cache only.
 
     Raises:
         CorruptRecord: there is no batch where one should begin.
-        NotCached: a header has to be read from the disk.
+        NotCached: with ``cached``, a header has to be read from the disk.
     """
     chunk: bytes | bytearray = b""
     start = position
@@ -75,10 +75,10 @@ def walk_headers(
 def first_batch(
     file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
 ) -> FoundBatch | None:
-    """Return the first batch between ``begin`` and ``end`` that satisfies a condition, or None.
+    """Return the first batch in a range of positions that reaches ``offset`` or ``reach``, or None.
 
-    The condition: its last offset is ``offset`` or later, or it ends at position ``reach`` or
-        later.
+    A batch qualifies if its last offset is ``offset`` or later, or if it ends at position ``reach``
+    or later.
 
     Raises:
         CorruptRecord: there is no batch where one should begin.

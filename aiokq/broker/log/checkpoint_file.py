@@ -18,10 +18,10 @@ _VERSION: Final = "0"
 
 
 def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool = False) -> None:
-    """Replace the content of a file with lines; a kill leaves the old or the new content, whole.
+    """Replace the content of a file; a killed process leaves either the old or the new content.
 
     Args:
-        durable: wait for the disk, so that the same holds for a power cut.
+        durable: sync the file, so that the same holds after a power cut.
     """
     data = "".join(f"{line}\n" for line in lines).encode()
     if durable:
@@ -31,7 +31,7 @@ def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
-    """Replace the content of a file without a sync, if the log has what is needed to rebuild it."""
+    """Replace the content of a file without a sync; for files that can be rebuilt from the log."""
     temporary = path + file_names.TEMPORARY
     file = files.open(temporary, create=True)
     try:
@@ -43,7 +43,7 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
 
 
 def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write a checkpoint with an offset per partition. Durable on return."""
+    """Write a checkpoint with an offset per partition; the file is durable on return."""
     rows = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
     replace_text(files, path, [_VERSION, str(len(rows)), *rows], durable=True)
 
@@ -77,10 +77,10 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
 
 
 def parse_number(text: str, most: int) -> int:
-    """Parse a number from 0 to ``most`` in plain ASCII digits, as these files contain.
+    """Parse a number from 0 to ``most`` that is written in ASCII digits only, as in these files.
 
     Raises:
-        ValueError: anything else, including signs, underscores and other scripts' digits.
+        ValueError: the text is anything else, such as a number with a sign or an underscore.
     """
     if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
         raise ValueError(f"{text[:40]!r} is no number from 0 to {most}")

@@ -1,7 +1,7 @@
 """The four offset checkpoints of one log directory.
 
-An offset is noted in memory and written later, in any thread; a file is written only if its
-content changes. ``directory`` and ``storage`` decide when each one is written.
+An offset is noted in memory and written later, in any thread. A file is written only if its content
+changes. ``directory`` and ``storage`` decide when each checkpoint is written.
 
 Source: Kafka ``OffsetCheckpointFile.java``, ``LogManager.scala``.
 Tests: ``tests/unit/broker/log/test_checkpoints.py``.
@@ -25,10 +25,10 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class Checkpoint:
-    """One checkpoint: offsets in memory, noted on one thread, and a file, written in any.
+    """One checkpoint: offsets in memory, which one thread changes, and a file, which any may write.
 
-    A malformed file is ignored, because each of these offsets can be missing: recovery then reads
-    more, or readers see records that were deleted.
+    A malformed file is ignored, because a log can be opened without these offsets: recovery then
+    reads more, or consumers see records that were deleted.
 
     Attributes:
         path: path of the file.
@@ -52,11 +52,11 @@ class Checkpoint:
 
     @property
     def is_blank(self) -> bool:
-        """Whether no offset was ever noted or read, so that no file is needed."""
+        """Whether there is no offset and nothing was written, so that no file is needed."""
         return self._written is None and not self._offsets
 
     def get(self, partition: TopicPartition) -> int | None:
-        """Return the offset of a partition; None if there is none."""
+        """Return the offset of a partition; None if the checkpoint has none."""
         return self._offsets.get(partition)
 
     def note(self, partition: TopicPartition, offset: int) -> None:
@@ -64,10 +64,10 @@ class Checkpoint:
         self._offsets[partition] = offset
 
     def lower(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the offset of a partition to ``offset`` if it is higher. Durable on return.
+        """Lower the offset of a partition to ``offset`` if it is higher. In any thread.
 
-        The file is compared too: the loop may have noted the lower offset already, while the file
-        still contains the higher one. In any thread.
+        The file has no higher offset on return. It is compared too, because the loop may have noted
+        the lower offset already while the file still contains the higher offset.
 
         Raises:
             OSError: the disk failed.
@@ -93,7 +93,7 @@ class Checkpoint:
         self._offsets = {tp: at for tp, at in self._offsets.items() if tp in kept}
 
     def write(self) -> None:
-        """Write the offsets to the file, unless it contains them already. Durable on return.
+        """Write the offsets to the file durably, unless it contains them already.
 
         Raises:
             OSError: the disk failed.
@@ -117,8 +117,8 @@ class Checkpoints:
         high_watermarks: offsets up to which records were committed.
         cleaned_offsets: offsets up to which logs were compacted.
         lock: held while a checkpoint is written.
-        closed: whether the directory was given up; another process may own it, so nothing is
-            written.
+        closed: whether this process has unlocked the directory; nothing is written then, because
+            another process may own it.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -132,9 +132,9 @@ class Checkpoints:
     def forget(self, partition: TopicPartition) -> None:
         """Remove the offsets of a partition whose log is created again under the same name.
 
-        Durable on return, which is before the first append. After a kill, an old log start offset
-        would hide acknowledged records, and an old recovery point would cover segments that were
-        never synced.
+        All offsets except the high watermark are removed from the files before the first append.
+        After a kill, an old log start offset would hide acknowledged records, and an old recovery
+        point would cover segments that were never synced.
 
         Raises:
             OSError: the disk failed.
@@ -145,11 +145,11 @@ class Checkpoints:
                 checkpoint.write()
 
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
-        """Lower the offsets of a partition to ``end_offset``; later records are cut off or lost.
+        """Lower the offsets of a partition to its new log end. Durable on return; in any thread.
 
-        Records that are written there next are not synced, compacted or committed. The log start
-        offset stays, because records that were deleted may still be in the file. Durable on return.
-        In any thread.
+        The records after ``end_offset`` are cut off or lost. New records with the same offsets are
+        not yet synced, compacted or committed. The log start offset is not lowered, because records
+        that were deleted may still be in the file.
 
         Raises:
             OSError: the disk failed.
@@ -158,10 +158,10 @@ class Checkpoints:
             checkpoint.lower(partition, end_offset)
 
     def lower_log_start(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the log start offset of a partition whose records up to ``offset`` are removed.
+        """Lower the log start offset of a partition whose log was truncated. In any thread.
 
-        With the higher one a recovery would take the records that are appended next for deleted.
-        Durable on return. In any thread.
+        If the checkpoint were above the new log end, a recovery would treat the records that are
+        appended next as deleted. Durable on return.
 
         Raises:
             OSError: the disk failed.

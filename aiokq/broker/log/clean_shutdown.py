@@ -1,4 +1,4 @@
-"""``.kafka_cleanshutdown``: the file which says that logs need no recovery.
+"""``.kafka_cleanshutdown``: the file that marks a log directory whose logs need no recovery.
 
 Source: Kafka ``CleanShutdownFileHandler.java``, KAFKA-10471, KIP-966.
 Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
@@ -26,7 +26,7 @@ class CleanShutdown:
     """The marker of one log directory; it is removed when the directory is opened.
 
     Attributes:
-        found: whether the marker was there.
+        found: whether the directory had the marker.
     """
 
     __slots__ = ("_broker_epoch", "_directory", "_files", "_path", "found")
@@ -51,9 +51,10 @@ class CleanShutdown:
             files.sync_dir(directory)
 
     def _read_broker_epoch(self) -> int:
-        """Return the broker epoch at which Apache Kafka stopped, which its next start compares.
+        """Return the broker epoch in the marker, which Apache Kafka wrote when it shut down.
 
-        If Kafka finds another epoch, it treats its last stop as unclean and its replicas as stale.
+        The epoch is kept for Kafka's next start: if Kafka finds another epoch, it treats its last
+        shutdown as unclean and its replicas as stale.
         """
         try:
             values = json.loads(self._files.read_bytes(self._path))
@@ -63,7 +64,7 @@ class CleanShutdown:
         return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
 
     def leave(self) -> None:
-        """Write the marker, durably. All records must be durable before; syncs the directory first.
+        """Sync the directory, then write the marker durably. All records must be durable already.
 
         Raises:
             OSError: the disk failed.

@@ -1,4 +1,4 @@
-"""A segment written by the log cleaner: filled by blocks, synced, then renamed into place.
+"""A segment written by the log cleaner: filled block by block, synced, then renamed into place.
 
 Its files end in ``.cleaned`` while it is written and in ``.swap`` while it replaces the originals.
 Afterwards they have the names of an ordinary segment. ``cleaner.group_rewriter`` writes its
@@ -40,7 +40,7 @@ class CleanedSegment(Segment):
         self.size += size
 
     def finish_copy(self, next_offset: int) -> None:
-        """Finish the segment and sync all its files; their names are not durable yet.
+        """Finish the segment and sync all its files, but not the directory with their names.
 
         Raises:
             OSError: the disk failed.
@@ -56,7 +56,7 @@ class CleanedSegment(Segment):
                 file.close()
 
     def rename(self, suffix: str) -> None:
-        """Rename the files to end in ``suffix``. May be repeated after an error."""
+        """Rename the files to end in ``suffix``. The call may be repeated after an error."""
         for kind in file_names.SEGMENT_SUFFIXES:
             path = self.path(kind)
             if self._files.exists(path):
@@ -67,7 +67,7 @@ class CleanedSegment(Segment):
         self.transactions.path = self.path(file_names.TXN_INDEX)
 
     def remove(self) -> None:
-        """Remove the files, whatever suffix they have now."""
+        """Remove the files under their present names."""
         for kind in file_names.SEGMENT_SUFFIXES:
             if self._files.exists(self.path(kind)):
                 self._files.remove(self.path(kind))

@@ -1,8 +1,8 @@
 """Cold reads of a node: reads of logs that have to wait for the disk, run off the loop.
 
 No disk read blocks the loop, the same data is not read twice at the same time, and the number of
-concurrent reads is limited. A read says by ``ColdRead`` what has to be loaded; the segment keeps
-the loaded data.
+concurrent reads is limited. A read raises ``ColdRead`` with the items that have to be loaded, and
+is repeated when the segments have them.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -30,13 +30,13 @@ __all__ = ["AT_ONCE", "MOST_TRIES", "ColdReads"]
 logger = logging.getLogger("aiokq.broker")
 
 MOST_TRIES: Final = 3
-"""How often one read waits for the same data, which may be evicted from memory each time.
+"""How often one read loads the same item, which may be evicted from memory before it is used.
 After that the read fails with an error that clients retry.
 """
 
 AT_ONCE: Final = THREADS // 3
-"""The most concurrent disk reads. On a slow disk, reads of old records would otherwise occupy all
-threads of the executor, and delay flushes, compression and the creation of topics.
+"""The most concurrent disk reads. Without the limit, reads of old records from a slow disk would
+occupy all threads of the executor, and delay flushes, compression and the creation of topics.
 """
 
 R = TypeVar("R")
@@ -50,14 +50,15 @@ class ColdReads:
         self._offload = offload
         self._loading: dict[Hashable, asyncio.Event] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
-        # How many reads use a loaded item; it is kept until they end, as they may wait for more.
+        # The number of reads that use each item. An item is kept until these reads end, because
+        # they may still wait for other items.
         self._asked: Counter[Hashable] = Counter()
 
     async def read(self, look: Callable[[], R]) -> R:
         """Return the result of ``look``, which is called again after each load that it needs.
 
         Raises:
-            ColdRead: the data is evicted each time before it is used.
+            ColdRead: an item was evicted before it could be used, more than ``MOST_TRIES`` times.
             BrokerError: raised by ``look``.
         """
         tries: Counter[Hashable] = Counter()
@@ -83,7 +84,7 @@ class ColdReads:
         """Return the bytes of all ranges.
 
         Raises:
-            OSError, EOFError: they cannot be read.
+            OSError, EOFError: a range cannot be read.
         """
         return await self.run(_content, ranges)
 

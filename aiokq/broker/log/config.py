@@ -1,4 +1,4 @@
-"""The settings of a topic that its partitions' logs use, typed and complete."""
+"""The topic settings that partition logs use, with types and defaults."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def is_torn(file: File, position: int, end: int, expected: int) -> bool:
     """Whether the bytes at the end of a log are the incomplete beginning of one batch.
 
     Args:
-        expected: the offset that a batch written there has.
+        expected: the offset of the next batch, if the log is intact up to ``position``.
     """
     head = file.pread(min(_MAGIC_AT + 1, end - position), position)
     if len(head) < LOG_OVERHEAD:
@@ -104,7 +104,7 @@ def is_torn(file: File, position: int, end: int, expected: int) -> bool:
 
 
 def only_zeros(file: File, position: int, end: int) -> bool:
-    """Whether all bytes between two positions are zero, as a power cut may leave them."""
+    """Whether all bytes between two positions are zero, as after some power cuts."""
     for start in range(position, end, _WINDOW):
         data = file.pread(min(_WINDOW, end - start), start)
         if data.count(0) != len(data):
@@ -113,9 +113,9 @@ def only_zeros(file: File, position: int, end: int) -> bool:
 
 
 def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> str:
-    """Copy bytes that will be removed into a separate file in the same directory; return its path.
+    """Copy bytes that will be removed to a new file in the same directory; return its path.
 
-    The copy is durable on return, because the original is truncated next.
+    The copy is durable on return, because the caller then truncates the original.
     """
     kept = unused_name(files, f"{path}{file_names.CORRUPT}{position}")
     copy = files.open(kept, exclusive=True)
@@ -130,7 +130,7 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
 
 
 def unused_name(files: Files, path: str) -> str:
-    """Return ``path``, with a number appended if it exists: an earlier copy may be the only one."""
+    """Return ``path``, with a number appended if it exists, so that no earlier copy is lost."""
     name, number = path, 1
     while files.exists(name):
         number += 1
@@ -139,7 +139,7 @@ def unused_name(files: Files, path: str) -> str:
 
 
 class Damage:
-    """The damaged end of one log: backs up and logs what a recovery removes."""
+    """The damaged end of one log. Backs up and logs what a recovery removes."""
 
     def __init__(
         self, files: Files, directory: str, name: TopicPartition, crc32c: Checksum
@@ -152,7 +152,7 @@ class Damage:
     def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
         """Copy the bytes that are cut off at a bad batch, unless they are worthless.
 
-        Worthless are an incomplete batch, whose write did not finish, and zeros.
+        An incomplete batch, whose write did not finish, and zeros are worthless.
         """
         position, end = bad.position, file.size()
         lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)
@@ -186,7 +186,7 @@ class Damage:
         )
 
     def set_segments_aside(self, bases: Sequence[int]) -> None:
-        """Rename the segments after a cut, durably; served, they would follow a hole in the log."""
+        """Rename the segments after a cut, durably, because the log has a hole before them."""
         files = self._files
         for base in bases:
             path = file_names.segment_file(self._directory, base, file_names.LOG)

@@ -1,8 +1,8 @@
 """The log directories of one node: placement of partitions, and failed directories.
 
 ``directory`` handles a single directory. A directory that cannot be used is offline; the node
-continues with the others. Partitions that may be in an offline directory are not created in
-another one, because their records would be lost.
+continues with the others. A partition that may be in an offline directory is not created in another
+directory, because its records would be lost.
 
 Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test_directories.py``.
 """
@@ -42,7 +42,7 @@ class LogDirectories:
 
     Attributes:
         all: the directories that could be opened, including those that failed since.
-        unopened: why each other directory could not be opened, by path.
+        unopened: the error of each directory that could not be opened, by path.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class LogDirectories:
             now, node_id: as in ``LogDirectory.open``.
 
         Raises:
-            ConfigError: the directories belong to different nodes or clusters, or one is named
-                twice.
-            KafkaStorage: one is in use by another broker, or none can be used. The message says
-                what to do.
+            ConfigError: the directories belong to different nodes or clusters, a directory is named
+                twice, or one is a copy of another.
+            KafkaStorage: a directory is in use by another broker, or no directory can be used. The
+                message says what to do.
         """
         if len(set(paths)) < len(paths):
             raise ConfigError(f"a log directory is named twice: {', '.join(paths)}")
@@ -97,7 +97,7 @@ class LogDirectories:
                     )
                 except KafkaStorage as error:
                     if isinstance(error.__cause__, BlockingIOError):
-                        raise  # in use by another broker: no broken disk
+                        raise  # in use by another broker, so not an error of the disk
                     unopened[path] = error
                 else:
                     directories.append(directory)
@@ -140,7 +140,7 @@ class LogDirectories:
 
     @property
     def offline(self) -> dict[str, KafkaStorage]:
-        """Why each other directory cannot be used, by path."""
+        """The error of each directory that cannot be used, by path."""
         failed = {
             directory.path: directory.disk.failure
             for directory in self.all
@@ -163,13 +163,15 @@ class LogDirectories:
     def find(self, belongs: Callable[[TopicPartition, uuid.UUID | None], bool]) -> None:
         """Find out which directory holds which partition.
 
-        Args:
-            belongs: whether a partition with the topic id of its directory belongs to a topic. The
-                directories of others are renamed, as in Kafka, and never deleted. They are left by
-                a kill during a deletion, or were copied by hand.
+        The directory of a partition that belongs to no topic is set aside: it is renamed, as in
+        Kafka, and never deleted. A kill during a deletion left it, or it was copied by hand.
 
-        If a partition has directories in two log directories and one has no records, that one is
-        set aside too: its creation failed on that disk, and the partition was created elsewhere.
+        If a partition is in two log directories and one of the two has no records, the one without
+        records is set aside too: the creation of the partition failed on that disk, and it was
+        created elsewhere.
+
+        Args:
+            belongs: returns whether a partition belongs to a topic, given its stored topic id.
 
         Raises:
             KafkaStorage: a partition has records in two directories: Apache Kafka was killed while
@@ -225,7 +227,7 @@ class LogDirectories:
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:
-        """Leave the directory of a log that was not recovered without the clean shutdown marker."""
+        """Write no clean shutdown marker to a partition's directory: its log was not recovered."""
         directory = self._places.get(partition)
         if directory is not None:
             directory.leave_unclean()
@@ -276,7 +278,8 @@ class LogDirectories:
         A new log is created in the directory with the fewest partitions.
 
         Args:
-            is_new: whether the partition never existed, so that no offline directory may hold it.
+            is_new: whether the partition is being created, so that no offline directory can hold
+                it.
             topic_id, is_kafkas, progress: as in ``LogDirectory.load_partition``.
 
         Raises:

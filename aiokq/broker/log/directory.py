@@ -40,9 +40,9 @@ logger = logging.getLogger("aiokq.broker.log")
 class LogDirectory:
     """A log directory that this process has locked; ``open`` creates the object.
 
-    Used on the loop, with these exceptions: after an unclean shutdown several threads open logs,
-    each log in one thread, while other logs are served; several threads close logs; checkpoints are
-    written and files removed in any thread.
+    Used on the loop, with these exceptions. After an unclean shutdown several threads open logs,
+    each log in one thread, while other logs are served. Several threads close logs. Checkpoints are
+    written and files are removed in any thread.
 
     Attributes:
         path: path of the directory.
@@ -50,7 +50,7 @@ class LogDirectory:
         clean: whether the last shutdown was clean, so that logs need no recovery.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
-        strays: the directories in it that belong to no topic.
+        strays: the partition directories that belong to no topic.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
         self.checkpoints = Checkpoints(files, path)
-        # one bound method each for all logs
+        # bound once, so that all logs share the two methods
         self._forget_behind = self.checkpoints.forget_behind
         self._lower_log_start = self.checkpoints.lower_log_start
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
-        self._not_closed: list[str] = []  # not the exceptions, because their frames keep files open
+        self._not_closed: list[str] = []  # messages: exceptions have frames, which keep files open
         self._closed = self._unrecovered = False
         self._unserved: set[TopicPartition] = set()  # logs that need a recovery which has not ended
 
@@ -103,12 +103,14 @@ class LogDirectory:
 
         Args:
             now: seconds of a monotonic clock; limits how often errors are logged.
-            node_id: the broker's; None takes the stored one, or 0 in a new directory.
-            cluster_id: None takes the stored one, or a new one in a new directory.
+            node_id: the broker's id; None takes the stored id, or 0 in a new directory.
+            cluster_id: id of the cluster; None takes the stored id, or a random id in a new
+                directory.
 
         Raises:
             ConfigError: the directory belongs to another node or cluster.
-            KafkaStorage: it cannot be created, written or locked. The message says what to do.
+            KafkaStorage: the directory cannot be created, written or locked. The message says what
+                to do.
         """
         try:
             files.mkdirs(path)
@@ -161,7 +163,7 @@ class LogDirectory:
         return found
 
     def _names(self) -> list[TopicPartition]:
-        """Return the partitions for which the directory has an entry of that name."""
+        """Return the partitions whose directory names are in this log directory."""
         parsed = map(file_names.parse_partition_directory, self._files.listdir(self.path))
         return [partition for partition in parsed if partition is not None]
 
@@ -177,8 +179,8 @@ class LogDirectory:
     def was_written(self, partition: TopicPartition) -> bool:
         """Whether the log of a partition has, or ever had, a batch.
 
-        A log without a batch was left by a creation that failed or was interrupted by a kill, or
-        nobody has produced to the partition.
+        A log that never had a batch is left by a creation that failed or was interrupted by a kill,
+        or belongs to a partition that nobody has produced to.
 
         Raises:
             OSError: the disk failed.
@@ -229,8 +231,8 @@ class LogDirectory:
         In any thread. The log is not used by anything else before it is passed to ``add``.
 
         Args:
-            topic_id: written to the directory if it has none; a directory with another id is set
-                aside. None accepts any id.
+            topic_id: id of the topic, written to the directory if it has none; a directory with
+                another id is set aside. None accepts any id.
             is_kafkas: whether Apache Kafka has written to the log.
             progress: called with a recovery's progress, in the calling thread.
 
@@ -266,7 +268,7 @@ class LogDirectory:
             if topic_id is not None and not says_so:
                 write_partition_metadata(self._files, directory, topic_id)
             self.checkpoints.forget_behind(partition, log.log_end_offset)
-            # also after a kill, which may have come before the directory's name was synced
+            # After a kill, too, the directory counts as new: its name may not be synced.
             self._settle_durability(log, is_new=not exists or not self.clean)
         except OSError as error:
             self.disk.refused(partition, "log not opened", error, directory)
@@ -299,7 +301,8 @@ class LogDirectory:
     def _gaps_before(self, partition: TopicPartition, config: LogConfig, *, is_kafkas: bool) -> int:
         """Return the offset up to which compaction may have left gaps between segments.
 
-        Compacted records were synced before, so no power cut removes them.
+        Before this offset a gap is no loss: the cleaner syncs records before it compacts them, so a
+        power cut cannot remove them.
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
         # A log without a policy was found on disk; it may have been compacted.
@@ -309,7 +312,7 @@ class LogDirectory:
         return cleaned or 0
 
     def bytes_to_check(self, partition: TopicPartition) -> int:
-        """Return how many bytes a recovery reads from the recovery point on; 0 if unknown."""
+        """Return how many bytes a recovery reads, from the recovery point on; 0 if unknown."""
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         try:
             point = self.checkpoints.recovery_points.get(partition) or 0
@@ -324,8 +327,8 @@ class LogDirectory:
     def delete_partition(self, partition: TopicPartition) -> None:
         """Delete a partition's log: rename its directory now, remove the files in ``purge``.
 
-        The deletion is durable after ``sync_names``. A power cut before may bring the directory
-        back; the next start sets it aside.
+        The deletion is durable after ``sync_names``. A power cut before that may bring the
+        directory back; the next start sets it aside.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -362,13 +365,13 @@ class LogDirectory:
     def removals(self, delay_ms: int) -> Iterable[tuple[int, Callable[[], None]]]:
         """Return a delay in milliseconds and a removal function for each group of deleted files.
 
-        Includes what was deleted since the last call. The functions take long and may be called in
-        any thread. As in Kafka, the delay ``file.delete.delay.ms`` allows to undo a mistake by
+        The groups hold what was deleted since the last call. The functions take long and may be
+        called in any thread. As in Kafka, the delay gives an operator time to undo a mistake by
         hand. Responses that are still sent from the files are not affected. Files that cannot be
         removed are logged, and removed at the next start.
 
         Args:
-            delay_ms: the delay for partitions; segments have their topic's.
+            delay_ms: the delay for deleted partitions; segments have their topic's own delay.
         """
         found: dict[int, FileRemoval] = {}
         if self._deleted:
@@ -395,8 +398,8 @@ class LogDirectory:
     def note_log_starts(self) -> None:
         """Copy each log's start offset to its checkpoint, in memory."""
         for partition, log in list(self._logs.items()):
-            # Also if it is the base offset of the first segment: a power cut may bring back
-            # the segments before.
+            # The offset is noted even if the first segment begins there: a power cut may bring back
+            # the removed segments before it.
             if log.log_start_offset > 0:
                 self.checkpoints.log_starts.note(partition, log.log_start_offset)
 
@@ -441,7 +444,7 @@ class LogDirectory:
 
         Args:
             clean: sync all records and write the clean shutdown marker, so that the next start
-                needs no recovery. Without it the next start recovers, as after a kill.
+                needs no recovery. If False, the next start recovers, as after a kill.
 
         Raises:
             KafkaStorage: something could not be written; the next start recovers.
@@ -450,7 +453,7 @@ class LogDirectory:
             return
         self._closed = True
         if self.disk.failure is not None and not self._not_closed:
-            clean = False  # logged when it went offline; the next start recovers
+            clean = False  # the failure is logged already; the next start recovers
         try:
             self.close_logs(self._logs.values(), clean)
             if self._not_closed:
@@ -473,7 +476,7 @@ class LogDirectory:
         try:
             for directory in self._deleted:
                 remove_directory(self._files, directory)
-            # Also keep the offsets of logs that could not be opened; drop those of deleted ones.
+            # Keep the offsets of logs that could not be opened, too; drop those of deleted logs.
             there = self._names()
             for checkpoint in (
                 checkpoints.log_starts,
@@ -495,7 +498,7 @@ class LogDirectory:
             raise unusable(self.path, error) from error
 
     def _remove_leftovers(self) -> None:
-        """Remove directories whose deletion a stop interrupted."""
+        """Remove directories whose deletion was interrupted by a shutdown or a crash."""
         for name in self._files.listdir(self.path):
             if name.endswith(file_names.DELETED_DIRECTORY) and self._files.is_dir(
                 f"{self.path}/{name}"

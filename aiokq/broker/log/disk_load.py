@@ -1,6 +1,6 @@
-"""The signal that a read of a log needs data that is only on the disk.
+"""The exception of a read of a log that needs data which is only on the disk.
 
-Nothing is loaded here: callers that can leave the loop load it, as ``cold_reads`` does, and repeat
+Nothing is loaded here: a caller that can wait loads the data, as ``cold_reads`` does, and repeats
 the read.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
@@ -51,7 +51,7 @@ class DiskLoad(NamedTuple):
         return id(self.segment), self.what
 
     def outcome(self) -> object:
-        """Return the result of ``read``, or its error, for the segment's ``loaded``."""
+        """Return the result of ``read``, or its error, to be passed to the segment's ``loaded``."""
         try:
             return self.read()
         except (OSError, CorruptRecord) as error:
@@ -61,8 +61,8 @@ class DiskLoad(NamedTuple):
 class ColdRead(KafkaStorage):
     """A read of a log needs data that may be on the disk only.
 
-    A caller that can leave the loop loads the items, hands the outcomes to their segments and
-    repeats the read. For any other caller this is an error that clients retry.
+    A caller that can wait loads the items, passes the outcomes to their segments and repeats the
+    read. For any other caller this is an error that clients retry.
     """
 
     def __init__(self, loads: Sequence[DiskLoad]) -> None:
@@ -74,7 +74,7 @@ def call_each(things: Iterable[T], look: Callable[[T], R]) -> list[R]:
     """Call ``look`` for each object; return the results.
 
     Raises:
-        ColdRead: some calls need the disk; contains the loads of all of them.
+        ColdRead: some calls raised ColdRead; the error contains the loads of all of them.
     """
     found: list[R] = []
     loads: list[DiskLoad] = []  # not the exceptions, because their frames keep files open

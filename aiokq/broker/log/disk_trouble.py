@@ -1,8 +1,8 @@
 """Errors of a log directory's disk: the error that is raised, the log line, and the offline state.
 
 As in Kafka, a full disk or an I/O error takes the whole directory offline until the broker
-restarts: after a failed sync it is unknown what was written. A process without file descriptors
-is not an error of the disk: the operation fails and the directory stays online.
+restarts: after a failed sync it is unknown what was written. A lack of file descriptors is not an
+error of the disk: the operation fails and the directory stays online.
 
 Source: Kafka ``LogDirFailureChannel.java``. Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
 """
@@ -26,11 +26,11 @@ logger = logging.getLogger("aiokq.broker.log")
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _NO_DIRECTORY: Final = frozenset({errno.ENOTDIR, errno.EEXIST})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""The process or the system has no file descriptor left; no file was changed."""
+"""Errors that mean that the process or the system has no file descriptor left."""
 
 
 class DiskTrouble:
-    """The errors of one log directory's disk. Any thread.
+    """The errors of one log directory's disk. Used in any thread.
 
     Args:
         path: path of the directory.
@@ -38,7 +38,7 @@ class DiskTrouble:
 
     Attributes:
         failure: the error that took the directory offline; None while it is online.
-        listener: called once with ``failure``, in the thread that met the error.
+        listener: called once with ``failure``, in the thread in which the operation failed.
     """
 
     __slots__ = ("_lock", "_now", "_path", "_warnings", "failure", "listener")
@@ -58,10 +58,10 @@ class DiskTrouble:
         error: OSError | CorruptRecord,
         path: str = "",
     ) -> KafkaStorage:
-        """Log an error and return the one to raise; take the directory offline if the disk failed.
+        """Log an error and return the one to raise; take the directory offline if its disk failed.
 
         Args:
-            what: the operation that failed, with a verb.
+            what: what failed, for the log line and the error, such as "append failed".
             path: path of the file, if the error does not contain it.
         """
         reason = _reason(error)

@@ -29,8 +29,8 @@ class Durability:
         has_policy: whether the topic's settings require flushes.
         may_wait: whether acknowledgements may have to wait for a sync: there is a flush policy, or
             a sync that an earlier policy required has not ended.
-        policy_end: records before this offset wait for no sync that a policy required. Kept up to
-            date only while ``may_wait``.
+        policy_end: no record before this offset waits for a sync that the policy required. Kept up
+            to date only while ``may_wait`` is true.
         is_new: whether the name of the log's directory may not be durable yet.
     """
 
@@ -105,10 +105,10 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
-        """Lower the offsets to the new log end; request again the flushes that were discarded.
+        """Lower the offsets to the new log end, and request the flushes again that were discarded.
 
         Args:
-            active_base_offset: the base offset of the newest segment that is left.
+            active_base_offset: the base offset of the newest segment after the truncation.
         """
         end_offset = log.log_end_offset
         self.recovery_point = min(self.recovery_point, end_offset)

@@ -25,7 +25,7 @@ TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
 """Suffixes of files that a crash may leave; the next start finishes or removes them."""
 
 CORRUPT: Final = ".corrupt-"
-"""Precedes the position from which a recovery copied bytes out of a ``.log``."""
+"""Suffix of a copy of damaged bytes of a ``.log``, followed by their position in it."""
 
 DELETED_DIRECTORY: Final = "-delete"
 FUTURE_DIRECTORY: Final = "-future"
@@ -57,7 +57,7 @@ def segment_file(directory: str, base_offset: int, suffix: str) -> str:
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """Return the base offset and suffix in a file name; None if it is not a segment's."""
+    """Return the base offset and suffix of a segment's file name; None for other names."""
     match = _BASE.match(name)
     return None if match is None else (int(match[1]), match[2])
 
@@ -68,7 +68,7 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """Return the partition of a directory; None for other names, including ``-delete``."""
+    """Return the partition that a directory is named after; None for other names."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdigit():
         return None
@@ -82,7 +82,8 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 def parse_stray_directory(name: str) -> int | None:
     """Return the partition number of a directory that was set aside; None for other names.
 
-    The topic name cannot be returned, because a long one is shortened in the directory name.
+    The topic name cannot be returned, because the directory name contains a shortened one if the
+    topic name is long.
     """
     match = _STRAY.match(name)
     return None if match is None else int(match[1])
@@ -92,7 +93,8 @@ def renamed_directory(partition: TopicPartition, unique: str, suffix: str) -> st
     """Return a new name for a partition's directory; a long topic name is shortened to fit.
 
     Args:
-        suffix: DELETED_DIRECTORY for a deleted partition, STRAY_DIRECTORY for one without a topic.
+        suffix: DELETED_DIRECTORY for a deleted partition, STRAY_DIRECTORY for a partition that
+            belongs to no topic.
     """
     ending = f"-{partition.partition}.{unique}{suffix}"
     return partition.topic[: MAX_NAME - len(ending)] + ending

@@ -1,7 +1,7 @@
 """Removal of the files of deleted partitions and segments.
 
-``file_deletion`` decides when. Files that cannot be removed are logged, and removed at the next
-start.
+``file_deletion`` decides when files are removed. Files that cannot be removed are logged, and
+removed at the next start.
 
 Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
 Tests: ``tests/unit/broker/log/test_directory.py``.
@@ -26,7 +26,7 @@ logger = logging.getLogger("aiokq.broker.log")
 
 @dataclass(frozen=True, slots=True)
 class FileRemoval:
-    """Directories and segments whose files are removed at the same time. Called in any thread."""
+    """Directories and segments whose files are removed together. May be called in any thread."""
 
     files: Files
     directories: list[str] = field(default_factory=list)

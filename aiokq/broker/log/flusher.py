@@ -2,7 +2,8 @@
 
 Group commit: syncs requested during a pass are done in the next one, so many producers share one
 sync. By default only finished segments are synced; a topic's ``flush.messages`` and ``flush.ms``
-require more. The flusher knows no requests: the log notifies its replica when a flush has ended.
+require more. The flusher does not use requests: the log notifies its replica when a flush has
+ended.
 
 Source: Kafka ``UnifiedLog.flush``, ``LogManager.flushDirtyLogs``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -31,13 +32,13 @@ AGAIN_SECONDS: Final = 1.0
 """Delay before the retry of a sync that failed for lack of file descriptors."""
 
 SHARES: Final = 2
-"""Threads per pass. Syncs that wait at the same time share a commit of the file system, but the
-executor has other work as well.
+"""Threads per pass. Concurrent syncs share a commit of the file system, but the executor has
+other work as well.
 """
 
 
 class FlushableLog(Protocol):
-    """A log as the flusher needs it."""
+    """The part of a log that the flusher uses."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -66,7 +67,7 @@ class FlushableLog(Protocol):
         """Note that a flush has ended, and notify the replica."""
 
     def redo_flush(self, failed: PendingFlush) -> None:
-        """Mark the files of a failed flush for another one."""
+        """Mark the files of a failed flush for another flush."""
 
     def tell_replica(self) -> None:
         """Notify the replica, which may commit more."""
@@ -98,7 +99,7 @@ class PendingFlush(NamedTuple):
 
 
 class Flusher:
-    """The flusher of one log directory. Used on the loop, while its supervisor runs."""
+    """The flusher of one log directory. Used on the loop; syncs while its supervisor runs."""
 
     def __init__(
         self, files: Files, offload: Offload, disk: DiskTrouble, background: BackgroundWork
@@ -107,7 +108,7 @@ class Flusher:
         self._offload = offload
         self._disk = disk
         self._task = background.task("flush logs")
-        # offset up to which each log is to be synced; None means its end at that time
+        # The offset up to which each log is to be synced; None means its end when the sync begins.
         self._wanted: dict[FlushableLog, int | None] = {}
         self._timers: dict[FlushableLog, asyncio.TimerHandle] = {}
         self._due = asyncio.Event()
@@ -133,7 +134,7 @@ class Flusher:
         if timer is not None:
             if timer.when() <= loop.time() + seconds:
                 return
-            timer.cancel()  # of a longer flush.ms
+            timer.cancel()  # it was set for a longer flush.ms
         self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
     def _time_is_up(self, log: FlushableLog) -> None:
@@ -142,7 +143,7 @@ class Flusher:
             self.flush(log)
 
     def give_up(self) -> None:
-        """Discard all requests, because the directory is offline or closes; notify the replicas."""
+        """Discard all requests, as the directory is offline or closing; notify the replicas."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -163,7 +164,7 @@ class Flusher:
             self.give_up()
 
     async def _pass(self) -> None:
-        """Sync what was requested until now. Shielded, so that a close waits for it."""
+        """Sync what was requested until now. Shielded, so that a close waits for the syncs."""
         wanted, self._wanted = self._wanted, {}
         pending: list[PendingFlush] = []
         try:
@@ -172,7 +173,7 @@ class Flusher:
                     one = log.begin_flush(before)
                 except KafkaStorage:  # already logged
                     if self._disk.failure is None:
-                        self.flush_within(log, AGAIN_SECONDS)  # for lack of descriptors
+                        self.flush_within(log, AGAIN_SECONDS)  # a lack of descriptors
                 else:
                     if one is not None:
                         pending.append(one)
@@ -203,7 +204,8 @@ class Flusher:
         """Sync in several threads; return when all of them have ended.
 
         Returns:
-            The error of the disk, after which it is unknown what was written; None without one.
+            The first error, after which it is unknown what was written; None if all syncs
+            succeeded.
         """
         async with Supervisor("sync logs") as supervisor:
             shares = [

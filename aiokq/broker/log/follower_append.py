@@ -46,7 +46,7 @@ class LeaderBatches(NamedTuple):
 
     Attributes:
         placed: the batches to write.
-        epochs: leader epochs that begin in them, each with its first offset.
+        epochs: leader epochs that begin in these batches, each with its first offset.
     """
 
     placed: PlacedAppend
@@ -64,7 +64,7 @@ def leader_batches(
     segment_bytes: int,
     crc32c: Checksum,
 ) -> list[LeaderBatches]:
-    """Check batches of the leader; divide them into groups that are written in one call each.
+    """Check batches of the leader; divide them into groups, each written in one call.
 
     All batches are checked before the first is written.
 
@@ -79,8 +79,8 @@ def leader_batches(
 
     Raises:
         UnexpectedAppendOffset: the first batch begins before ``end_offset``.
-        CorruptRecord: a batch overlaps the one before it, has a wrong CRC, or a leader epoch that
-            is older than the one before or newer than the leader's.
+        CorruptRecord: a batch overlaps the previous batch, has a wrong CRC, or has a leader epoch
+            that is older than the previous batch's or newer than ``leader_epoch``.
     """
     expected, epoch, position = end_offset, latest_epoch, 0
     if headers and headers[0].base_offset < end_offset:
@@ -138,7 +138,7 @@ def _marker(batch: memoryview, header: BatchHeader) -> EndTransactionMarker | No
     try:
         return read_marker(batch, header)
     except CorruptRecord:
-        return None  # its CRC matches, so it is what the leader has; a recovery ignores it as well
+        return None  # the CRC matches, so the leader has the same; a recovery ignores it too
 
 
 def _placed(data: memoryview, headers: Sequence[BatchHeader], latest_epoch: int) -> LeaderBatches:

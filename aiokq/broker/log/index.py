@@ -1,8 +1,8 @@
 """Sparse indexes of a segment: offset to position, and timestamp to offset.
 
-Entries are kept in memory and written by `flush` (at a roll and a clean shutdown): after a kill
-recovery rebuilds them from the log, so an append costs one write, not three. An index is loaded at
-its first lookup, so that opening a thousand partitions reads none.
+Entries are kept in memory and written by `flush`, at a roll and at a clean shutdown, so an append
+costs one write instead of three. After a kill, recovery rebuilds them from the log. The index of a
+finished segment is loaded at its first lookup, not when the log is opened.
 
 Source: Kafka ``OffsetIndex.java``, ``TimeIndex.java``.
 Tests: ``tests/unit/broker/log/test_index.py``.
@@ -24,7 +24,7 @@ _POSITION: Final = 0xFFFFFFFF
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _LITTLE: Final = sys.byteorder == "little"
 _HIGH: Final = 1 if _LITTLE else 0
-"""Which of the two words of a long is the high one."""
+"""Index of the high word among the two 32-bit words of a 64-bit integer in memory."""
 
 
 class IndexCorrupt(Exception):
@@ -35,7 +35,7 @@ class _SparseIndex:
     """Sparse index of one segment: entries in memory, and the file that holds them.
 
     Args:
-        max_bytes: size of the file that makes the segment roll.
+        max_bytes: size of the index file at which the segment rolls.
     """
 
     ENTRY: ClassVar[int]
@@ -50,7 +50,7 @@ class _SparseIndex:
         self._files = files
         self._base = base_offset
         self._max_entries = max_bytes // self.ENTRY
-        # One number per entry, in rising order; None until loaded.
+        # One number per entry, in ascending order; None until loaded.
         self._column: array[int] | None = None
         self._written = 0
         self._stale = False
@@ -61,7 +61,7 @@ class _SparseIndex:
         return self._column is not None
 
     def create(self) -> None:
-        """Begin empty, whatever the file holds."""
+        """Begin without entries; the next flush replaces the content of the file."""
         self._column = array(self._TYPE)
         self._written = 0
         self._stale = True
@@ -70,11 +70,12 @@ class _SparseIndex:
         """Read the file unless the entries are in memory.
 
         Args:
-            end: every entry points below it: bytes of the log for an offset index, the segment's
-                next offset for a time index.
+            end: limit of what an entry may point to: the size of the log in bytes for an offset
+                index, the segment's next offset for a time index.
 
         Raises:
-            IndexCorrupt: the file is missing, or its entries are not sorted or lie outside the log.
+            IndexCorrupt: the file is missing or ends inside an entry, or its entries are not sorted
+                or point outside the log.
         """
         if self._column is not None:
             return
@@ -105,7 +106,7 @@ class _SparseIndex:
         self._stale = False
 
     def _first(self, column: array[int], entries: int) -> Self:
-        """Return an index of the first `entries`, whose next flush writes the whole file."""
+        """Return an index of the first `entries` entries; its next flush writes the whole file."""
         index = type(self)(self._files, self.path, self._base, self._max_entries * self.ENTRY)
         index._column, index._stale = column[:entries], True
         return index
@@ -130,8 +131,8 @@ class OffsetIndex(_SparseIndex):
 
     __slots__ = ()
 
-    # Asked at each append: a property that both classes share is slower, as the interpreter
-    # specializes the attributes of one class only.
+    # Not in the base class, because it is read at each append: the interpreter specializes an
+    # access for one class only, so a property that both classes share would be slower.
     @property
     def is_full(self) -> bool:
         """Whether the segment has to roll before the next entry."""
@@ -156,7 +157,7 @@ class OffsetIndex(_SparseIndex):
         return self._column[at - 1] & _POSITION if at else 0
 
     def cut(self, position: int) -> OffsetIndex:
-        """Return an index of the batches before `position`, which no file holds yet."""
+        """Return an index of the batches before `position`; its file is not written yet."""
         assert self._column is not None
         return self._first(self._column, bisect_left(self._column, position, key=_position_of))
 
@@ -175,7 +176,7 @@ class OffsetIndex(_SparseIndex):
         entries = array("Q", data)
         if _LITTLE:
             entries.byteswap()
-        # A running Kafka keeps its newest index files at full size, zeros behind the entries.
+        # A running Kafka keeps its newest index files at full size, with zeros after the entries.
         while entries and entries[-1] == 0:
             entries.pop()
         if entries:
@@ -199,8 +200,8 @@ class OffsetIndex(_SparseIndex):
 class TimeIndex(_SparseIndex):
     """Largest timestamp so far at some offsets: 12-byte entries, int64 time, int32 offset.
 
-    The offset, relative to the segment's, is the last of the batch that holds the timestamp.
-    Both rise strictly.
+    The offset is the last offset of the batch that holds the timestamp, relative to the segment's
+    base offset. Timestamps and offsets rise strictly.
     """
 
     ENTRY = 12
@@ -213,17 +214,17 @@ class TimeIndex(_SparseIndex):
         self._offsets: array[int] = array("i")
 
     def create(self) -> None:
-        """Begin empty, whatever the file holds."""
+        """Begin without entries; the next flush replaces the content of the file."""
         super().create()
         self._offsets = array("i")
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment has to roll before the next entry; one is kept for the roll."""
+        """Whether the segment has to roll before the next entry; the roll itself adds an entry."""
         return self._column is not None and len(self._column) >= self._max_entries - 1
 
     def peek(self, next_offset: int) -> int | None:
-        """Return the timestamp of the file's last entry without loading the index; None if unknown.
+        """Return the timestamp of the last entry without loading the index; None if unknown.
 
         It is unknown if the file is missing, empty or unfinished, or if its last entry lies outside
         the segment, which ends before `next_offset`.
@@ -266,7 +267,7 @@ class TimeIndex(_SparseIndex):
         self._stale = True
 
     def cut(self, end_offset: int) -> TimeIndex:
-        """Return an index of the offsets before `end_offset`, which no file holds yet."""
+        """Return an index of the offsets before `end_offset`; its file is not written yet."""
         assert self._column is not None
         kept = bisect_left(self._offsets, end_offset - self._base)
         index = self._first(self._column, kept)
@@ -277,8 +278,8 @@ class TimeIndex(_SparseIndex):
         """Return an offset below which no record is as late as `timestamp_ms`."""
         assert self._column is not None
         at = bisect_right(self._column, timestamp_ms)
-        # Up to the entry's offset the largest time is the entry's. An entry of exactly the
-        # wanted time says nothing of the first record of that time: take the one before.
+        # No record up to an entry's offset is later than the entry's timestamp. If that is exactly
+        # the timestamp to find, the first such record may come earlier: use the previous entry.
         if at and self._column[at - 1] == timestamp_ms:
             at -= 1
         return self._offsets[at - 1] + self._base if at else self._base
@@ -306,7 +307,7 @@ class TimeIndex(_SparseIndex):
 
 
 def _rises(column: array[int]) -> bool:
-    """Whether each number is larger than the one before it; in C: the event loop may wait."""
+    """Whether the numbers rise strictly. Runs in C, because the event loop may be waiting."""
     return all(map(operator.lt, column, column[1:]))
 
 
@@ -314,8 +315,8 @@ def _position_of(entry: int) -> int:
     return entry & _POSITION
 
 
-# Columns of words are converted in C. A `struct` format for all entries would be as long as the
-# index and stay in the cache of formats, 17 MB for a full index.
+# The next two functions convert columns of words in C. A `struct` format for all entries would be
+# as long as the index, and would stay in the cache of formats: 17 MB for a full index.
 
 
 def _columns(data: bytes) -> tuple[array[int], array[int]]:

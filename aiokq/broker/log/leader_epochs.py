@@ -51,7 +51,7 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> int:
-        """The newest epoch; -1 without one."""
+        """The newest epoch; -1 if there is none."""
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def load(self, *, clean: bool = False) -> None:
@@ -91,7 +91,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Add ``epoch`` with its ``start_offset`` and write the file; return whether it is new.
 
-        Removes entries that contradict the new one; they are left from before a truncation.
+        Entries that contradict the new entry are removed; they date from before a truncation.
 
         Raises:
             OSError: the file cannot be written; nothing is changed.
@@ -107,7 +107,7 @@ class LeaderEpochs:
         return True
 
     def note(self, epoch: int, start_offset: int) -> None:
-        """Do the same as ``assign`` without writing the file; recovery calls ``write`` later."""
+        """Add an epoch as ``assign`` does, but do not write the file; recovery writes it later."""
         if epoch >= 0:
             self._insert(epoch, start_offset)
 
@@ -129,8 +129,9 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest epoch not above ``epoch``, and the offset after its last record.
 
-        Returns (-1, -1) if ``epoch`` is newer than all known ones or there are no entries. An epoch
-        older than all known ones is returned itself, and ends where the oldest known one begins.
+        Returns (-1, -1) if ``epoch`` is newer than all known epochs or there are no entries. An
+        epoch that is older than all known epochs is returned itself, with the start of the oldest
+        known epoch as its end.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -149,13 +150,13 @@ class LeaderEpochs:
         self.write()
 
     def cut(self, end_offset: int) -> None:
-        """Do the same as ``truncate_from_end`` without writing the file."""
+        """Remove epochs as ``truncate_from_end`` does, without writing the file."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if kept != self._entries:
             self._entries = kept
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that end before ``start_offset``; the current one then begins there."""
+        """Remove epochs that end at or before ``start_offset``; the next then begins there."""
         at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if at:
             first = EpochEntry(self._entries[at - 1].epoch, start_offset)
@@ -173,9 +174,9 @@ class LeaderEpochs:
     def write(self) -> None:
         """Write the file if its content differs.
 
-        The file is synced with the records (``begin_sync``). If it fits one sector it is
-        overwritten in place: renaming a new file over the old one makes ext4 write it to the disk
-        at once, which takes 5 ms per log after a kill.
+        The file is synced with the records (``begin_sync``). If the new content is not shorter and
+        fits one sector, the file is overwritten in place. When a new file is renamed over an old
+        file, ext4 writes it to the disk at once, which would take 5 ms per log after a kill.
         """
         if self._written == self._entries:
             return
@@ -197,10 +198,11 @@ class LeaderEpochs:
         self._size = len(data)
 
     def begin_sync(self) -> list[File]:
-        """Return the open file if it has to be synced with the records, otherwise nothing.
+        """Return the open file in a list if it has to be synced; an empty list if not.
 
-        A recovery takes the epochs of records before the recovery point from the file. An older
-        version, which a power cut may bring back, does not look damaged.
+        The file is synced with the records, because a recovery takes the epochs of records before
+        the recovery point from it. A power cut could bring back an older version of an unsynced
+        file, which does not look damaged.
 
         Raises:
             OSError: the file cannot be opened; it still has to be synced.

@@ -1,4 +1,4 @@
-"""The part of a log that is on disk: its segments, their durability, and errors of the disk.
+"""The part of a log that handles its disk: segments, durability, and errors of the disk.
 
 Producers, leader epochs and reads are in ``partition_log`` and ``log_reading``.
 
@@ -29,10 +29,10 @@ __all__ = ["LocalLog"]
 
 
 class LogListener(Protocol):
-    """Callback of a log: an object, because a bound method per log costs the collector more."""
+    """Callback of a log: an object, as a bound method per log costs the garbage collector more."""
 
     def log_changed(self) -> None:
-        """Handle a flush, a truncation, a closed log or a failed directory. On the loop."""
+        """Handle a flush, a truncation, a close or a failed directory. Called on the loop."""
 
 
 class LocalLog(ABC):
@@ -70,7 +70,7 @@ class LocalLog(ABC):
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
-        # whether a clean shutdown has to write anything, and to sync file names
+        # _changed: whether a clean shutdown has to write anything; _renamed: to sync file names
         self._changed = self._renamed = opened.changed
 
     @property
@@ -85,7 +85,7 @@ class LocalLog(ABC):
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments, oldest first; each change makes a new tuple."""
+        """The segments, oldest first; a change of the list creates a new tuple."""
         return self._segments.all
 
     @property
@@ -107,7 +107,7 @@ class LocalLog(ABC):
     def flush_policy_end(self) -> int:
         """The offset before which no record waits for a sync that the flush policy requires.
 
-        It is the log end offset, unless ``flush.messages`` or more records are not synced.
+        It is the log end offset unless ``flush.messages`` or more records are unsynced.
         """
         durability = self.durability
         return durability.policy_end if durability.may_wait else self.log_end_offset
@@ -203,7 +203,7 @@ class LocalLog(ABC):
         return PendingFlush(self, self.generation, end, taken, files, directories)
 
     def redo_flush(self, failed: PendingFlush) -> None:
-        """Mark the files of a failed flush for another one."""
+        """Mark the files of a failed flush for another flush."""
         for segment in failed.segments:
             segment.redo_sync()
         for directory in failed.directories:
@@ -222,7 +222,7 @@ class LocalLog(ABC):
         self.tell_replica()
 
     def flush(self) -> None:
-        """Make all records durable. Waits for the disk, so not called on the loop."""
+        """Make all records durable. Waits for the disk, so it must not be called on the loop."""
         for segment in self._segments.all:
             segment.sync()
         self.durability.synced(self.log_end_offset)
@@ -244,9 +244,9 @@ class LocalLog(ABC):
         """Write a snapshot of the producer state at the log end offset. Raises OSError."""
 
     def roll_idle(self, now_ms: int) -> bool:
-        """Roll if the newest segment is older than segment.ms; return whether it was.
+        """Roll if the newest segment is older than segment.ms; return whether the log has rolled.
 
-        Kafka rolls at the next append only, so that an idle log is never compacted.
+        Kafka rolls only at the next append, so it never compacts the last segment of an idle log.
 
         Raises:
             KafkaStorage: the disk failed, or the segment cannot be read.
@@ -267,18 +267,19 @@ class LocalLog(ABC):
         self.durability.segment_finished(self, base_offset)
 
     def swap_segments(self, cleaned: CleanedSegment, originals: Sequence[Segment]) -> bool:
-        """Replace adjacent segments by their compacted copy.
+        """Replace adjacent segments with their compacted copy.
 
         Readers see either the originals or the copy. The copy's files are durable; their names end
         in ``.swap`` until ``settle_segments``. After a crash before that, recovery replaces the
-        originals by the copy.
+        originals with the copy.
 
         Returns:
             False, with nothing changed, if an original is no longer in the log, or the log is
             deleted or being truncated.
 
         Raises:
-            KafkaStorage: the disk failed; readers see the copy all the same.
+            KafkaStorage: the directory is offline, or a file could not be renamed; in the latter
+                case readers see the copy nevertheless.
         """
         if self._closed or self.is_truncating:
             return False
@@ -300,7 +301,7 @@ class LocalLog(ABC):
         return not self._unsettled
 
     def settle_segments(self) -> None:
-        """Rename swapped segments to their final names. Requires a directory sync before.
+        """Rename swapped segments to their final names. The caller must sync the directory first.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -311,7 +312,7 @@ class LocalLog(ABC):
         try:
             while self._unsettled:
                 cleaned = self._unsettled[0]
-                if cleaned in self._segments.all:  # else deleted with its temporary name
+                if cleaned in self._segments.all:  # if not, it was deleted under its temporary name
                     cleaned.rename("")
                     cleaned.release()
                 del self._unsettled[0]
@@ -336,7 +337,7 @@ class LocalLog(ABC):
     def retire(self) -> None:
         """Stop appends and writes, because the directory is being deleted.
 
-        The files are closed when the last response that is sent from them is finished.
+        The files are closed when the last response that is sent from them has ended.
         """
         self._closed = True
         self._segments.release()
@@ -346,7 +347,8 @@ class LocalLog(ABC):
         """Close the files; with ``clean``, sync them and write what the next start needs.
 
         Raises:
-            KafkaStorage: the disk failed; the directory must not get the clean shutdown marker.
+            KafkaStorage: the disk failed, or a truncation is not finished; the directory must not
+                get the clean shutdown marker.
         """
         if self._closed:
             return
@@ -366,8 +368,8 @@ class LocalLog(ABC):
     def _close_clean(self) -> None:
         """Write indexes and snapshot, and sync the records and leader epochs.
 
-        Indexes and snapshot are not synced, which would take three times as long: if a power cut
-        damages them, the next start detects it and rebuilds them from the log.
+        Indexes and snapshot are not synced, because that would take three times as long. If a power
+        cut damages them, the next start detects the damage and rebuilds them from the log.
         """
         self._segments.active.seal()
         self.take_snapshot()

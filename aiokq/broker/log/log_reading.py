@@ -1,7 +1,7 @@
 """The reads of one log: by offset, by timestamp, and of its leader epochs.
 
-Every read is bounded by the log start and end offsets; a consumer's read also by the high
-watermark, which the replica sets (``aiokq.broker.replica``).
+Every read is bounded by the log start and end offsets. A consumer's read is also bounded by the
+high watermark, which the replica sets (``aiokq.broker.replica``).
 
 Source: Kafka ``UnifiedLog.java``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """
@@ -63,7 +63,7 @@ class ReadableLog(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, or the start of the first transaction that is undecided below it."""
+        """The high watermark, or the start of the oldest transaction not completed below it."""
         unstable = self._producers.first_unstable_offset(self.high_watermark)
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
@@ -90,8 +90,6 @@ class ReadableLog(LocalLog):
     ) -> LogRead:
         """Return whole batches from the one that holds ``offset`` on, as file ranges.
 
-        # hot: benchmarks/raw_load.py
-
         Args:
             max_bytes: most bytes of all batches.
             upper_bound: batches that extend to this offset or beyond are left out; None takes the
@@ -101,7 +99,10 @@ class ReadableLog(LocalLog):
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the log start offset or after the log end offset.
+            ColdRead: data has to be read from the disk first.
+            KafkaStorage: the disk failed, or the log was closed.
         """
+        # hot: benchmarks/raw_load.py
         end = self.log_end_offset
         if not self._log_start_offset <= offset <= end:
             raise OffsetOutOfRange(
@@ -126,13 +127,13 @@ class ReadableLog(LocalLog):
         )
 
     def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Return a search for the first record not earlier than ``timestamp_ms``; None if none is.
+        """Return a search for the first record at or after ``timestamp_ms``; None without a match.
 
         The search covers one segment, and may run in an executor while the log is appended to. If
         it finds nothing, the caller continues with another search from its ``end_offset`` on.
 
         Args:
-            start_offset: earlier records are ignored, as are those before the log start offset.
+            start_offset: records before this offset or the log start offset are ignored.
         """
         self._check_open()
         try:
@@ -141,7 +142,7 @@ class ReadableLog(LocalLog):
             raise self.read_refused(error) from error
 
     def max_timestamp_ms(self) -> int:
-        """Return the largest timestamp of all records; -1 without one."""
+        """Return the largest timestamp of all records; -1 if no record has one."""
         self._check_open()
         try:
             return self._segments.max_timestamp_ms()
@@ -151,7 +152,7 @@ class ReadableLog(LocalLog):
     # --- epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch not above ``epoch`` and its end offset; (-1, -1) if unknown."""
+        """Return the largest epoch up to ``epoch`` and its end offset; see ``LeaderEpochs``."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:

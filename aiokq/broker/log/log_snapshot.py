@@ -23,13 +23,13 @@ __all__ = ["SnapshotFile", "LogSnapshot", "snapshot_log"]
 
 
 class SnapshotFile(NamedTuple):
-    """Bytes at the beginning of a file, which do not change.
+    """The first bytes of a file, which do not change while the file grows.
 
     Attributes:
         source: path of the file.
         name: file name in the copy.
         size: number of bytes.
-        finished: whether the file is not written to while the log is open.
+        finished: whether the file is no longer written to.
     """
 
     source: str
@@ -59,7 +59,7 @@ class LogSnapshot(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether the log still has all these segments; otherwise files may have been replaced."""
+        """Whether the log still has all these segments; if not, files may have been replaced."""
         if self.log.is_truncating or self.log.generation != self.generation:
             return False
         return set(map(id, self.segments)) <= set(map(id, self.log.segments))
@@ -68,13 +68,13 @@ class LogSnapshot(NamedTuple):
 def snapshot_log(
     log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None
 ) -> LogSnapshot:
-    """Return a view of the log as it is now. Writes index files; called on the log's loop.
+    """Return a view of the log as it is now, after writing its index files. On the log's loop.
 
     Raises:
         OSError: the disk failed.
     """
     *finished, active = log.segments
-    log.write_indexes()  # those of finished segments are written already
+    log.write_indexes()  # the index files of finished segments are complete
     found = []
     for segment in log.segments:
         for suffix in file_names.SEGMENT_SUFFIXES:

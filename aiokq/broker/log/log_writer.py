@@ -1,4 +1,4 @@
-"""Appends to the newest segment of a log, and rolls it.
+"""Appends to the newest segment of a log, and rolls.
 
 A write takes effect completely or not at all: after a failed write its bytes are cut off, at once
 or by the recovery at the next start. Producers and leader epochs are handled by ``partition_log``.
@@ -57,7 +57,7 @@ class LogWriter:
         self.segments_changed()
 
     def segments_changed(self) -> None:
-        """Compute the roll limits again, because another segment is the newest."""
+        """Compute the roll limits again, after a new segment or changed settings."""
         self._limits = self._roll_limits()
 
     def is_full(self, placed: PlacedAppend, now_ms: int) -> bool:
@@ -67,10 +67,11 @@ class LogWriter:
         )
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether the newest segment is older than segment.ms and was not appended to since.
+        """Whether the newest segment should roll because of its age; see ``Segment.is_idle``.
 
         Raises:
-            OSError: the disk failed.
+            ColdRead: its first timestamp has to be read from the disk first.
+            OSError, CorruptRecord: the segment cannot be read.
         """
         return self._segments.active.is_idle(now_ms, self._limits)
 
@@ -90,7 +91,7 @@ class LogWriter:
             segment.note_batch(last_offset, size, max_timestamp_ms)
 
     def _undo(self, segment: Segment, error: OSError) -> None:
-        """Truncate the bytes of a failed write, which was not acknowledged."""
+        """Cut off the bytes of a failed write, which was not acknowledged."""
         try:
             segment.cut_tail()
         except OSError as second:
@@ -107,7 +108,8 @@ class LogWriter:
         """Finish the newest segment and continue with a new one.
 
         Args:
-            before: called when the old segment is finished; writes the producer snapshot.
+            before: called after the old segment is finished and before the new segment is created;
+                writes the producer snapshot.
 
         Raises:
             KafkaStorage: the disk failed; the next append tries again.
@@ -125,13 +127,13 @@ class LogWriter:
         logger.debug("rolled partition=%s base_offset=%d", self._topic_partition, base_offset)
 
     def new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """Return a new empty segment, which is not yet in the list. Raises OSError."""
+        """Create an empty segment, which is not yet in the list of segments. Raises OSError."""
         segment = self.unopened_segment(base_offset, now_ms)
         segment.create(preallocate=self._config.segment_bytes if self._config.preallocate else 0)
         return segment
 
     def unopened_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """Return a segment whose files are still to be created."""
+        """Return a segment whose files are not created yet."""
         return Segment(
             self._files,
             self._directory,

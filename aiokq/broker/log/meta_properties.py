@@ -1,4 +1,4 @@
-"""``meta.properties``: the file with the node and cluster that a log directory belongs to.
+"""``meta.properties``: the file that names the node and cluster a log directory belongs to.
 
 Source: Kafka ``MetaProperties.java``, KIP-866.
 Tests: ``tests/unit/broker/log/test_meta_properties.py``.
@@ -25,7 +25,7 @@ class MetaProperties(NamedTuple):
     Attributes:
         cluster_id: id of the cluster, as clients see it.
         node_id: id of the broker.
-        directory_id: id of the directory; None if it was written before Kafka 3.7.
+        directory_id: id of the directory; None if the file was written before Kafka 3.7.
     """
 
     cluster_id: str
@@ -44,7 +44,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     """Parse the content of the file.
 
     Raises:
-        ConfigError: the file is not a log directory's. The message says what is wrong.
+        ConfigError: the file lacks a valid node id or a cluster id, or has an unknown version.
     """
     values = parse_properties(data.decode("utf-8", "replace"))
     version = values.get("version", "0")
@@ -62,7 +62,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
 
 
 def random_id(source: Random) -> uuid.UUID:
-    """Return an id as Kafka creates them: version 4, not reserved, not starting with a dash."""
+    """Return a random id by Kafka's rules: version 4, not reserved, no dash at its beginning."""
     while True:
         value = uuid.UUID(int=source.getrandbits(128), version=4)
         if value.int > 1 and not format_uuid(value).startswith("-"):
@@ -79,8 +79,8 @@ def adopt_meta_properties(
     """Return the ids stored in a log directory, or create and store new ones.
 
     Args:
-        node_id: the broker's; None takes the stored one, or 0 in a new directory.
-        cluster_id: None takes the stored one, or a new one in a new directory.
+        node_id: the broker's id; None takes the stored id, or 0 in a new directory.
+        cluster_id: id of the cluster; None takes the stored id, or a random id in a new directory.
 
     Raises:
         ConfigError: the directory belongs to another node or cluster.

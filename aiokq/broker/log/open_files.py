@@ -1,12 +1,12 @@
 """The limit of open files of old segments in one log directory.
 
-Each open file is a descriptor, of which a process usually has 1024: reads of the history of a
-thousand partitions would use all of them. The least recently used file is released, not closed: a
-response that is still sent from it continues, and the last user of the file closes it.
+Each open file uses a descriptor, and a process usually has 1024 descriptors: reads of the history
+of a thousand partitions would use all of them. The least recently used file is released, not
+closed: a response that is still sent from it continues, and the last user of the file closes it.
 
-Files of the newest segments have no limit, because nearly every append needs one. They are
-released as well when the process runs out of descriptors: opening a file again is cheaper than
-refusing a client.
+The files of the newest segments are not limited, because nearly every append needs one of them.
+They too are released when the process runs out of descriptors: to open a file again is cheaper than
+to refuse a client.
 
 Tests: ``tests/unit/broker/log/test_open_files.py``.
 """
@@ -19,9 +19,9 @@ from typing import Final, Protocol
 __all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles", "OpenSegment"]
 
 MAX_OPEN_SEGMENTS: Final = 256
-"""Most files of old segments that a log directory keeps open. Opening one takes 10 µs and a read
-returns up to a megabyte, so a higher limit would gain nothing. The newest segments that were
-written to since the start, one per partition, are not counted.
+"""The most files of old segments that a log directory keeps open. Opening a file takes 10 µs and
+a read returns up to a megabyte, so a higher limit would gain nothing. The newest segments that
+were written to since the start, one per partition, are not counted.
 """
 
 
@@ -35,7 +35,7 @@ class OpenSegment(Protocol):
 class OpenFiles:
     """The segments of a log directory whose files are open, the most recently used last.
 
-    Any thread: one thread at a time uses a log, but a stop closes several logs at once.
+    Used in any thread: one thread at a time uses a log, but a shutdown closes several logs at once.
     """
 
     __slots__ = ("__weakref__", "_created", "_limit", "_lock", "_segments")
@@ -50,7 +50,7 @@ class OpenFiles:
         return len(self._segments)
 
     def used(self, segment: OpenSegment) -> None:
-        """Note the use of a segment's file; release the least recently used one above the limit."""
+        """Note the use of a segment's file; above the limit, release the oldest."""
         segments = self._segments
         with self._lock:
             segments.pop(segment, None)
@@ -73,10 +73,10 @@ class OpenFiles:
             self._created.pop(segment, None)
 
     def give_up(self) -> bool:
-        """Release one file, because the process has too few descriptors. Any thread.
+        """Release one file, because the process has too few descriptors. In any thread.
 
         Returns:
-            False if none is open.
+            False if no file is open.
         """
         with self._lock:
             oldest = next(iter(self._segments or self._created), None)

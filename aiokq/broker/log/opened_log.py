@@ -1,4 +1,4 @@
-"""OpenedLog: what recovery found of one partition's log, from which a `PartitionLog` is made."""
+"""The state in which recovery leaves a partition's log, from which a `PartitionLog` is created."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OpenedLog(NamedTuple):
     """A partition's log on disk after recovery.
 
     Attributes:
-        directory: path of its files.
+        directory: path of the log's directory.
         segments: the segments, oldest first; at least one.
         high_watermark: the high watermark in the checkpoint; it may lie outside the log.
         forget_behind: lowers the checkpoints of a partition to an offset, durably; called before a

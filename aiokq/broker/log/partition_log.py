@@ -1,8 +1,8 @@
 """The log of one partition: appends, truncation, deletion of old records, producer state.
 
-The replica decides what is committed (``aiokq.broker.replica``). Reads are in ``log_reading``,
-segments and syncs in ``local_log``, opening and repair in ``recovery``, the checks of an append in
-``appending`` and ``validation``.
+The replica decides which records are committed (``aiokq.broker.replica``). Reads are in
+``log_reading``, segments and syncs in ``local_log``, opening and repair in ``recovery``, and the
+checks of an append in ``appending`` and ``validation``.
 
 Source: Kafka ``UnifiedLog.java``.
 Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.
@@ -49,7 +49,7 @@ class PartitionLog(ReadableLog):
         self._crc32c = opened.crc32c
         self._forget_behind = opened.forget_behind
         self._lower_log_start = opened.lower_log_start
-        self._unfinished: Cut | None = None  # a truncation whose files are not cut yet
+        self._unfinished: Cut | None = None  # a truncation whose files are still to be cut
 
     # --- append
 
@@ -62,13 +62,11 @@ class PartitionLog(ReadableLog):
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> AppendResult:
-        """Append batches with new offsets and leader epoch, otherwise unchanged.
-
-        # hot: benchmarks/raw_load.py. One write, and no copy unless a topic setting changes a
-        batch.
+        """Append batches with new offsets and the leader epoch.
 
         Awaits nothing: on return the batches are in the log. Consumers see them when the replica
-        advances ``high_watermark``.
+        advances ``high_watermark``. The batches are written in one call, and are copied only if a
+        topic setting changes a batch.
 
         Args:
             data: the batches, one after the other; bytes after the last header's batch are ignored.
@@ -77,11 +75,15 @@ class PartitionLog(ReadableLog):
             now_ms: the broker's time.
 
         Raises:
-            InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``appending``.
-            RecordBatchTooLarge: the append is larger than a segment may be.
-            OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
-            KafkaStorage: the disk failed; nothing of the append is in the log.
+            InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp,
+                UnsupportedCompressionType: see ``validation``.
+            RecordBatchTooLarge: the append is larger than ``segment.bytes``.
+            OutOfOrderSequence, InvalidProducerEpoch, TransactionCoordinatorFenced: see
+                ``Appendable.check``.
+            KafkaStorage: the disk failed, or the log is closed or being truncated; nothing of the
+                append is in the log.
         """
+        # hot: benchmarks/raw_load.py
         prepared = self.prepare(data, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared, leader_epoch=leader_epoch)
 
@@ -105,8 +107,8 @@ class PartitionLog(ReadableLog):
         The replica decides when they are committed.
 
         Raises:
-            RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: see
-                ``append``.
+            RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch,
+                TransactionCoordinatorFenced, KafkaStorage: see ``append``.
         """
         # hot: benchmarks/raw_load.py
         self.check_usable()
@@ -144,12 +146,12 @@ class PartitionLog(ReadableLog):
         """Append batches of the partition's leader unchanged; return the new log end offset.
 
         All batches are checked before the first is written. They are written one segment at a time,
-        so after an error of the disk the first ones may be in the log.
+        so after an error of the disk the log may contain the first of them.
 
         Args:
             data: the batches, one after the other, with their offsets and leader epochs.
             headers: headers of the batches in ``data``.
-            leader_epoch: leader epoch of the leader that sent them.
+            leader_epoch: leader epoch of the leader that sent the batches.
 
         Raises:
             UnexpectedAppendOffset: the first batch begins before the log end offset; see
@@ -179,7 +181,7 @@ class PartitionLog(ReadableLog):
         Args:
             epochs: leader epochs that begin in the batches, each with its first offset.
         """
-        # Everything that may fail comes before the write, which is never undone.
+        # Everything that may fail comes first, because a successful write is never undone.
         if self._writer.is_full(placed, now_ms):
             self._roll(now_ms)
         for epoch, start_offset in epochs:
@@ -192,7 +194,7 @@ class PartitionLog(ReadableLog):
             else:
                 aborted = self._producers.end_transaction(header, marker, now_ms)
                 if aborted is not None:
-                    self._renamed = True  # the first one creates the index file
+                    self._renamed = True  # the first entry creates the index file
                     self._segments.active.note_aborted(aborted)
         next_offset = placed.next_offset
         self._producers.map_end_offset = next_offset
@@ -257,6 +259,8 @@ class PartitionLog(ReadableLog):
 
     def delete_records(self, offset: int) -> int:
         """Raise the log start offset to ``offset`` and remove whole segments; return the start.
+
+        A lower ``offset`` changes nothing.
 
         Raises:
             OffsetOutOfRange: ``offset`` is above the high watermark.
@@ -340,10 +344,11 @@ class PartitionLog(ReadableLog):
         truncation or the log is opened again.
 
         Args:
-            offload: reads and writes the files off the loop.
+            offload: runs the reads and writes of files off the loop.
 
         Raises:
-            OffsetOutOfRange: ``offset`` is below the high watermark.
+            OffsetOutOfRange: ``offset`` is below the high watermark, or the batch that holds it
+                begins below the high watermark.
             KafkaStorage: the disk failed, or the log is closed or being truncated.
             CorruptRecord: the log cannot be read.
         """
@@ -360,7 +365,7 @@ class PartitionLog(ReadableLog):
         epochs are known. Errors of the disk have the same effect as in ``truncate_to``.
 
         Args:
-            offload: reads and writes the files off the loop.
+            offload: runs the reads and writes of files off the loop.
 
         Raises:
             OffsetOutOfRange: the log has records, and ``offset`` is below the high watermark.
@@ -409,7 +414,8 @@ class PartitionLog(ReadableLog):
         if offset < self.high_watermark:
             raise self._below_high_watermark(offset)
         if offset >= self.log_end_offset:
-            # An epoch without records that begins at the end may contradict the leader's epochs.
+            # No records to remove; but an epoch that begins at the log end may contradict the
+            # leader's.
             self._replace_epochs(offset)
             return self.log_end_offset
         self.is_truncating = True
@@ -440,7 +446,8 @@ class PartitionLog(ReadableLog):
         cut.producers.inherit(self._producers, end_offset)
         self._producers = cut.producers
         self._epochs.cut(end_offset)
-        # These change only if compaction left no record between the new end and the cut.
+        # The high watermark and the log start offset change only if compaction has left no record
+        # between the new end and ``offset``.
         self.high_watermark = min(self.high_watermark, end_offset)
         self._log_start_offset = min(self._log_start_offset, end_offset)
         self.durability.recovery_point = min(self.recovery_point, end_offset)
@@ -468,14 +475,15 @@ class PartitionLog(ReadableLog):
                 remove_behind=functools.partial(rename_behind, files, directory, cut),
                 keep_snapshots=cut.keeps_snapshots,
             )
-            # Last: before the cut, a crash in between would bring deleted records back.
+            # Lowered last: if it were lowered before the cut, a crash in between would bring
+            # deleted records back.
             self._lower_log_start(self.topic_partition, start)
 
         try:
             await offload.run(cut_and_lower_log_start)
         except OSError as error:
             self._unfinished = cut
-            if self._closed:  # deleted meanwhile, so missing files are no error of the disk
+            if self._closed:  # the log was deleted, so the disk did not fail
                 raise self._closed_error() from error
             raise self._refused("log not truncated", error) from error
         self._segments.add_removed(cut.behind)

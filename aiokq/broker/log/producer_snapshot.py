@@ -1,9 +1,9 @@
 """``.snapshot`` files: the producer state at one offset, in Kafka's format.
 
-The content is int16 version 1, CRC-32C of the rest, and an array of entries. Kafka stores one batch
-per producer. Here a producer has one entry per remembered batch, the newest last, so that a retry
-is recognized after a restart too. Kafka's reader uses the last entry of a producer id, which is the
-one it would have written.
+The content is the version (an int16, 1), the CRC-32C of the rest, and an array of entries. Kafka
+stores one entry per producer, with its newest batch. Here a producer has one entry per remembered
+batch, the newest last, so that a retry is recognized after a restart too. Kafka can read such a
+file, because it uses the last entry of each producer id.
 
 Source: Kafka ``ProducerStateManager.java``, ``ProducerSnapshot.json``.
 Tests: ``tests/unit/broker/log/test_producer_snapshot.py``.
@@ -66,10 +66,10 @@ def encode_snapshot(entries: Iterable[ProducerEntry], crc32c: Checksum) -> bytes
 
 
 def decode_snapshot(data: Buffer, crc32c: Checksum, now_ms: int) -> list[ProducerEntry]:
-    """Return the producers in a snapshot file, with ``now_ms`` as the time they were last seen.
+    """Return the producers in a snapshot file, with ``now_ms`` as their ``last_seen_ms``.
 
     Raises:
-        CorruptRecord: another version, a wrong CRC, or a truncated file.
+        CorruptRecord: the file has another version or a wrong CRC, or is truncated.
     """
     if len(data) < _HEAD.size:
         raise CorruptRecord(f"producer snapshot of {len(data)} bytes")
@@ -113,7 +113,7 @@ def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> No
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
     """Remove the snapshots that no recovery needs.
 
-    The newest is kept, and one at the base offset of each segment.
+    The newest snapshot up to the log end is kept, and the snapshot at each segment's base offset.
 
     Source: Kafka ``ProducerStateManager.removeStraySnapshots``.
     """
@@ -127,7 +127,7 @@ def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segm
 
 
 def remove_snapshots_behind(files: Files, directory: str, end_offset: int) -> None:
-    """Remove the snapshots after ``end_offset``, because their records are cut off."""
+    """Remove the snapshots after ``end_offset``, because the log is cut there."""
     for offset, path in snapshot_files(files, directory):
         if offset > end_offset:
             files.remove(path)
@@ -137,12 +137,12 @@ class ProducerReplay:
     """Rebuilds the producer state from a snapshot and the batches after it.
 
     Args:
-        end: the offset from which on the state is needed; later snapshots are not used.
-        remove_later: remove later snapshots, because their records may be lost.
+        end: the offset at which the state is needed; later snapshots are not used.
+        remove_later: whether to remove later snapshots, because their records may be lost.
 
     Attributes:
-        state: after the batches that were noted.
-        start: offset of the snapshot; the state includes the batches before it.
+        state: the producer state after the snapshot and the batches applied since.
+        start: offset of the snapshot, whose state includes all earlier batches; 0 without one.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class ProducerReplay:
     def note(
         self, segment: Segment, position: int, header: BatchHeader
     ) -> AbortedTransaction | None:
-        """Apply a batch of the log; return the transaction if it is the marker of an abort."""
+        """Apply a batch of the log; if it is an abort marker, return the aborted transaction."""
         if not header.has_producer_id or header.base_offset < self.start:
             return None
         if not header.is_control:
@@ -186,7 +186,8 @@ class ProducerReplay:
         try:
             marker = read_marker(segment.file.pread(header.size, position), header)
         except CorruptRecord as error:
-            # Its CRC matches, so it was written like this; cutting it off would lose later batches.
+            # The CRC of the batch matches, so it was written like this. A cut would lose later
+            # batches.
             path = segment.path(file_names.LOG)
             logger.error("marker ignored file=%s position=%d error=%s", path, position, error)
             return None
@@ -212,7 +213,7 @@ def restore_producers(
     crc32c: Checksum,
     now_ms: int,
 ) -> ProducerState:
-    """Rebuild the producer state at the end of ``segments`` from the last snapshot and the log.
+    """Rebuild the producer state at the end of ``segments`` from a snapshot and the segments.
 
     Raises:
         CorruptRecord: a segment is damaged.

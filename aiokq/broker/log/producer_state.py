@@ -1,7 +1,7 @@
-"""The state of a partition's idempotent producers, used to refuse sequence gaps and duplicates.
+"""The state of a partition's idempotent producers, used to detect sequence gaps and duplicates.
 
-Per producer id: its epoch, its last five batches, and its open transaction. The rules are Kafka's;
-``Origin`` says which of them apply.
+Per producer id the state has the epoch, the last five batches and the open transaction. The checks
+are Kafka's; which of them apply depends on the ``Origin`` of an append.
 
 Source: Kafka ``ProducerStateManager.java``, ``ProducerAppendInfo.java``, KIP-98, KIP-360.
 Tests: ``tests/unit/broker/log/test_producer_state.py``.
@@ -43,11 +43,11 @@ class Origin(enum.Enum):
     """A group or transaction coordinator of this node: epochs are checked, sequences are not."""
 
     REPLICATION = "replication"
-    """The leader's batches, or this log during recovery: no checks, they were made before."""
+    """The leader's batches, or this log during recovery: no checks, as they were made before."""
 
 
 class BatchMetadata(NamedTuple):
-    """One remembered batch of a producer."""
+    """A remembered batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -71,7 +71,7 @@ class ProducerEntry:
 
     Attributes:
         last_seen_ms: when this broker last appended a batch of the producer, or loaded the entry.
-        transaction_first_offset: start of the open transaction; None without one.
+        transaction_first_offset: first offset of the open transaction; None if there is none.
     """
 
     producer_id: int
@@ -109,7 +109,7 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        # first offset of each open transaction by producer id; read by every fetch
+        # first offset of each open transaction, by producer id: every fetch needs these offsets
         self._open: dict[int, int] = {}
         # completed transactions as (first offset, offset of the marker), kept until the high
         # watermark has passed the marker
@@ -132,11 +132,12 @@ class ProducerState:
         """Check that the batches of one append may be appended.
 
         Returns:
-            The earlier batch if the append repeats it, in which case nothing is written.
+            The earlier batch if the append repeats it, so that it must not be written; else None.
 
         Raises:
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
-            OutOfOrderSequence: records of the producer before these are missing.
+            OutOfOrderSequence: earlier records of the producer are missing, or a new epoch does not
+                begin with sequence 0.
         """
         seen: dict[int, BatchHeader] = {}  # the last batch of each producer in this append
         for header in headers:
@@ -209,7 +210,7 @@ class ProducerState:
         """Check that a transaction marker may be appended.
 
         Raises:
-            InvalidProducerEpoch: the marker's epoch is older than the producer's.
+            InvalidProducerEpoch: the marker's producer epoch is older than the current one.
             TransactionCoordinatorFenced: the marker is from a coordinator that was replaced.
         """
         entry = self._entries.get(header.producer_id)
@@ -229,7 +230,7 @@ class ProducerState:
     def end_transaction(
         self, header: BatchHeader, marker: EndTransactionMarker, now_ms: int
     ) -> AbortedTransaction | None:
-        """Apply an appended marker; return the transaction if it aborts one that has records."""
+        """Apply an appended marker; return the transaction if it is aborted and has records."""
         entry = self._entry(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.batches.clear()
@@ -272,10 +273,10 @@ class ProducerState:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
     def inherit(self, before: ProducerState, end_offset: int) -> None:
-        """After a truncation, take over from the state before it what is not on disk.
+        """Take over what is not on disk from ``before``, the state before a truncation.
 
-        That is: when each producer was last seen, completed transactions whose marker may not be
-        committed, and producers whose remaining batches compaction has removed.
+        This is the time when each producer was last seen, the completed transactions whose markers
+        may not be committed, and the producers whose remaining batches compaction has removed.
         """
         for old in before:
             batches = [batch for batch in old.batches if batch.last_offset < end_offset]
@@ -293,7 +294,7 @@ class ProducerState:
         self._completed = sorted(kept.union(self._completed))
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Remove producers inactive for ``expiration_ms`` that have no open transaction."""
+        """Remove producers idle for ``expiration_ms`` without a transaction; return the number."""
         gone = [
             entry.producer_id
             for entry in self._entries.values()

@@ -1,6 +1,6 @@
 """Opening of a partition's log: loaded after a clean shutdown, checked and repaired after a kill.
 
-Synchronous, because it may read every byte; runs in an executor. The steps:
+The functions block, because they may read every byte; they run in an executor. The steps:
 
 1. Leftovers of an interrupted cleaning are finished or removed.
 2. After an unclean shutdown each batch is checked (CRC, rising offsets). The log is cut at the
@@ -10,10 +10,10 @@ Synchronous, because it may read every byte; runs in an executor. The steps:
 4. Leader epochs, producer state and aborted transactions are restored from the log and the last
    snapshot before it.
 
-A segment begins where the previous one ends, because compaction here keeps the last batch of each
-group of segments. If a segment ends too early, a power cut removed its unsynced end, while later
-segments had reached the disk. Apache Kafka's compaction may remove the last batches of a segment;
-gaps that it may have left cannot be distinguished from such a loss, and are accepted.
+A segment begins where the previous segment ends, because aiokq's compaction keeps the last batch of
+each group of segments. If a segment ends too early, a power cut removed its unsynced end, while
+later segments had reached the disk. Apache Kafka's compaction may remove the last batches of a
+segment; a gap that it may have left cannot be distinguished from such a loss, and is accepted.
 
 Source: Kafka ``LogLoader.java``, ``LogSegment.recover``.
 Tests: ``tests/unit/broker/log/test_recovery.py``.
@@ -69,7 +69,7 @@ class RecoveryProgress(NamedTuple):
 Progress = Callable[[RecoveryProgress], None]
 
 GAPS_ANYWHERE: Final = 2**63 - 1
-"""For ``gaps_before``: Apache Kafka has compacted the log up to an unknown offset."""
+"""Value of ``gaps_before`` if Apache Kafka may have compacted the log up to an unknown offset."""
 
 
 def _lower_nothing(partition: TopicPartition, offset: int) -> None:
@@ -98,16 +98,18 @@ def open_log(
     """Open the log in ``directory``; create it with an empty segment if it does not exist.
 
     Args:
-        disk, open_files: objects of the log directory.
+        disk, open_files: those of the log directory.
         clean: whether the last shutdown was clean, so that no batch has to be checked.
         log_start_offset: the log start offset in the checkpoint.
         high_watermark: the high watermark in the checkpoint; the replica advances it.
-        recovery_point: records before it are durable; segments that end before it are not checked.
+        recovery_point: records before this offset are durable; segments that end at or before it
+            are not checked.
         gaps_before: a segment that begins at or before this offset may begin after the end of the
             previous one. In front of any other segment a gap is a hole, where the log is cut.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
             records are cut off. In any thread.
-        lower_log_start: for the log; see ``OpenedLog``. A recovery keeps the log start offset.
+        lower_log_start: passed on to the log; see ``OpenedLog``. The recovery does not call it,
+            because it keeps the log start offset.
         progress: called from time to time while batches are checked, in the calling thread.
 
     Raises:
@@ -123,7 +125,7 @@ def open_log(
         now_ms,
         progress,
         log_start_offset=log_start_offset,
-        # synced, so a gap there was left by compaction
+        # Records before the recovery point are synced, so a gap there was left by compaction.
         gaps_before=max(gaps_before, recovery_point),
         forget_behind=forget_behind,
     )
@@ -196,13 +198,13 @@ class _Loader:
         self._forget_behind = forget_behind
         self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
-        self._synced_end: int | None = None  # log end offset in the checkpoint of a clean shutdown
+        self._synced_end: int | None = None  # log end offset at a clean shutdown, if it is in doubt
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
-        """Return the segments, the producer state, and whether the log had no damage.
+        """Return the segments, the producer state, and whether no check or repair was needed.
 
-        If a part that should be valid is damaged, the whole log is checked.
+        If a part of the log that should be valid is damaged, the whole log is checked.
         """
         try:
             settle_temporary_files(self._files, self._directory)
@@ -233,7 +235,8 @@ class _Loader:
         """Return the segments, at least one, and the producer state at their end.
 
         Raises:
-            CorruptRecord: the log is damaged although the stop was clean, or before ``point``.
+            CorruptRecord: the log is damaged although the shutdown was clean, or is damaged before
+                ``point``.
         """
         bases = self._bases()
         if not bases:
@@ -246,7 +249,7 @@ class _Loader:
         if clean:
             segments = self._open_all(bases, None)
             end = segments[-1].next_offset
-            if point and end != point:  # no checksum covers the offset of the last batch
+            if point and end != point:  # no checksum covers offsets
                 raise CorruptRecord(f"it ends at {end}, but ended at {point} when it was closed")
             if not epochs_known:
                 self._epochs_of(segments)
@@ -257,10 +260,10 @@ class _Loader:
         return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
     def _begin_anew(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Replace segments that all lie before the log start offset by an empty one there.
+        """Replace segments that all end before the log start offset with an empty segment there.
 
-        A power cut removed the records between. Records appended after the remaining ones would
-        have offsets that are deleted according to the checkpoint.
+        A power cut removed the records in between. If the log continued after the remaining
+        segments, its next records would have offsets that the checkpoint declares deleted.
         """
         logger.warning(
             "log ends before its start offset, restarted empty partition=%s log_end_offset=%d"
@@ -320,7 +323,7 @@ class _Loader:
         )
 
     def _open_all(self, bases: Sequence[int], end: int | None) -> list[Segment]:
-        """Open segments without a check; ``end`` is the base offset of the next one, or None."""
+        """Open segments without a check; ``end`` is the next segment's base offset, or None."""
         segments = [self._segment(base) for base in bases]
         for segment, after in zip(segments, [*bases[1:], end], strict=True):
             segment.open_existing(sealed_at=after)
@@ -350,7 +353,7 @@ class _Loader:
     def _replay_to(
         self, end: int, before: Sequence[Segment], *, remove_later: bool = False
     ) -> ProducerReplay:
-        """Return the producer state at ``end``, from the segments before it."""
+        """Return a replay with the producer state at ``end``, from the segments before it."""
         replay = ProducerReplay(
             self._files,
             self._directory,
@@ -376,7 +379,8 @@ class _Loader:
         # A snapshot after this offset may include records that are lost.
         replay = self._replay_to(expected, segments, remove_later=True)
         known_epoch = self.epochs.latest_epoch
-        # The check finds later epochs. Only the file has the start of one that continues.
+        # The check finds the epochs that begin later. The start of an earlier epoch is only in the
+        # file.
         self.epochs.cut(expected)
         for index in range(sound, len(bases)):
             if bases[index] > expected and not self._may_have_gap(expected, bases[index]):
@@ -401,7 +405,7 @@ class _Loader:
     def _recover(
         self, segment: Segment, expected: int, replay: ProducerReplay, ends_at: int | None
     ) -> BadBatch | None:
-        """Check one segment from its first byte; return the first bad batch, if any."""
+        """Check one segment from its first byte; return the first bad batch, or None."""
         file = segment.file
         end = file.size()
         segment.begin_recovery()
@@ -449,7 +453,7 @@ class _Loader:
             self._progress(RecoveryProgress(self._name, checked, self._total))
 
     def _note_known_epoch(self, known_epoch: int, end_offset: int) -> None:
-        """Keep the newest leader epoch if its records are lost, because readers know the epoch."""
+        """Keep the newest leader epoch even if its records are lost, because clients know it."""
         if known_epoch > self.epochs.latest_epoch:
             self.epochs.note(known_epoch, end_offset)
 
@@ -459,9 +463,9 @@ class _Loader:
         """Truncate the log at a bad batch; back up the removed bytes unless they are worthless.
 
         Args:
-            behind: base offsets of the later segments. They are removed before the batch: if this
-                is interrupted, the next recovery finds the batch again. If the batch were cut off
-                first, they would look valid.
+            behind: base offsets of the later segments, which are removed before the batch. If this
+                is interrupted, the next recovery finds the bad batch again. If the batch were
+                removed first, the later segments would look valid.
         """
         self._note_known_epoch(known_epoch, segment.next_offset)
         cut_files(

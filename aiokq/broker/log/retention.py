@@ -1,8 +1,8 @@
 """Retention policies: how many of a log's oldest segments may be deleted.
 
-Pure functions: they delete nothing and use no files. Only whole segments below the high watermark
-are deleted, from the oldest on. A segment is deleted if any policy names it; a node may have
-additional policies.
+The policies delete nothing themselves. Only whole segments below the high watermark are deleted,
+from the oldest on. A segment is deleted if any policy counts it; a node may have additional
+policies.
 
 Source: Kafka ``UnifiedLog.deleteOldSegments``. Tests: ``tests/unit/broker/log/test_retention.py``.
 """
@@ -50,7 +50,7 @@ class RetainedLog(NamedTuple):
 
     Attributes:
         segments: oldest first, at least one; the last is the active segment.
-        high_watermark: records from this offset on are not committed and are kept.
+        high_watermark: records from this offset on are not committed, so they are kept.
     """
 
     segments: Sequence[RetainedSegment]
@@ -79,13 +79,13 @@ class RetentionPolicy(Protocol):
     def expired(self, log: RetainedLog) -> int:
         """Return how many of the oldest segments may be deleted.
 
-        Uncommitted records and an empty active segment are kept whatever the result is.
+        The caller keeps uncommitted records and an empty active segment, even if they are counted.
         """
         ...
 
 
 class BeforeLogStart:
-    """Deletes segments below the log start offset, whose records DeleteRecords has deleted."""
+    """Deletes segments that end at or before the log start offset, as after DeleteRecords."""
 
     reason: Final = "before the log start"
 
@@ -99,7 +99,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: deletes oldest segments while the rest is at least the limit."""
+    """``retention.bytes``: deletes the oldest segment while the rest is at least the limit."""
 
     reason: Final = "retention.bytes"
 
@@ -118,7 +118,7 @@ class TooLarge:
 
 
 class TooOld:
-    """``retention.ms``: deletes segments whose largest record timestamp is older than the limit."""
+    """``retention.ms``: deletes the oldest segments, up to the first with a younger record."""
 
     reason: Final = "retention.ms"
 
@@ -146,7 +146,7 @@ class Expired(NamedTuple):
 
 
 def expired(log: RetainedLog, policies: Sequence[RetentionPolicy]) -> Expired:
-    """Apply policies to a log; the reason is that of the policy which names the most segments."""
+    """Apply policies to a log; the reason is from the policy that counts the most segments."""
     found = Expired(0, "")
     possible = _committed(log)
     for policy in policies:

@@ -23,7 +23,7 @@ class RollLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig, name: str) -> RollLimits:
-        """Return the limits of a segment of this name.
+        """Return the limits of the segment with this name.
 
         The jitter is derived from the name. It only has to differ between logs, so that logs which
         began at the same time do not roll at the same time.

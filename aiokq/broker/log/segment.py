@@ -1,6 +1,6 @@
 """One segment: the batches of a ``.log`` file and their three indexes.
 
-A segment has positions, offsets and timestamps; it knows no producers or leader epochs. Reads are
+A segment handles positions, offsets and timestamps, but not producers or leader epochs. Reads are
 in ``segment_reading``, the open file and the file names in ``segment_files``.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``.
@@ -32,7 +32,8 @@ class Segment(ReadableSegment):
     """Consecutive batches in one file, with their indexes.
 
     Attributes:
-        transactions: aborted transactions with markers in it; not loaded by ``open_existing``.
+        transactions: aborted transactions whose markers are in the segment; ``open_existing`` does
+            not load them.
     """
 
     __slots__ = ("_bytes_since_index", "_dirty", "_preallocated", "transactions")
@@ -68,7 +69,7 @@ class Segment(ReadableSegment):
         """Create an empty ``.log`` file; the first flush creates the index files.
 
         Args:
-            preallocate: initial size, filled with zeros; ``seal`` truncates the file.
+            preallocate: initial size of the file, which ``seal`` truncates to its batches.
         """
         self._file = self._files.open(self.path(file_names.LOG), create=True)
         if self._file.size():
@@ -105,7 +106,7 @@ class Segment(ReadableSegment):
         self.first_timestamp_ms()  # loaded here, because appends need it
 
     def _note_unindexed(self, size: int) -> None:
-        """Note the batches after the last index entry: many if a power cut lost entries."""
+        """Note the batches after the last index entry, of which a power cut may leave many."""
         self._max_timestamp = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
         self.next_offset = self.base_offset
         indexed = self.size = self._index.last_position
@@ -138,8 +139,8 @@ class Segment(ReadableSegment):
             return not self.size
         if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
             return False
-        # After a power cut a file may exist and be empty. An index that is empty for good reason
-        # has few batches and is rebuilt quickly.
+        # A power cut may leave an empty index file. If an index is rightly empty, its segment has
+        # few batches, so the rebuild is quick.
         return index > 0 or self.size <= self._interval
 
     def begin_recovery(self) -> None:
@@ -162,7 +163,7 @@ class Segment(ReadableSegment):
         path = self.path(file_names.LOG)
         copy = self.copy()
         try:
-            file = copy.file  # fails if the index is missing because the segment was deleted
+            file = copy.file  # raises FileNotFoundError if the segment was deleted
             logger.warning("rebuilding indexes file=%s", path)
             copy._begin_indexes()
             copy.size, copy.next_offset = 0, self.base_offset
@@ -183,7 +184,7 @@ class Segment(ReadableSegment):
         self.transactions.flush()
 
     def seal(self) -> None:
-        """Finish the segment, which is not appended to any more."""
+        """Finish the segment after its last append."""
         if self._preallocated:
             self._dirty = True
             self.file.truncate(self.size)
@@ -234,7 +235,7 @@ class Segment(ReadableSegment):
         self, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int, limits: RollLimits
     ) -> bool:
         """Whether a new segment is needed before ``size`` bytes are appended."""
-        if not self.size:  # a new segment would have the same name
+        if not self.size:  # a new segment would have the same base offset
             return False
         if self.size > limits.segment_bytes - size:
             return True
@@ -247,16 +248,17 @@ class Segment(ReadableSegment):
         return waited > limits.segment_ms
 
     def is_idle(self, now_ms: int, limits: RollLimits) -> bool:
-        """Whether a record that arrived now would make the segment roll by age.
+        """Whether a record that arrived now would make the segment roll because of its age.
 
-        Old record timestamps alone, as in an import, do not count.
+        Old record timestamps alone, as in an import, are not enough.
         """
         if not self.size:
             return False
         first = self.first_timestamp_ms()
         if first >= 0 and now_ms - first <= limits.segment_ms:
             return False
-        # time of creation; if the segment was loaded later, time of the last write
+        # If ``created_ms`` is recent, the segment may only have been loaded then: use the last
+        # write.
         since = self.created_ms
         if now_ms - since <= limits.segment_ms:
             since = self.modified_ms()
@@ -303,15 +305,17 @@ class Segment(ReadableSegment):
         as a repaired index, do not reach the copy.
 
         Args:
-            floor: a batch that holds ``offset`` must not begin before this offset.
+            floor: the lowest offset at which a batch that holds ``offset`` and earlier offsets may
+                begin.
 
         Raises:
-            OffsetOutOfRange: such a batch begins before ``floor``.
+            OffsetOutOfRange: that batch begins before ``floor``.
             OSError, CorruptRecord: the segment cannot be read.
         """
         cut = self.copy()
         if self._index.is_loaded and self._time_index.is_loaded:
-            # The index files of the active segment lack the newest entries.
+            # Used from memory, because the index files of the active segment lack the newest
+            # entries.
             cut._index, cut._time_index = self._index, self._time_index
         else:
             cut._load_indexes()
@@ -338,5 +342,5 @@ class Segment(ReadableSegment):
         return cut
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
-        """Add the transaction that the last noted batch aborts."""
+        """Add a transaction whose abort marker is the last noted batch."""
         self.transactions.append(transaction)

@@ -1,8 +1,8 @@
 """Check of a segment after an unclean shutdown: finds its first bad batch.
 
 The CRC of a batch does not cover its base offset, so offsets are checked by their order: they rise,
-with gaps where compaction removed records. If the next batch contradicts a gap, the base offset
-after the gap is damaged.
+with gaps where compaction removed records. A damaged base offset looks like a gap before its batch,
+but the next batch then has the offset that follows without the gap.
 
 Source: Kafka ``LogSegment.recover``. Tests: ``tests/unit/broker/log/test_recovery.py``.
 """
@@ -26,8 +26,8 @@ class BadBatch(Exception):
     """The first bad batch of a segment.
 
     Attributes:
-        position: where the batch begins.
-        expected: the least offset that it could have.
+        position: position in the file at which the batch begins.
+        expected: the lowest base offset that the batch could have.
         reason: what is wrong with it.
     """
 
@@ -51,15 +51,15 @@ def valid_batches(
 
     Args:
         end: size of the file.
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         expected: the lowest offset that the first batch may have.
-        ends_at: the log end offset if a checkpoint has it. Like a following batch, it shows
-            whether a gap before the last batch is real.
+        ends_at: the log end offset if a checkpoint has it. It shows whether a gap before the last
+            batch is real, as the next batch does for other gaps.
 
     Raises:
         BadBatch: a batch is not valid; the valid batches before it were yielded.
     """
-    held: tuple[int, BatchHeader] | None = None  # a batch after a gap, to be confirmed
+    held: tuple[int, BatchHeader] | None = None  # a batch after a gap that is not confirmed yet
     before = expected
     for position, header, reason in _batches(file, end, crc32c):
         if not reason:
@@ -113,11 +113,11 @@ def _read(file: File, position: int, size: int, end: int) -> memoryview:
 
 
 def offset_error(header: BatchHeader | None, expected: int, base_offset: int) -> str:
-    """Return why the offsets of a batch are wrong; "" if they are possible.
+    """Return what is wrong with the offsets of a batch; "" if they are possible.
 
     Args:
-        expected: the least offset that the batch may have.
-        base_offset: of the segment.
+        expected: the lowest offset that the batch may have.
+        base_offset: base offset of the segment.
     """
     if header is None:
         return ""

@@ -42,7 +42,7 @@ class SegmentFiles:
         self.open_files: OpenFiles | None = None
         self._files = files
         self._directory = directory
-        self._suffix = suffix  # of all file names, while the cleaner writes the segment
+        self._suffix = suffix  # appended to all file names while the cleaner writes the segment
         self._file: File | None = None
         self._reopened = False
 
@@ -64,7 +64,7 @@ class SegmentFiles:
         return file
 
     def keep_open(self, open_files: OpenFiles) -> None:
-        """Count the ``.log`` in ``open_files`` from now on; it is open if it was just created."""
+        """Count the ``.log`` in ``open_files`` from now on; a new segment's is open already."""
         if self.open_files is None and self.is_open:
             open_files.created(self)
         self.open_files = open_files
@@ -81,15 +81,15 @@ class SegmentFiles:
     def release(self) -> None:
         """Drop the reference to the ``.log``, which is reopened when it is needed.
 
-        The file is not closed here: responses may still be sent from it, and the last one closes
-            it.
+        The file is not closed here, because responses may still be sent from it. The last of them
+        closes it.
         """
-        self._forget_file()  # first: another thread may reopen it once `_file` is None
+        self._forget_file()  # before `_file` is None, when another thread may reopen it
         self._file = None
 
     def close(self) -> None:
         """Close the ``.log``, which is reopened when it is needed."""
-        file = self._file  # another thread may release it meanwhile to limit open files
+        file = self._file  # read once: another thread may release it meanwhile
         if file is not None:
             file.close()
             self._forget_file()

@@ -1,9 +1,9 @@
 """The reads of one segment: lookups by offset, size or time, with its sparse indexes.
 
-Nothing here writes. On a loop no read waits for the disk: data that is not in memory raises
-``ColdRead``, and the repeated read uses what was loaded. Headers in the page cache are read at
-once. Indexes are always loaded off the loop, because the check of a large one takes too long as
-well.
+Nothing here writes. On a loop no read waits for the disk: if data is not in memory, the read raises
+``ColdRead``, and the repeated read uses the loaded data. Headers in the page cache are read at
+once. Indexes are always loaded off the loop, because even the check of a large index takes too
+long.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``,
 ``tests/unit/broker/log/test_cold_reads.py``.
@@ -42,7 +42,8 @@ class ReadableSegment(SegmentFiles):
     Attributes:
         size: bytes of whole batches in the ``.log``.
         next_offset: the offset after the last record; ``base_offset`` if the segment is empty.
-        created_ms: when the segment was created or loaded; for rolling a log without timestamps.
+        created_ms: when the segment was created or loaded; its age if the records have no
+            timestamps.
         on_loop: whether reads run on an event loop, where data on the disk raises ``ColdRead``.
     """
 
@@ -80,11 +81,11 @@ class ReadableSegment(SegmentFiles):
         self._interval = index_interval_bytes
         self._index_bytes = index_bytes
         self._first_timestamp: int | None = None
-        # largest timestamp and last offset of its batch; None: not looked up
+        # largest timestamp and the last offset of its batch; None if they are not known yet
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
-        # last timestamp of the time index, if only that was read
+        # last timestamp of the time index, if nothing else of the index was read
         self._peeked: int | None = None
-        # loaded items for reads that had to wait, by `DiskLoad.what`
+        # items that were loaded for repeated reads, by `DiskLoad.what`
         self._loaded: dict[Hashable, object] = {}
         self._index = OffsetIndex(files, self.path(file_names.INDEX), base_offset, index_bytes)
         self._time_index = TimeIndex(
@@ -103,7 +104,7 @@ class ReadableSegment(SegmentFiles):
         """Return the position of the first batch with ``offset`` or a later offset, or None.
 
         Raises:
-            ColdRead: on a loop, if a header or the index has to be read from the disk.
+            ColdRead: on a loop, a header or the index has to be read from the disk.
         """
         if offset >= self.next_offset or not self.size:
             return None
@@ -114,10 +115,15 @@ class ReadableSegment(SegmentFiles):
         return None if found is None else found.position
 
     def end_position(self, start: int, max_bytes: int, bound: int, *, at_least_one: bool) -> End:
-        """Return the end of the batches from ``start`` on that fit ``max_bytes`` below ``bound``.
+        """Return the end of the batches from ``start`` on that fit ``max_bytes``.
 
         Args:
-            at_least_one: include the first batch even if it is larger.
+            start: position of the first batch.
+            bound: batches that extend to this offset or beyond are left out.
+            at_least_one: include the first batch even if it is larger than ``max_bytes``.
+
+        Raises:
+            ColdRead: on a loop, a header or the index has to be read from the disk.
         """
         limit, next_offset = self.size, self.next_offset
         if bound < next_offset:
@@ -144,7 +150,7 @@ class ReadableSegment(SegmentFiles):
             return first_batch(self.file, begin, end, offset=offset, reach=reach)
         what = (begin, offset, reach)
         if what in self._loaded:
-            # kept, because the read may have to wait for something else, too
+            # The item stays in `_loaded`, because the read may have to wait for another item.
             return cast("FoundBatch | None", self._sound(what, self._loaded[what]))
         file = self.file
         try:
@@ -156,7 +162,7 @@ class ReadableSegment(SegmentFiles):
     # --- by time
 
     def max_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp and its batch's last offset; (-1, base offset) if none."""
+        """Return the largest timestamp and its batch's last offset; else (-1, base offset)."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         assert self._max_timestamp is not None
@@ -165,7 +171,8 @@ class ReadableSegment(SegmentFiles):
     def latest_timestamp_ms(self) -> int:
         """Return the largest timestamp; -1 without one.
 
-        The last entry of a finished segment's time index is the largest, so only that is read.
+        The last entry of a finished segment's time index has the largest timestamp, so only this
+        entry is read.
         """
         if self._max_timestamp is not None:
             return self._max_timestamp[0]
@@ -195,9 +202,9 @@ class ReadableSegment(SegmentFiles):
         return self._first_timestamp
 
     def since_timestamp(self, timestamp_ms: int, start_offset: int) -> FileRange:
-        """Return the range that holds the first record not earlier than ``timestamp_ms``, if any.
+        """Return a range that holds the first record at or after ``timestamp_ms``, if there is one.
 
-        The range extends to the end of the segment, but is read up to the record only.
+        The range extends to the end of the segment, but a search stops at the record.
         """
         self._load_indexes()
         from_offset = max(self._time_index.lookup(timestamp_ms), start_offset)
@@ -229,7 +236,7 @@ class ReadableSegment(SegmentFiles):
             self.rebuild_indexes()
 
     def _load_offsets(self) -> None:
-        """Load the offset index only; the time index may be megabytes more."""
+        """Load only the offset index, because the time index may have more megabytes."""
         if self._index.is_loaded:
             return
         if self.on_loop:
@@ -247,10 +254,10 @@ class ReadableSegment(SegmentFiles):
     # --- loads from the disk
 
     def _learn(self, look: Callable[[ReadableSegment], object]) -> None:
-        """Take over what ``look`` loaded into a copy of this segment.
+        """Take over what ``look`` has loaded into a copy of this segment.
 
         Raises:
-            ColdRead: ``look`` has to be called on the copy off the loop first.
+            ColdRead: ``look`` was not called yet; it has to be called on a copy off the loop first.
             OSError, CorruptRecord: ``look`` failed.
         """
         if look not in self._loaded:
@@ -268,7 +275,7 @@ class ReadableSegment(SegmentFiles):
 
     def _sound(self, what: Hashable, outcome: object) -> object:
         if isinstance(outcome, OSError | CorruptRecord):
-            self._loaded.pop(what, None)  # raised once; a later read tries again
+            self._loaded.pop(what, None)  # raised once: a later read loads again
             raise outcome
         return outcome
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from aiokq.broker.log.transaction_index import AbortedTransaction
 
 POSITIONS_REMEMBERED: Final = 64
-"""Ends of recent reads kept per log, so that sequential reads need no index."""
+"""The most ends of recent reads that a log remembers, so that sequential reads need no index."""
 
 
 class TimestampSearch(NamedTuple):
     """A search for a record by timestamp in one segment.
 
-    ``run`` reads and may decompress, so it runs in an executor; it uses nothing but the file.
+    ``run`` reads and may decompress, so it is called in an executor. It uses only the file.
 
     Attributes:
         end_offset: where to continue if nothing was found.
@@ -59,7 +59,7 @@ class Segments:
     def __init__(self, segments: Sequence[Segment], open_files: OpenFiles) -> None:
         self._open_files = open_files
         self._removed: list[Segment] = []
-        # end of recent reads: next offset, to its segment and position
+        # where recent reads have ended: segment and position, by next offset
         self._ends: dict[int, tuple[Segment, int]] = {}
         self._set(segments)
 
@@ -82,8 +82,6 @@ class Segments:
     ) -> tuple[list[FileRange], int, int]:
         """Return whole batches from the one that holds ``offset`` on, as file ranges.
 
-        # hot: benchmarks/raw_load.py
-
         Returns:
             The ranges, their size, and an upper bound of their offsets: the next batch's base
             offset if known, otherwise ``bound``.
@@ -91,8 +89,13 @@ class Segments:
         Args:
             max_bytes: most bytes of all batches.
             bound: batches that extend to this offset or beyond are left out.
-            at_least_one: include the first batch even if it is larger.
+            at_least_one: include the first batch even if it is larger than ``max_bytes``.
+
+        Raises:
+            ColdRead: data has to be read from the disk first.
+            OSError: the disk failed.
         """
+        # hot: benchmarks/raw_load.py
         fragments: list[FileRange] = []
         size = 0
         upper = bound
@@ -119,7 +122,7 @@ class Segments:
         return fragments, size, upper
 
     def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions with records from ``offset`` to ``upper_bound``."""
+        """Return aborted transactions with records from ``offset`` on, before ``upper_bound``."""
         found: list[AbortedTransaction] = []
         for segment in self.all[max(bisect_right(self._bases, offset) - 1, 0) :]:
             if segment.transactions.collect(offset, upper_bound, found):
@@ -127,7 +130,7 @@ class Segments:
         return found
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Return a search in the first segment that may hold a record of this time or later."""
+        """Return a search in the first segment with a record at or after this time, or None."""
         segments = [segment for segment in self.all if segment.next_offset > start_offset]
         latest = call_each(segments, Segment.latest_timestamp_ms)
         for segment, latest_ms in zip(segments, latest, strict=True):
@@ -165,7 +168,7 @@ class Segments:
                 yield segment, position
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Remember that a read ended at ``position``, where ``offset`` is or will be."""
+        """Remember that a read ended at ``position``, where ``offset`` is or will be appended."""
         ends = self._ends
         if len(ends) >= POSITIONS_REMEMBERED:
             del ends[next(iter(ends))]
@@ -180,16 +183,16 @@ class Segments:
         staying = set(map(id, kept))
         gone = [segment for segment in self.all if id(segment) not in staying]
         self._set(kept)
-        self._removed += gone  # before the rename, so that they are closed even if it fails
+        self._removed += gone  # before the rename, so that their files are closed even if it fails
         for segment in gone:
             segment.add_suffix(file_names.DELETED)
 
     def swap(self, cleaned: Segment, originals: Sequence[Segment]) -> None:
-        """Replace adjacent segments by ``cleaned``, and rename the files of the originals.
+        """Replace adjacent segments with ``cleaned``, and rename the files of the originals.
 
         Raises:
             OSError: not all originals could be renamed. Readers use the new segment, and a recovery
-                replaces the originals by it.
+                removes the originals.
         """
         self._ends.clear()
         first = self.all.index(originals[0])
@@ -202,7 +205,7 @@ class Segments:
             )
 
     def cut(self, kept: Sequence[Segment]) -> None:
-        """Keep only ``kept``, whose last segment ends earlier; ``add_removed`` takes the others."""
+        """Keep only ``kept``, whose last segment is cut; the caller renames the other files."""
         self._ends.clear()
         for segment in self.all[len(kept) - 1 :]:
             segment.release()
@@ -220,7 +223,7 @@ class Segments:
         return gone
 
     def release(self) -> None:
-        """Release all files; each is closed when no response is sent from it any more."""
+        """Release all files; each is closed after the last response that is sent from it."""
         for segment in (*self.all, *self._removed):
             segment.release()
 

@@ -1,7 +1,7 @@
 """Directories of partitions that belong to no topic: setting aside, finding, restoring.
 
-They are never deleted: a kill during a deletion leaves them, but a user may also have copied them
-here.
+They are never deleted: a kill during a deletion may have left them, but a user may also have copied
+them to the log directory.
 
 Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
 Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
@@ -36,7 +36,7 @@ class StrayDirectories:
         self._random = random
 
     def set_aside(self, partition: TopicPartition) -> str:
-        """Rename a directory that belongs to no topic, as Kafka does; return the new path."""
+        """Rename a directory that belongs to no topic, durably, as Kafka does; return its path."""
         renamed = self.rename(partition, file_names.STRAY_DIRECTORY)
         self._files.sync_dir(self._path)
         return renamed
@@ -52,7 +52,7 @@ class StrayDirectories:
     def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
         """Set the directory of a partition aside if it belongs to another topic of the same name.
 
-        The records of that topic must not be served as this topic's.
+        The records of the other topic must not be served as records of this topic.
 
         Returns:
             Whether the directory exists and has this topic's id.
@@ -62,7 +62,7 @@ class StrayDirectories:
                 self._files, f"{self._path}/{file_names.partition_directory(partition)}"
             )
         except CorruptRecord:
-            return False  # left by a power cut, because the file is not synced
+            return False  # the file is not synced, so a power cut may damage it
         if stored is not None and stored != topic_id:
             renamed = self.set_aside(partition)
             logger.warning(
@@ -89,6 +89,6 @@ class StrayDirectories:
         return found
 
     def take_back(self, partition: TopicPartition, path: str) -> None:
-        """Rename a directory that was set aside to its partition's name."""
+        """Give a directory that was set aside the name of its partition again, durably."""
         self._files.rename(path, f"{self._path}/{file_names.partition_directory(partition)}")
         self._files.sync_dir(self._path)

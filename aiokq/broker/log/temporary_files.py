@@ -1,16 +1,16 @@
-"""Files that a crash left half done: of a cleaning, a split, a deletion or a replaced file.
+"""Temporary files that a crash left: of a cleaning, a split, a deletion or a replaced file.
 
 A cleaning writes its result as ``.cleaned`` and renames it to ``.swap`` file by file, beginning
 with the segment of the largest base offset. It then renames the originals to ``.deleted`` and
 removes the suffix ``.swap``. Therefore:
 
-- A ``.swap`` at or after the least base offset of a ``.cleaned`` belongs to a cleaning that was not
-  renamed completely. All originals exist, so it is removed, and before the ``.cleaned`` files:
-  otherwise, after another crash, it would look complete.
-- Any other ``.swap`` is complete. Originals between the first and the end of the last of them are
-  what it was made from. They are removed, and then it replaces them.
+- A ``.swap`` file at or after the lowest base offset of a ``.cleaned`` file belongs to a cleaning
+  whose files were not all renamed. All originals exist, so the ``.swap`` file is removed. It is
+  removed before the ``.cleaned`` files: without them it would look complete after another crash.
+- All other ``.swap`` files are complete. The segments from the first ``.swap`` file to the end of
+  the last are their originals. The originals are removed, and then the ``.swap`` files renamed.
 
-If this is interrupted, the next start continues it.
+If these steps are interrupted, the next start continues them.
 
 Source: Kafka ``LogLoader.load``, ``removeTempFilesAndCollectSwapFiles``.
 Tests: ``tests/unit/broker/log/test_temporary_files.py``.
@@ -41,7 +41,7 @@ class _Found(NamedTuple):
 
 
 def settle_temporary_files(files: Files, directory: str) -> None:
-    """Finish or undo what was interrupted; afterwards no file has a temporary suffix.
+    """Finish or undo interrupted changes; on return no file has a temporary suffix.
 
     Raises:
         OSError: the disk failed.
@@ -91,7 +91,7 @@ def _remove_replaced(files: Files, directory: str, swaps: list[_Found]) -> None:
     """Remove the remaining originals of the swapped segments."""
     logs = [file for file in swaps if file.kind == file_names.LOG]
     if not logs:
-        return  # the logs are in place already; only indexes remain
+        return  # the ``.log`` files have their final names already
     first = min(file.base_offset for file in logs)
     end = max(_next_offset(files, directory, file) for file in logs)
     for name in files.listdir(directory):

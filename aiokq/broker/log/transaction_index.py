@@ -1,9 +1,9 @@
 """The ``.txnindex`` of a segment: the aborted transactions whose markers lie in it.
 
-A consumer with ``read_committed`` discards their records. All entries are kept in memory, 32 bytes
-each, because there are few; most segments have none, and no file. Missing entries cannot be
-detected from the length of the log, unlike in the other indexes, so the file is synced with the
-records.
+A consumer with ``read_committed`` discards the records of these transactions. All entries are kept
+in memory, 32 bytes each, because they are few; most segments have no entries and no file. Unlike in
+the other indexes, missing entries cannot be detected from the length of the log, so the file is
+synced with the records.
 
 Source: Kafka ``TransactionIndex.java``, ``AbortedTxn.java``.
 Tests: ``tests/unit/broker/log/test_transaction_index.py``.
@@ -53,8 +53,8 @@ class TransactionIndex:
         self._files = files
         self._base = base_offset
         self._columns: array[int] = array("q")
-        # Numbers of entries that are in the file, and that are durable. A flag would hide entries
-        # that are appended during a sync in another thread.
+        # The numbers of entries that are in the file and that are durable. They are not flags,
+        # because entries may be appended while another thread syncs the file.
         self._written = self._synced = 0
         self._cut = False  # whether the file has entries that were removed
 
@@ -68,7 +68,7 @@ class TransactionIndex:
         self._cut = self._files.exists(self.path)
 
     def load(self) -> None:
-        """Read the file; a missing one is an empty index.
+        """Read the file; without a file the index is empty.
 
         Raises:
             IndexCorrupt: the file is malformed or belongs to another segment.
@@ -91,7 +91,7 @@ class TransactionIndex:
             last = found.last_offset
             columns.extend(entry)
         self._columns = columns
-        # Loaded entries are durable: a recovery rebuilds the index of segments not synced.
+        # Loaded entries are durable, because a recovery rebuilds the index of an unsynced segment.
         self._written = self._synced = len(self)
         self._cut = False
 
@@ -100,7 +100,7 @@ class TransactionIndex:
         self._columns.extend(transaction)
 
     def cut(self, end_offset: int) -> TransactionIndex:
-        """Return an index of the markers before ``end_offset``, which no file holds yet."""
+        """Return an index of the markers before ``end_offset``; its file is not written yet."""
         index = TransactionIndex(self._files, self.path, self._base)
         for entry in self.entries():
             if entry.last_offset < end_offset:
@@ -120,7 +120,8 @@ class TransactionIndex:
         """Add transactions with records from ``offset`` on and before ``upper_bound`` to ``into``.
 
         Returns:
-            Whether later segments have no further marker of such a transaction.
+            Whether the markers of all such transactions were found, so that later segments have
+            none.
         """
         columns = self._columns
         for at in range(0, len(columns), _COLUMNS):
@@ -154,7 +155,7 @@ class TransactionIndex:
         return self._synced != len(self)
 
     def begin_sync(self) -> list[File]:
-        """Return the open file if it has to be synced, otherwise nothing.
+        """Write new entries; return a list with the open file if it has to be synced, else empty.
 
         Raises:
             OSError: the file cannot be written; it still has to be synced.

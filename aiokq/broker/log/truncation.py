@@ -1,12 +1,13 @@
-"""Truncation of a log's end: where the cut lies, and the order of changes to files.
+"""Truncation of a log's end: the position of the cut, and the order of changes to files.
 
-What is derived from the records is cut first, the file with the records last. A crash in between
-leaves a log that is longer than its derived files say, which a recovery reads anyway. In the other
-order, a checkpoint would count records that are written after the cut as durable or compacted.
+Files derived from the records are cut first, the file with the records last. A crash in between
+leaves a log that is longer than its derived files say; recovery reads such a log anyway. In the
+other order, a checkpoint would count records that are appended after the cut as durable or
+compacted.
 
 The log start offset is not derived from records. A truncation that lowers it (``PartitionLog``)
-lowers its checkpoint after the file is cut and before the first append. Before the cut, a crash in
-between would bring deleted records back.
+lowers its checkpoint after the file is cut and before the first append. If the checkpoint were
+lowered before the cut, a crash in between would bring deleted records back.
 
 A log is truncated if it has diverged from the leader's (``PartitionLog.truncate_to``), or if a
 recovery finds damage (``recovery``).
@@ -40,7 +41,7 @@ class Cut(NamedTuple):
         segments: remaining segments, oldest first; the last ends at the cut.
         behind: removed segments.
         producers: producer state at the new end.
-        keeps_snapshots: whether earlier producer snapshots stay; not if the log begins again
+        keeps_snapshots: whether earlier producer snapshots stay; False if the log begins again
             without producers.
     """
 
@@ -62,11 +63,11 @@ def find_cut(
 ) -> Cut:
     """Compute a cut that leaves no record from ``offset`` on. Reads only; in any thread.
 
-    A batch that holds ``offset`` and earlier offsets is removed completely. There must be no append
-    meanwhile.
+    A batch that holds ``offset`` and earlier offsets is removed completely. Nothing must be
+    appended meanwhile.
 
     Raises:
-        OffsetOutOfRange: such a batch begins before the high watermark.
+        OffsetOutOfRange: a batch that holds ``offset`` begins before the high watermark.
         OSError, CorruptRecord: the log cannot be read.
     """
     at = max(number for number, one in enumerate(segments) if one.base_offset <= offset)
@@ -77,7 +78,7 @@ def find_cut(
         )
         for segment in segments[:at]:
             if segment.next_offset > replay.start:
-                copy = segment.copy()  # the loop reads from the segment meanwhile
+                copy = segment.copy()  # because the loop may read from the segment
                 try:
                     replay.walk([copy])
                 finally:
@@ -130,8 +131,8 @@ def cut_files(
 def rename_behind(files: Files, directory: str, cut: Cut) -> None:
     """Rename the files of the segments after a cut, durably, the newest first.
 
-    If no segment remains, create the one with which the log continues. A retry after an error may
-    also rename that one, if it has the name of an old one; it is empty and created again.
+    If no segment remains, create the empty segment with which the log continues. If that segment
+    has the name of an old one, a retry after an error may rename it too; it is then created again.
     """
     for segment in reversed(cut.behind):
         segment.add_suffix(file_names.DELETED)

@@ -1,8 +1,8 @@
 """Checks of batches before an append, in Kafka's order. Nothing here writes.
 
-Deliberate deviation: Kafka reads every record. Here a header with a matching CRC is trusted, and
-records are read only where a rule needs them: on compacted topics, with a timestamp limit that the
-header cannot decide, and if the broker recompresses.
+Kafka reads every record. As a deliberate deviation, aiokq trusts a header whose batch has a
+matching CRC, and reads records only where a rule needs them: on compacted topics, for a timestamp
+limit that the header alone cannot decide, and if the broker recompresses.
 
 Source: Kafka ``ProduceRequest.java``, ``UnifiedLog.java``, ``LogValidator.java``.
 Tests: ``tests/unit/broker/log/test_validation.py``.
@@ -52,15 +52,15 @@ ZSTD_SINCE: Final = 7
 """First version of Produce that may contain zstd."""
 
 MAX_RECORD_ERRORS: Final = 1000
-"""Most record errors in an answer; a batch may hold millions of records."""
+"""The most record errors in a response; a batch may hold millions of records."""
 
 WALK_THRESHOLD: Final = 16 * 1024
-"""Bytes of records from which on an executor reads them; reading fewer takes about 1 ms."""
+"""Size of a batch from which on an executor reads its records; about 1 ms of work."""
 
 _LENGTH: Final = struct.Struct(">i")
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
-"""Most bytes that a batch may decompress to if the broker has to read its records."""
+"""The most bytes that a batch may decompress to if the broker has to read its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +92,18 @@ class InvalidTimestamps(InvalidTimestamp):
 
 
 def produced_headers(data: Buffer, version: int) -> list[BatchHeader]:
-    """Return the header of the single batch for a partition in Produce version 3 or newer.
+    """Return a list with the header of a partition's only batch, for Produce version 3 or newer.
 
     Raises:
-        InvalidRecord: no batch, several, or one of another magic.
-        UnsupportedCompressionType: zstd before version 7.
+        InvalidRecord: there is no batch, several batches, or a batch whose magic is not 2.
+        UnsupportedCompressionType: the batch uses zstd, and the version is older than 7.
         CorruptRecord: a header is malformed.
     """
     size = len(data)
     if size > HEADER_SIZE and _LENGTH.unpack_from(data, LENGTH_OFFSET)[0] + LOG_OVERHEAD == size:
         headers = [read_header(data)]  # hot: benchmarks/micro/produce.py; the usual case
     else:
-        headers = list(islice(iter_headers(data), 2))  # two, as a frame may hold a million
+        headers = list(islice(iter_headers(data), 2))  # at most two of possibly a million
     if len(headers) != 1:
         raise InvalidRecord(
             f"Produce of version {version} must have exactly one batch per partition,"
@@ -128,14 +128,18 @@ def validate_batch(
     now_ms: int,
     crc32c: Checksum,
 ) -> None:
-    """Check one batch by its content and its topic's settings, except size and sequence.
+    """Check the content of one batch against the topic's settings, except size and sequence.
 
     Args:
         batch: exactly the bytes of the batch.
         now_ms: the broker's time.
 
     Raises:
-        CorruptRecord, InvalidRecord, InvalidTimestamp, UnsupportedCompressionType: as Kafka does.
+        CorruptRecord: the CRC is wrong.
+        InvalidRecord: the header or a record is malformed or not allowed.
+        InvalidTimestamp: a timestamp is outside the limits, or the timestamp type is LogAppendTime.
+        UnsupportedCompressionType: the codec is unknown.
+        RecordTooLarge: the records that have to be read decompress to too many bytes.
     """
     client = origin is Origin.CLIENT
     if client and header.base_offset != 0:
@@ -149,7 +153,7 @@ def validate_batch(
 
 
 def check_size(header: BatchHeader, max_bytes: int) -> None:
-    """Refuse a batch that is larger than ``max.message.bytes``.
+    """Check that a batch is not larger than ``max.message.bytes``.
 
     Raises:
         RecordTooLarge: the batch is larger.
@@ -178,10 +182,10 @@ def _validate_header(header: BatchHeader) -> None:
 
 
 class HeaderRules(NamedTuple):
-    """The conditions under which a producer's batch is accepted by its header alone.
+    """The conditions under which the header of a producer's batch is enough to accept it.
 
     Attributes:
-        keeps_batches: whether the settings neither check nor change single records.
+        keeps_batches: whether the topic's settings neither check nor change single records.
         after_max_ms: how far the largest timestamp may be ahead of the broker's time.
         max_length: largest value of the header's ``length``, from ``max.message.bytes``.
     """
@@ -205,9 +209,9 @@ class HeaderRules(NamedTuple):
         )
 
     def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the header is enough to accept the batch and store it unchanged.
+        """Whether the header is enough to accept the batch and store it unchanged, as is usual.
 
-        This is the usual case. If not, the settings are checked one by one.
+        If it is not enough, the settings are checked one by one.
         """
         # hot: benchmarks/micro/produce.py; the size is checked here to save a call of check_size
         keeps_batches, after_max_ms, max_length = self
@@ -250,7 +254,7 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
     if outside:
         raise InvalidTimestamps(f"one or more timestamps are outside {earliest}..{latest}", outside)
     if header.max_timestamp_ms > latest:
-        # Kafka corrects the header here; the client that sent it is broken.
+        # Kafka corrects such a header. Here it is refused, because its client is broken.
         raise InvalidRecord(
             f"header with a largest timestamp of {header.max_timestamp_ms} over records with"
             f" {largest}"
@@ -260,7 +264,8 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
 def needs_executor(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
     """Whether an executor should check or convert the records of a producer's batch.
 
-    Called if the header is not enough. A compressed batch may hold a thousand times its size.
+    Called if the header is not enough. For a compressed batch the answer is always yes if its
+    records are needed, because they may be a thousand times larger.
     """
     codec = _wanted_codec(config, header.codec)
     if codec != header.codec:
@@ -285,7 +290,7 @@ def _every_record(header: BatchHeader, message: str) -> InvalidTimestamps:
 
 
 def _records(batch: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
-    """Yield the records; malformed ones are INVALID_RECORD (87), as in Kafka."""
+    """Yield the records; raise InvalidRecord if they are malformed, as Kafka does."""
     try:
         yield from iter_records(batch, header, limit=MAX_CONTENT)
     except CorruptRecord as error:
@@ -300,7 +305,8 @@ def stored_form(
     LogAppendTime sets the timestamps; a different ``compression.type`` recompresses the batch.
 
     Raises:
-        RecordTooLarge: larger than ``max.message.bytes`` in the topic's codec.
+        RecordTooLarge: the stored batch would be larger than ``max.message.bytes``, or the batch
+            decompresses to too many bytes.
         InvalidRecord: the records to recompress are malformed.
     """
     codec = _wanted_codec(config, header.codec)

@@ -1,4 +1,4 @@
-"""Batches that the compiled loops leave to Python: compressed, transactional and legacy ones.
+"""Batches that the compiled loops leave to Python: compressed, transactional and legacy batches.
 
 Source: Kafka ``MemoryRecords.filterTo``, ``AbstractLegacyRecordBatch.java``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``.
@@ -30,14 +30,14 @@ from aiokq.records.record import iter_records
 __all__ = ["checked", "closing", "compressed", "control_type", "emptied", "uncompressed"]
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
-"""Most bytes that a batch may decompress to, as at an append."""
+"""The most bytes that a batch may decompress to; appends have the same limit."""
 
 
 def checked(data: memoryview, at: int, where: str) -> tuple[BatchHeader, memoryview]:
-    """Return header and bytes of the whole batch at ``at``.
+    """Return the header and the bytes of the whole batch at position ``at``.
 
     Raises:
-        CorruptRecord: there is no batch, or its CRC is wrong.
+        CorruptRecord: there is no batch at this position, or its CRC is wrong.
     """
     header = read_header(data, at)
     batch = data[at : at + header.size]
@@ -54,7 +54,7 @@ def control_type(batch: memoryview, header: BatchHeader) -> int | None:
 
 
 def uncompressed(batch: Buffer, header: BatchHeader) -> Buffer:
-    """Return a v2 batch with uncompressed records and no CRC; the batch itself if uncompressed."""
+    """Return a v2 batch with its records uncompressed; its CRC is not computed again."""
     if not header.codec:
         return batch
     content = compression.decompress(
@@ -80,7 +80,7 @@ def compressed(batch: Buffer, header: BatchHeader, codec: int) -> bytes:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """Return a batch without records, which keeps offsets, producer and sequences."""
+    """Return a batch without records that keeps the offsets, producer and sequence numbers."""
     return _sealed(
         header._replace(
             length=HEADER_SIZE - LOG_OVERHEAD,

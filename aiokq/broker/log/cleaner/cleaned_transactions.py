@@ -1,8 +1,8 @@
-"""Transactions during a cleaning, which reads a log from its beginning.
+"""The transactions that a cleaning meets while it reads a log from its beginning.
 
-Records of an aborted transaction are removed at once. Its marker is kept while batches of the
-transaction were seen, because a reader that began before needs it; afterwards the marker gets a
-delete horizon.
+The records of an aborted transaction are removed at once. The cleaning that removes them keeps the
+abort marker, because a consumer that has begun to read the transaction needs it. When a later
+cleaning finds no batches of the transaction, it gives the marker a delete horizon.
 
 Source: Kafka ``CleanedTransactionMetadata``. Tests: ``tests/unit/broker/log/test_cleaner.py``.
 """
@@ -26,13 +26,13 @@ class CleanedTransactions:
     """The transactions of one pass over a log.
 
     Args:
-        aborted: all aborted transactions with records in the pass.
+        aborted: all aborted transactions with records in the segments of the pass.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = deque(sorted(aborted, key=lambda found: found.first_offset))
-        # transactions that are open at the current position, by producer id; for aborted ones also
-        # whether a batch was seen
+        # Transactions that are open at the current position, by producer id: those that will be
+        # committed, and those that will be aborted, each with whether a batch of it was seen.
         self._committed: set[int] = set()
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._kept: list[AbortedTransaction] = []
@@ -50,9 +50,10 @@ class CleanedTransactions:
         return True
 
     def is_needless(self, header: BatchHeader, kind: int | None) -> bool:
-        """Whether no batch of the transaction is left that the next marker of the pass ends.
+        """Whether the pass saw no batch of the transaction that this marker ends.
 
         Args:
+            header: the header of the next control batch of the pass.
             kind: type of the control record; None if the batch is empty.
         """
         self._begin_until(header.last_offset)
@@ -71,7 +72,7 @@ class CleanedTransactions:
         return False
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """Return the transactions, for the index, whose markers were kept since the last call."""
+        """Return and forget the transactions whose abort markers were kept; for the index."""
         kept, self._kept = self._kept, []
         return kept
 

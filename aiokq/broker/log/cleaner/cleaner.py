@@ -1,4 +1,4 @@
-"""Runs of the log cleaner: one log after the other, copied off the loop and swapped in on the loop.
+"""Runs of the log cleaner: it copies one log after the other off the loop, and swaps on the loop.
 
 A crash leaves either the old segments or the new one: the copy is durable under ``.swap`` before
 readers use it, and the originals are durably renamed before the copy gets its final name.
@@ -42,15 +42,15 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""Most bytes read and written in one step: some 10 ms. A run can stop between steps."""
+"""The most bytes that one step reads and writes in some 10 ms; a run can stop between steps."""
 
 
 class LogCleaner:
-    """Compacts the logs of one node. Used on its loop.
+    """Compacts the logs of one node. Used on the node's loop.
 
     Args:
-        directories: returns the log directories that can be used now.
-        swapped: called when segments were removed, whose files are to be deleted later.
+        directories: returns the log directories that are online.
+        swapped: called when a copy has replaced its originals, whose files are to be deleted later.
         cold_reads: the node's cold reads.
         counters: the node's counters.
     """
@@ -78,7 +78,8 @@ class LogCleaner:
         """Compact all logs that are due, the dirtiest first.
 
         Raises:
-            KafkaStorage: the disk failed for a log; the others were compacted.
+            KafkaStorage: the disk failed for a log, or has no room for its copy; the other logs
+                that are due were compacted.
         """
         self._manager.resume()
         refused: KafkaStorage | None = None
@@ -92,10 +93,12 @@ class LogCleaner:
             raise refused
 
     async def clean_dirtiest(self) -> Statistics | None:
-        """Compact the dirtiest log; return None if no log is due.
+        """Compact the dirtiest log; return the statistics of the run, or None if no log is due.
+
+        The statistics are empty if the log was deleted meanwhile or cannot be compacted.
 
         Raises:
-            KafkaStorage: the disk failed; the log is unchanged or partly compacted.
+            KafkaStorage: the disk failed or is full; the log is unchanged or partly compacted.
         """
         chosen = await self._manager.take_dirtiest()
         if chosen is None:
@@ -118,7 +121,7 @@ class LogCleaner:
         except OSError as error:
             shorter = log.is_closed or log.segments[0].base_offset != start
             if shorter and isinstance(error, FileNotFoundError):
-                # deleted by retention, DeleteRecords or with its topic
+                # segments were deleted by retention or DeleteRecords, or the topic was deleted
                 logger.info("compaction given up partition=%s: %s", log.topic_partition, error)
             else:
                 self._manager.put_off(log)
@@ -149,7 +152,7 @@ class LogCleaner:
         threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()
-        await self._settle(log)  # left by a run that had too few descriptors
+        await self._settle(log)  # an earlier run may have lacked descriptors
         view = LogView.of(
             log,
             chosen.first_dirty_offset,
@@ -179,7 +182,7 @@ class LogCleaner:
         finally:
             await self._off_loop(offsets.close)  # freeing the memory takes long
         statistics.seconds = clock.monotonic() - began
-        # If the log was deleted meanwhile, another one may have its name.
+        # If the log was deleted meanwhile, another log may have its name.
         if whole and directory.logs.get(log.topic_partition) is log:
             checkpoint = directory.checkpoints.cleaned_offsets
             checkpoint.note(log.topic_partition, cleaned_to)
@@ -191,7 +194,7 @@ class LogCleaner:
     async def _copy_groups(
         self, log: PartitionLog, view: LogView, offsets: OffsetMap, statistics: Statistics
     ) -> bool:
-        """Copy and swap group by group; return False if the log has changed meanwhile."""
+        """Copy and swap each group of segments; return False if the log has changed meanwhile."""
         files = self._environment.files
         transactions = CleanedTransactions(view.aborted)
         groups = await self._off_loop(group_segments, files, view)
@@ -218,19 +221,21 @@ class LogCleaner:
     async def _settle(self, log: PartitionLog) -> None:
         """Rename swapped segments to their final names.
 
-        Until then no other copy may use their ``.swap`` names: a segment that becomes an original
-        of another copy would be deleted together with that copy.
+        The segments must have their final names before the next copy is written: a segment that is
+        still named ``.swap`` when it becomes an original of another copy would be deleted together
+        with that copy.
         """
         if log.is_settled:
             return
         sync_dir = self._environment.files.sync_dir
-        # First make the renaming of the originals durable: they must not return beside the copy.
+        # First make the renaming of the originals durable: after a power cut they must not exist
+        # beside the copy.
         await self._off_loop(sync_dir, log.directory)
         log.settle_segments()
         await self._off_loop(sync_dir, log.directory)
 
     async def _advance(self, steps: Generator[int, None, None]) -> None:
-        """Run a generator to its end, off the loop, within the throttle."""
+        """Run a generator to its end, off the loop, at the rate that the throttle allows."""
         try:
             more = True
             while more:
@@ -260,7 +265,7 @@ def _dirty_count(view: LogView) -> int:
 
 
 def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
-    """Sync the segments before records are removed, and the names that an earlier run gave.
+    """Sync the segments before the cleaner removes records, and the names of their files.
 
     Without the sync, a power cut could remove the newest record of a key whose older records the
     cleaner has removed.
@@ -277,9 +282,10 @@ def _make_durable(environment: Environment, view: LogView, recovery_point: int) 
 
 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:
-    """Return the time before which legacy segments were written that keep no tombstones.
+    """Return the time of the last write up to which a segment loses its v0 and v1 tombstones.
 
-    It is delete.retention.ms before the last write of the newest segment that was cleaned before.
+    It is delete.retention.ms before the last write of the newest segment that an earlier run
+    cleaned; 0 if there is no such segment.
     """
     clean = [one for one in view.segments if one.next_offset <= view.first_dirty_offset]
     if not clean:
@@ -288,7 +294,7 @@ def _legacy_horizon(environment: Environment, view: LogView) -> int:
 
 
 def _run_steps(steps: Generator[int, None, None], portion: int) -> tuple[int, bool]:
-    """Advance by about ``portion`` bytes; return how many, and whether there are more."""
+    """Advance by about ``portion`` bytes; return the number of bytes, and whether steps remain."""
     size = 0
     for step in steps:
         size += step

@@ -1,4 +1,4 @@
-"""The second pass of a cleaning: copies a group of segments into one, without removed records.
+"""The second pass of a cleaning: copies a group of segments into one segment, compacted.
 
 The files of the copy end in ``.cleaned`` until all of them are durable, then in ``.swap``. From
 that moment on a recovery uses the copy instead of the originals.
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 __all__ = ["GroupRewriter", "group_segments"]
 
 MOST_OF_A_GROUP: Final = 64
-"""Most segments in a group: a swap renames the files of all of them in one turn of the loop."""
+"""The most segments of a group, because a swap renames all their files in one turn of the loop."""
 
 _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Group adjacent segments whose current logs and indexes fit into one segment."""
+    """Group adjacent segments whose logs and indexes, as they are now, fit into one segment."""
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
@@ -88,8 +88,8 @@ class GroupRewriter:
     """Copies one group of segments.
 
     Args:
-        legacy_horizon_ms: segments written before this time keep no tombstones of v0 and v1,
-            because those formats have no delete horizon.
+        legacy_horizon_ms: segments last written at or before this time lose their v0 and v1
+            tombstones, because those formats have no delete horizon.
         transactions: state of transactions in the whole run, shared by all groups of segments.
 
     Attributes:
@@ -142,7 +142,7 @@ class GroupRewriter:
         )
 
     def rewrite(self) -> Generator[int, None, None]:
-        """Write the copy durably as ``.swap``; yield the bytes read and written by each step.
+        """Write the copy durably as ``.swap``; yield the bytes that each step has processed.
 
         If it fails or is closed early, ``.cleaned`` files remain for ``discard``.
 
@@ -227,7 +227,7 @@ class GroupRewriter:
     def _copy_marker(self, header: BatchHeader, batch: memoryview) -> None:
         needless = self._transactions.is_needless(header, control_type(batch, header))
         has_horizon = header.attributes & DELETE_HORIZON_MASK != 0
-        # an empty batch was a needless marker whose horizon has passed
+        # A marker becomes an empty batch when it is needless and its delete horizon has passed.
         over = has_horizon and header.base_timestamp_ms <= self._view.now_ms
         if needless and (over or not header.count):
             self._statistics.records_read += header.count
@@ -238,7 +238,7 @@ class GroupRewriter:
         self._keep_one(self._kept, batch, flags)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether an empty marker is kept for its producer's epoch or as the end of the group."""
+        """Whether an emptied marker must stay: it has its producer's epoch, or ends the group."""
         if header.next_offset == self._upper:
             return True
         return self._view.marker_epochs.get(header.producer_id) == header.producer_epoch
@@ -292,7 +292,7 @@ class GroupRewriter:
             crc32c=crc32c,
             timestamp_type=header.timestamp_type,
         )
-        # sets a delete horizon if there are tombstones
+        # The block sets a delete horizon if there are tombstones.
         result = self._kept_of(plain, header.base_offset, WALK_KEEP_ALL)
         found = read_header(result)
         if header.codec:

@@ -1,4 +1,4 @@
-"""Which part of a log may be compacted, and whether compaction is due.
+"""The part of a log that may be compacted, and whether its compaction is due.
 
 Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``.
 Tests: ``tests/unit/broker/log/test_log_to_clean.py``.
@@ -21,11 +21,12 @@ class LogToClean(NamedTuple):
     """The cleanable part of a log.
 
     Attributes:
-        first_dirty_offset: records before it were cleaned.
+        first_dirty_offset: records before this offset were cleaned by earlier runs.
         upper_offset: records from here on may not be cleaned; base offset of a segment.
         clean_bytes: bytes of the segments before ``first_dirty_offset``.
         dirty_bytes: bytes of the segments between the two offsets.
-        delay_ms: how long a dirty record has exceeded max.compaction.lag.ms; else 0.
+        delay_ms: by how much the oldest dirty segment exceeds max.compaction.lag.ms; 0 if none
+            does.
     """
 
     log: PartitionLog
@@ -50,23 +51,24 @@ class LogToClean(NamedTuple):
 
 
 def never_compacted(log: PartitionLog, cleaned_offset: int | None) -> int:
-    """Return the bytes of finished segments that were never compacted; reads no timestamps."""
+    """Return the bytes of finished segments that were never compacted, without a disk read."""
     first = cleaned_offset or 0
     return sum(segment.size for segment in log.segments[:-1] if segment.next_offset > first)
 
 
 def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> LogToClean:
-    """Return the cleanable part of a log. On its loop.
+    """Return the cleanable part of a log. Called on the log's loop.
 
     The active segment, records from the last stable offset on, and records younger than
     min.compaction.lag.ms are not cleanable.
 
     Args:
-        cleaned_offset: the offset in the cleaner checkpoint; if it is None or outside the log,
-            cleaning begins at the log start offset.
+        cleaned_offset: the log's offset in the cleaner checkpoint. If it is None or outside the
+            log, cleaning begins at the log start offset.
 
     Raises:
-        ColdRead: a lag is set, and timestamps have to be read from the disk first.
+        ColdRead: min.compaction.lag.ms or max.compaction.lag.ms is set, and timestamps have to be
+            read from the disk first.
         OSError, CorruptRecord: a segment cannot be read.
     """
     start = log.log_start_offset

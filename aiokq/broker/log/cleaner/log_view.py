@@ -1,6 +1,6 @@
 """A view of a log for a cleaning: its segments and settings as they were when the cleaning began.
 
-Created on the loop and used in an executor: it never changes, and uses no ``Segment``.
+It is created on the loop and may be read in an executor, because it never changes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["LogView", "SegmentView", "chunks", "following"]
 
 _SIZE_KNOWN: Final = 17
-"""Bytes at the beginning of a batch that contain its size and magic."""
+"""Number of bytes at the beginning of a batch that contain its size and magic."""
 
 
 class SegmentView(NamedTuple):
     """A finished segment.
 
     Attributes:
-        segment: the segment object, for the swap; must not be used off the loop.
+        segment: the segment object, for the swap; only the loop may use it.
         next_offset: the next segment's base offset.
         size: bytes of whole batches in the ``.log``.
     """
@@ -56,7 +56,7 @@ class LogView(NamedTuple):
 
     Attributes:
         segments: segments before ``upper_offset``, oldest first.
-        first_dirty_offset: records before it were cleaned by an earlier run.
+        first_dirty_offset: records before this offset were cleaned by earlier runs.
         upper_offset: records from here on are not cleaned; base offset of a segment.
         aborted: aborted transactions with records before ``upper_offset``.
         last_offsets: the last offset of each active producer with batches.
@@ -81,7 +81,7 @@ class LogView(NamedTuple):
     def of(
         cls, log: PartitionLog, first_dirty: int, upper: int, *, now_ms: int, buffer_bytes: int
     ) -> LogView:
-        """Return a view of the log as it is now. On its loop."""
+        """Return a view of the log as it is now. Called on the log's loop."""
         segments = tuple(
             SegmentView.of(segment) for segment in log.segments if segment.base_offset < upper
         )
@@ -138,7 +138,7 @@ def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memo
 
 
 def following(pieces: Generator[memoryview, int, None], used: int) -> memoryview | None:
-    """Return the next piece after ``used`` bytes of the last one; None at the end."""
+    """Return the next piece, after ``used`` bytes of the last piece; None at the end."""
     try:
         return pieces.send(used)
     except StopIteration:

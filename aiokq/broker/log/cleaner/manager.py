@@ -1,4 +1,4 @@
-"""The choice of the log to compact next; keeps track of logs in work and of uncleanable ones.
+"""The choice of the log to compact next, and the logs that are being compacted or uncleanable.
 
 Source: Kafka ``LogCleanerManager.java``. Tests: ``tests/unit/broker/log/test_cleaner_manager.py``.
 """
@@ -27,12 +27,12 @@ __all__ = ["LogCleanerManager"]
 logger = logging.getLogger("aiokq.broker.log")
 
 AT_ONCE: Final = 256
-"""Segments examined between two turns of the loop: less than a millisecond."""
+"""Segments examined between two turns of the loop, in less than a millisecond."""
 
 
 MOST_LOOKS: Final = 4
-"""Most passes over all logs for one choice. Two kinds of timestamps may have to be read per log,
-one after the other, and some more if logs are new or timestamps were evicted meanwhile.
+"""How often one choice may load timestamps and examine all logs again. A log may need two loads,
+one after the other; more are needed if logs are new or timestamps were evicted meanwhile.
 """
 
 
@@ -43,10 +43,10 @@ class _Place(NamedTuple):
 
 
 class LogCleanerManager:
-    """Chooses among the logs of one node. Used on its loop.
+    """Chooses among the logs of one node. Used on the node's loop.
 
     Args:
-        directories: returns the log directories that can be used now.
+        directories: returns the log directories that are online.
         cold_reads: the node's cold reads.
     """
 
@@ -67,9 +67,10 @@ class LogCleanerManager:
         self._put_off: dict[TopicPartition, PartitionLog] = {}
 
     async def take_dirtiest(self) -> tuple[LogDirectory, LogToClean] | None:
-        """Return the dirtiest log that is due, reserved until ``give_back``; None without one.
+        """Reserve and return the dirtiest log that is due, or None; ``give_back`` releases it.
 
-        A log whose timestamps are not loaded after ``MOST_LOOKS`` passes is left for the next call.
+        A log whose timestamps are still missing after ``MOST_LOOKS`` loads is left for the next
+        call.
         """
         async with self._choosing:
             due, loads = await self._look_at_all()
@@ -81,7 +82,7 @@ class LogCleanerManager:
             due.sort(key=lambda pair: pair[1].dirty_ratio)
             while due:
                 place, _ = due.pop()
-                now = self._look_at(place, loads)  # it may have changed since
+                now = self._look_at(place, loads)  # the log may have changed since
                 if now is not None and now.is_due:
                     self._busy.add(place.name)
                     return place.directory, now
@@ -112,7 +113,7 @@ class LogCleanerManager:
                 yield _Place(directory, name, log)
 
     async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[DiskLoad]]:
-        """Return the logs that are due, and what has to be loaded to examine the others."""
+        """Return the logs that are due, and the loads that are needed to examine the other logs."""
         due: list[tuple[_Place, LogToClean]] = []
         loads: list[DiskLoad] = []
         dirtiest, delay_ms, looked_at = 0.0, 0, 0

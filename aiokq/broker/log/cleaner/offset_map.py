@@ -32,7 +32,7 @@ __all__ = ["build_offset_map", "new_offset_map"]
 
 
 def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
-    """Return a map for at most ``records`` keys that fits ``load_factor`` of the memory."""
+    """Return a map for up to ``records`` keys; a smaller map if the memory does not suffice."""
     load_factor = max(load_factor, 0.01)  # 0 is a legal setting
     slots = min(memory_bytes // OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
     slots = max(slots, 2)
@@ -42,7 +42,7 @@ def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: 
 def build_offset_map(
     files: Files, view: LogView, offsets: OffsetMap, statistics: Statistics
 ) -> Generator[int, None, None]:
-    """Put keys of the dirty part into ``offsets`` until it is full; yield the bytes read.
+    """Put the keys of the dirty part into ``offsets`` until it is full; yield the bytes read.
 
     Afterwards ``offsets.latest_offset`` is the last offset that was read.
 
@@ -51,8 +51,8 @@ def build_offset_map(
         OSError: the disk failed; FileNotFoundError: a segment was deleted.
     """
     dirty = view.dirty
-    # Leave out aborted transactions that ended before the dirty part: it has no marker that ends
-    # them, so later transactions of the same producers would count as aborted.
+    # Leave out aborted transactions that ended before the dirty part: their markers are not in it,
+    # so later transactions of the same producers would count as aborted.
     transactions = CleanedTransactions(
         found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
     )

@@ -12,12 +12,12 @@ class Statistics:
     """Statistics of one run over one log.
 
     Attributes:
-        segments: cleaned segments.
-        merged_segments: segments that they became.
+        segments: number of cleaned segments.
+        merged_segments: number of segments that replaced them.
         indexed_records: records of the dirty part that were put into the offset map.
         records_read: records of the whole cleaned part.
-        keyless_records: records without a key, which were removed.
-        bytes_read: bytes that both passes have read.
+        keyless_records: removed records that had no key.
+        bytes_read: bytes that both passes read.
         size_before: bytes of the cleaned segments before the run.
         seconds: time from the choice of the log until its last segment was swapped in.
         map_fill: used part of the offset map, 0 to 1.

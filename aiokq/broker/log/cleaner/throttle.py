@@ -1,4 +1,4 @@
-"""The throttle of compaction: bytes per second of all cleaner tasks together.
+"""The throttle of compaction: a limit of the bytes per second of all cleaner tasks together.
 
 Source: Kafka ``Throttler.java``. Tests: ``tests/unit/broker/log/test_cleaner_run.py``.
 """
@@ -25,11 +25,11 @@ class Throttle:
         self._free_at = 0.0
 
     def portion(self, most: int) -> int:
-        """Return how many bytes to use before the next wait: for 0.1 s, at most ``most``."""
+        """Return how many bytes to use before the next wait: those of 0.1 s, at most ``most``."""
         return max(1, min(most, int(min(self._rate() / 10, most))))
 
     async def spent(self, size: int) -> None:
-        """Count `size` bytes as used, and wait as the rate requires; always yield once."""
+        """Count `size` bytes as used, and wait as the rate requires; always yield to the loop."""
         now = self._now()
         self._free_at = max(now, self._free_at) + size / self._rate()
         await asyncio.sleep(max(self._free_at - now, 0.0))
