@@ -172,7 +172,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the number of rows, which are all in the log already."""
+        """Log the number of rows; all of them are in the topic already."""
         logger.info("wrote %s rows", _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -193,7 +193,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the number of rows, which are all in the log already."""
+        """Log the number of rows; all of them are in the topic already."""
         logger.debug("batch %s: wrote %s rows", batchId, _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

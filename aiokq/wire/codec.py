@@ -78,7 +78,10 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 def encode_prefixed(message: Message, version: int) -> bytes:
     """Encode a message after its 16-bit version, as in the consumer protocol and in records.
 
-    x
+    Keys of coordinator records carry their `RECORD_TYPE` in place of the version.
+
+    Raises:
+        ProtocolError: the version is not supported, or a value does not fit its field.
     """
     return _prefix(type(message), version).to_bytes(2, "big") + encode_bytes(message, version)
 
