@@ -39,7 +39,7 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
         example: a correct argument, as written in Python.
 
     Raises:
-        TypeError: `value` is not such an iterable.
+        TypeError: `value` is not iterable, or is a str or bytes-like.
     """
     items = None
     if not isinstance(value, str | bytes | bytearray | memoryview):

@@ -29,7 +29,9 @@ FAIL_ON_BUGS: Final = "AIOKQ_FAIL_ON_BUGS"
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds from a failure to the next attempt; doubled with each failure in a row."""
+"""The first and the longest pause, in seconds, between a failure and the next attempt. The pause
+doubles with each failure in a row.
+"""
 
 _EXPECTED: Final = (KafkaError, OSError, MemoryError, ImportError)
 """Failures that can happen without a bug; every other exception is a bug. An import raises

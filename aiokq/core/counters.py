@@ -116,7 +116,7 @@ class Gauge:
 
 
 class Total(Gauge):
-    """A counter of which sources report the part that their owners have not yet added to `value`.
+    """A counter whose sources report what their owners have not yet added to `value`.
 
     An owner must reset its source before it adds that part to `value`, so that no export counts the
     part twice: the next export would then show less, which Prometheus interprets as a restart.
@@ -163,7 +163,7 @@ class _Counters:
     name: str
 
     def __init__(self, name: str | None = None) -> None:
-        """Set all counters to zero. Written by hand: a generated one takes longer to import."""
+        """Set all counters to zero. Not generated, because that would delay the import."""
         for each in fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
             factory = each.default_factory
             value = each.default if factory is MISSING else factory()

@@ -30,7 +30,7 @@ class DescriptorHolder(Protocol):
         ...
 
     def idle_since(self, behind: int) -> float | None:
-        """Return since when an idle connection has been idle, on the monotonic clock.
+        """Return the time since which a connection has been idle, on the monotonic clock.
 
         Context: any thread.
 
@@ -81,14 +81,14 @@ class DescriptorReserve:
 
     def forget(self) -> None:
         """Remove all holders and caches."""
-        self._guard = threading.RLock()  # not Lock: its owner may collect a holder
+        self._guard = threading.RLock()  # not Lock: its owner may garbage-collect a holder
         # These tuples are replaced and never modified, because any thread reads them.
         self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()
         self._members: tuple[_Member, ...] = ()
         self._wanted = 0  # connections that threads are about to choose
 
     def add(self, holder: DescriptorHolder) -> None:
-        """Include a holder's connections until `remove`, by weak reference. Context: its loop."""
+        """Include the connections of a holder, which is referenced weakly. Context: its loop."""
         member = _Member(holder, asyncio.get_running_loop())
         with self._guard:
             self._members = (*(each for each in self._members if each.holder()), member)
@@ -100,7 +100,7 @@ class DescriptorReserve:
             self._caches = (*caches, weakref.ref(cache))
 
     def remove(self, holder: DescriptorHolder) -> None:
-        """Stop closing connections of `holder`. May be called twice."""
+        """Exclude the connections of `holder`. May be called twice."""
         with self._guard:
             members = self._members
             self._members = tuple(each for each in members if each.holder() not in (None, holder))
@@ -113,7 +113,7 @@ class DescriptorReserve:
         return max(0, missing)
 
     def taken(self) -> None:
-        """Note that a file that stays open was opened. Context: any thread."""
+        """Restore the reserve after a file was opened that stays open. Context: any thread."""
         if self._members or self._caches:
             self.restore()
 
@@ -131,13 +131,13 @@ class DescriptorReserve:
                 self._wanted -= wanted
 
     def make_room(self) -> bool:
-        """Free a descriptor: of a cache, else of the connection that has been idle longest.
+        """Free a descriptor of a cache, or else that of the connection that has been idle longest.
 
         Context: any thread.
 
         Returns:
-            False if there is nothing to close. True does not guarantee a free
-            descriptor if the connection is on another loop: it may become active first.
+            False if there is nothing to close. True does not guarantee a free descriptor if the
+            connection is on another loop, because it may become active first.
         """
         for each in self._caches:
             cache = each()
@@ -202,7 +202,7 @@ class _Member:
 
     @property
     def leaving(self) -> int:
-        """Return how many descriptors will soon be closed; 0 if the loop is not running."""
+        """The number of descriptors that will soon be closed; 0 if the loop is not running."""
         holder, loop = self.holder(), self.loop()
         if holder is None or loop is None or not loop.is_running():
             return 0
@@ -214,4 +214,4 @@ class _Member:
 
 
 PROCESS: Final = DescriptorReserve(Descriptors())
-"""global, because the limit is per process; it owns no resources"""
+"""The reserve of this process, global because the limit is per process. It owns no resources."""

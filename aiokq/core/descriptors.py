@@ -1,7 +1,7 @@
 """The number of descriptors that this process has left.
 
-`descriptor_reserve.py` closes some when few are left. The number is read from the operating system,
-because an embedded broker shares its process with code that opens files and sockets.
+`descriptor_reserve.py` closes descriptors when few are left. The number is read from the operating
+system, because an embedded broker shares its process with code that opens files and sockets.
 Tests: tests/unit/core/test_descriptors.py.
 """
 
@@ -25,10 +25,12 @@ RESERVE: Final = 32
 _LIMIT_SHARE: Final = 8
 
 _TABLE: Final = "/proc/self/fd"
-"""Its size is the number of open descriptors since Linux 6.2."""
+"""Directory whose size is the number of open descriptors, since Linux 6.2."""
 
 _LISTING: Final = "/dev/fd"
-"""Directory that lists open descriptors on other systems, in time proportional to their number."""
+"""Directory that lists the open descriptors; used on other systems. Listing takes time proportional
+to their number.
+"""
 
 _LISTED_AGAIN: Final = 0.1
 """Minimum seconds between two listings."""
@@ -51,7 +53,7 @@ class Descriptors:
         self._listed = 0
         self._opened = 0  # since the listing
         self._stale_at = 0.0
-        self._affordable_at = 0.0  # when another listing is within its fraction of the time
+        self._affordable_at = 0.0  # time from which a listing stays within _LISTING_SHARE
 
     @property
     def limit(self) -> int | None:
@@ -64,7 +66,8 @@ class Descriptors:
     def used(self) -> int:
         """Return how many descriptors are open; 0 if the system does not report the number.
 
-        Where descriptors must be listed, those closed since the last listing still count.
+        On systems where descriptors must be listed, those closed since the last listing still
+        count.
         """
         try:
             count = os.stat(_TABLE).st_size
@@ -89,7 +92,7 @@ class Descriptors:
         reserve = min(RESERVE, limit // _LIMIT_SHARE)
         missing = reserve - (limit - self.used())
         if missing > 0 and self._opened and (now := self._now()) >= self._affordable_at:
-            # Of many short connections within a tenth of a second, most are closed again by now.
+            # List again: many short connections may have been opened and closed since the listing.
             self._list(now)
             missing = reserve - (limit - self._listed)
         return max(0, missing)

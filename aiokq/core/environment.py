@@ -74,7 +74,7 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The port number it listens on, also if port 0 was requested."""
+        """The actual port number, also if port 0 was requested."""
         ...
 
     def close(self) -> None:
@@ -125,7 +125,8 @@ class Environment:
     and `clock` show the same time.
 
     Attributes:
-        watchdog: detects a blocked event loop; None in a simulation, whose time stops too.
+        watchdog: detects a blocked event loop; None in a simulation, whose clock stops while the
+            loop is blocked.
     """
 
     clock: Clock

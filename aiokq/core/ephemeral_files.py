@@ -1,7 +1,7 @@
 """Files that are needed only while the process runs: operating system files that are never synced.
 
-For data that is removed when its owner is closed. A sync would delay each change so that it
-survives a power failure, which ends the owner anyway.
+For data that is removed when its owner is closed. A sync would delay each change to protect it
+from a power failure, after which nobody needs the data.
 """
 
 from __future__ import annotations

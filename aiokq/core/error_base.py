@@ -15,7 +15,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class ErrorContext(TypedDict, total=False):
-    """The place and time of an error; every KafkaError takes these keywords."""
+    """The circumstances of an error; every KafkaError takes these keywords."""
 
     node: int | str | None
     topic_partition: TopicPartition | str | None
@@ -76,8 +76,8 @@ class KafkaError(Exception):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
-    # Signatures differ between classes (`args` need not be the arguments of __init__), so that
-    # neither pickle nor copy may call __init__ again.
+    # Neither pickle nor copy may call __init__ again, because its parameters differ between
+    # classes and `args` need not be its arguments.
     def __reduce__(
         self,
     ) -> tuple[Callable[..., BaseException], tuple[type, tuple[object, ...], dict[str, object]]]:
@@ -128,14 +128,14 @@ def copy_error(error: E) -> E:
 
     A failed batch stores one error, which many tasks raise. If all of them raised the same object,
     its traceback would grow without end and show each task the frames of the others. An exception
-    of a foreign class that cannot be called with its own `args` is returned itself.
+    of a foreign class that cannot be called with its own `args` is returned without a copy.
     """
     try:
         twin = copy.copy(error)
-    except Exception:  # noqa: BLE001  a foreign __init__ may refuse in any way it likes
+    except Exception:  # noqa: BLE001  a foreign __init__ may raise anything
         return error
     notes = getattr(error, "__notes__", None)
-    # A foreign class may refuse attributes; BaseException's own are set anyway.
+    # A foreign class may forbid setting attributes, so BaseException's own method sets them.
     if notes is not None:
         BaseException.__setattr__(twin, "__notes__", list(notes))
     for name in ("__cause__", "__context__", "__suppress_context__"):

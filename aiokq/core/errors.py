@@ -7,17 +7,17 @@
     │   ├── UnknownTopicOrPartition, NotLeaderOrFollower, OffsetOutOfRange, ...
     │   ├── RequestTimeout            code 7, and the client's own deadline (also TimeoutError)
     │   └── UnknownBrokerError        a code newer than this table
-    ├── BootstrapFailed               no address answered: each with its reason
+    ├── BootstrapFailed               no bootstrap address returned metadata; has the reasons
     ├── BufferFull                    buffer_memory is used up
     ├── Closed                        the object was closed
     ├── CommitFailed                  offsets were not committed; says which partitions are lost
-    ├── ConfigError                   a setting, or two together (also ValueError)
-    ├── ConnectionLost                the socket ended while a reply was due
-    ├── DeliveryFailed                records that nobody awaited were not delivered
-    ├── ForeignMembers                a group has members that this library may not take out
+    ├── ConfigError                   an invalid setting, or settings in conflict (also ValueError)
+    ├── ConnectionLost                the connection ended before a response arrived
+    ├── DeliveryFailed                several records were not delivered
+    ├── ForeignMembers                a group has members that aiokq must not remove
     ├── InternalError                 a bug; the cause is the exception
     ├── LogTruncated                  the log lost records that were read already
-    ├── MaxPollExceeded               nobody asked for records: the member left its group
+    ├── MaxPollExceeded               the application stopped polling: the member left its group
     ├── NoNode                        the registry view has no node at a path (also LookupError)
     ├── NoOffsetForPartition          no position, and auto_offset_reset is none
     ├── ProtocolError                 bytes that are not Kafka's protocol
@@ -25,7 +25,7 @@
 
     ConfigWarning                     a setting that is ignored (UserWarning)
 
-All of them pickle and copy. Tests: tests/unit/core/test_errors.py.
+All of them can be pickled and copied. Tests: tests/unit/core/test_errors.py.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class LogTruncated(KafkaError):
 
     Args:
         position: offset of the next record that this consumer would read.
-        divergent_offset: end of the common part of both logs, -1 if unknown; seek() there to
+        divergent_offset: offset up to which the log is unchanged, -1 if unknown; seek() there to
             continue.
 
     Source: KIP-320.
@@ -291,12 +291,12 @@ class LogTruncated(KafkaError):
 class ForeignMembers(KafkaError):
     """A group of the consumer protocol has members that are not aiokq's (KIP-848).
 
-    Such members may not rejoin after they are removed. Members of aiokq count too if their broker
-    assigned their ids (before Kafka 4.0), and members of the classic protocol in a group that is
-    being converted.
+    Such members might not rejoin after they are removed. A member of aiokq counts as one of them if
+    its broker assigned its id (before Kafka 4.0), and so does a member of the classic protocol in a
+    group that is being converted.
 
     Attributes:
-        members: their ids.
+        members: the ids of these members.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ class CommitFailed(KafkaError):
 
 
 class MaxPollExceeded(KafkaError):
-    """A group member was not asked for records within max_poll_interval_ms."""
+    """The application did not ask a group member for records within max_poll_interval_ms."""
 
     retriable = True
 
@@ -362,6 +362,9 @@ def error_for(
     Args:
         code: not 0; an unknown code gives UnknownBrokerError.
         message: the broker's text, if the response has one.
+
+    Raises:
+        ValueError: the code is 0.
     """
     if code == NONE:
         raise ValueError("code 0 is no error: use raise_for(), or test for 0 first")

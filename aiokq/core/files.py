@@ -24,10 +24,10 @@ IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _SAMPLE_BYTES = 128 * 1024
-"""Linux's default read-ahead: a range that is not cached is rarely smaller."""
+"""Distance between samples: Linux's default read-ahead, as uncached ranges are rarely smaller."""
 
 _WHOLE_BYTES = 16 * 1024
-"""Reading this many bytes takes less time than reading two samples."""
+"""Up to this size the whole range is read, which takes less time than reading two samples."""
 
 _LOAD_BYTES = 256 * 1024
 
@@ -136,7 +136,7 @@ class Files(Protocol):
         ...
 
     def link(self, src: Path, dst: Path) -> None:
-        """Give a file a second name. Raises OSError where links are impossible, as across disks."""
+        """Give a file a second name. Raises OSError if that is impossible, as across disks."""
         ...
 
     def sync_dir(self, path: Path) -> None:
@@ -144,7 +144,7 @@ class Files(Protocol):
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Lock a file, created if missing, against other processes and this one.
+        """Lock a file against other processes and this one; create the file if it is missing.
 
         Raises:
             BlockingIOError: the file is already locked.
@@ -173,7 +173,7 @@ class Files(Protocol):
         ...
 
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
-        """Set what `modified_ms` returns, so that a copy can keep the time of its original."""
+        """Set the time of the last write, so that a copy can keep the time of its original."""
         ...
 
 
@@ -217,7 +217,7 @@ class OsFile:
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self._path = path
-        self._tells = bool(_NOWAIT)  # the system reports what is cached
+        self._tells = bool(_NOWAIT)  # whether the system reports what is cached
 
     @property
     def path(self) -> str:
@@ -231,7 +231,8 @@ class OsFile:
         data = os.pread(self._fd, length, position)
         if len(data) == length or not data:
             return data
-        # One call returns at most 2 GiB and may be cut short by a signal: only b"" means the end.
+        # One call returns at most 2 GiB, or less after a signal. Only b"" means the end of the
+        # file.
         parts = [data]
         got = len(data)
         while got < length and (data := os.pread(self._fd, length - got, position + got)):
@@ -247,7 +248,7 @@ class OsFile:
         return got
 
     def pread_cached(self, length: int, position: int) -> bytes | bytearray:
-        # hot: benchmarks/raw_load.py; one call, as `pread`.
+        # hot: benchmarks/raw_load.py; makes one system call, like `pread`
         if not self._tells:
             return self.pread(length, position)
         buffer = bytearray(length)
@@ -264,7 +265,7 @@ class OsFile:
         return buffer
 
     def cached(self, length: int, position: int) -> bool:
-        # hot: benchmarks/raw_load.py; a preadv takes 0.6 µs, of 16 KiB 1.1 µs
+        # hot: benchmarks/raw_load.py; a preadv of one byte takes 0.6 µs, of 16 KiB 1.1 µs
         if not length or not self._tells:
             return True
         fd, buffer = self._fd, (bytearray(1),)
@@ -325,7 +326,7 @@ class OsFile:
         if fd >= 0:
             os.close(fd)
 
-    # Users of a shared file do not know which of them is the last; and no error path leaks it.
+    # Closes a shared file with its last user, and a file that an error path leaves open.
     __del__ = close
 
     def __repr__(self) -> str:
@@ -389,7 +390,7 @@ class OsFiles:
         return FileLock.acquire(os.fspath(path))
 
     def read_bytes(self, path: Path) -> bytes:
-        with open(path, "rb", buffering=0) as file:  # unbuffered: saves two calls
+        with open(path, "rb", buffering=0) as file:  # unbuffered: saves two system calls
             return file.readall()
 
     def write_atomic(self, path: Path, data: Buffer) -> None:

@@ -1,4 +1,4 @@
-"""What a forked child does with resources of its parent: it closes its copies and forgets them.
+"""The handling of a parent's resources in a forked child, which closes its copies and forgets them.
 
 A child has copies of its parent's descriptors. As long as they are open, a port accepts connections
 that nobody serves, a ``flock`` stays held, and peers do not see that a connection was closed.
@@ -46,8 +46,7 @@ def watch_loop(loop: AbstractEventLoop) -> None:
 
     A child that leaves a coroutine of its parent's loop (by ``sys.exit()`` or an exception) runs
     and closes its copy of the loop. asyncio then removes descriptors from the epoll set, which the
-    parent
-    shares: no thread could wake up the parent's loop any more.
+    parent shares, so that no thread could wake up the parent's loop any more.
     """
     _loops.add(loop)
 
@@ -55,8 +54,8 @@ def watch_loop(loop: AbstractEventLoop) -> None:
 class Descriptor:
     """An open descriptor of which forked children close their copies.
 
-    It does not own the descriptor. The owner keeps this object while the descriptor is open, and
-    may keep it longer: a number that denotes another file by then is not closed.
+    This object does not own the descriptor. The owner keeps this object while the descriptor is
+    open, and may keep it longer: a child does not close the number if it denotes another file.
     """
 
     __slots__ = ("__weakref__", "_fd", "_identity")
@@ -67,7 +66,7 @@ class Descriptor:
         watch(self)
 
     def forget(self) -> None:
-        """Close the copy in the child. The number stays in use, for the null device.
+        """Replace the child's copy with the null device, so that the number stays in use.
 
         The object that owns the descriptor will later close the number, or pass it to an epoll set.
         """

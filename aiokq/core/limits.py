@@ -30,7 +30,7 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 MAX_SECONDS: Final = INT32_MAX / 1000
-"""24.8 days: Kafka's timeouts are 32-bit milliseconds."""
+"""Longest time to wait, 24.8 days, because Kafka's timeouts are 32-bit milliseconds."""
 
 _POWERS: Final = {
     INT16_MAX: "2**15 - 1",

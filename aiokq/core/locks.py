@@ -21,7 +21,7 @@ class _Held:
     """The files that this process has locked, as (device, inode)."""
 
     def __init__(self) -> None:
-        self.guard = threading.RLock()  # not Lock: its owner may collect a FileLock
+        self.guard = threading.RLock()  # not Lock: its owner may garbage-collect a FileLock
         self.files: set[tuple[int, int]] = set()
         forks.watch(self)
 
@@ -44,7 +44,7 @@ class FileLock:
         self.path = path
         mine = forks.Descriptor(fd)
         self._release = weakref.finalize(self, _release, os.getpid(), mine, fd, key)
-        self._release.atexit = False  # the kernel releases it
+        self._release.atexit = False  # at exit, the kernel releases the lock
 
     @classmethod
     def acquire(cls, path: str) -> FileLock:

@@ -21,8 +21,9 @@ EVERY: Final = 60.0
 """Seconds between two lines about the same cause while it lasts."""
 
 BURST: Final = 4
-"""Maximum lines about one cause within `EVERY` seconds, however often it starts and ends. A broker
-that shuts down closes its connections and may accept new ones before it exits.
+"""Maximum lines about one cause within `EVERY` seconds, however often the cause begins and ends.
+For example, a broker that shuts down closes its connections, and may accept new ones before it
+exits.
 """
 
 
@@ -57,8 +58,8 @@ def log_line(
 class LineLimit:
     """A limit for lines that differ only in a name, of which there may be thousands.
 
-    The first four lines of a minute are written. The others are counted, and one line with their
-    number follows at the end of the minute or when the owner ends.
+    The first `BURST` lines within `EVERY` seconds are logged. Further lines are logged at DEBUG and
+    counted; one line with their number follows when that time is over or the owner calls `end`.
 
     Context: loop.
 
@@ -79,7 +80,7 @@ class LineLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, text: str, *args: object) -> None:
-        """Write a line, or only count it if the limit is reached."""
+        """Log a line, or log it at DEBUG and count it if the limit is reached."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(EVERY, self.end)
         if self._written < BURST:
@@ -90,7 +91,7 @@ class LineLimit:
             log_line(self._logger, logging.DEBUG, text, *args)
 
     def end(self) -> None:
-        """Log how many lines were left out, at the end of the minute or of the owner."""
+        """Log how many lines were left out, and begin to count anew."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

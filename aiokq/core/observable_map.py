@@ -3,8 +3,7 @@
 Rules, each tested in tests/unit/core/test_observable_map.py and tests/property/core: a new
 subscriber first receives the latest value of every key; a value equal to the latest is suppressed;
 values emitted while subscribers are being called are queued until all have been called (run to
-completion); a subscriber neither awaits nor raises: its exceptions are logged, and the other
-subscribers are still called.
+completion); an exception of a subscriber is logged, and the other subscribers are still called.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class ObservableMap(Generic[K, V]):
         """Set the latest value of `key` and notify the subscribers.
 
         Returns:
-            False if the latest value is equal already: no subscriber is notified.
+            False if the latest value was equal, so that no subscriber was notified.
         """
         latest = self._latest
         if key in latest and latest[key] == value:
@@ -123,7 +122,7 @@ class ObservableMap(Generic[K, V]):
         self._latest.pop(key, None)
 
     async def wait_for(self, predicate: Callable[[K, V], bool]) -> tuple[K, V]:
-        """Wait until `predicate(key, value)` is true for a latest value or an emitted one.
+        """Wait until `predicate(key, value)` is true for a latest value or for a later one.
 
         Cancellation removes the subscription. Exceptions of the predicate are raised here.
 
@@ -156,7 +155,7 @@ class ObservableMap(Generic[K, V]):
     def close(self, error: BaseException) -> None:
         """End all current wait_for() calls, and later ones that would wait, with a copy of `error`.
 
-        Called by an owner that is closing: nothing will be emitted any more.
+        Called by an owner that is closing, after which nothing is emitted.
         """
         self._failure = error
         for subscription in list(self._subscriptions):
@@ -170,8 +169,8 @@ class ObservableMap(Generic[K, V]):
             while queue:
                 number, key, value = queue.popleft()
                 for subscription in list(self._subscriptions):
-                    # A later subscriber has received this value as replay; a subscription closed by
-                    # a callback of this round is not called any more.
+                    # A subscriber added since the emit has received this value as replay. A
+                    # subscription that a callback has closed meanwhile is not called any more.
                     if subscription._seen < number and not subscription.closed:
                         subscription._deliver(key, value)
         finally:

@@ -1,6 +1,6 @@
 """Offload: runs work that takes long outside the event loop.
 
-An executor hop costs about 100 µs, so work below a size is done on the loop.
+Passing work to the executor costs about 100 µs, so work below a given size is done on the loop.
 Tests: tests/unit/core/test_offload.py.
 """
 
@@ -17,7 +17,7 @@ from aiokq.core.errors import Closed
 try:
     from concurrent.futures import ThreadPoolExecutor
 except RuntimeError:
-    pass  # first import at interpreter shutdown: no pool will be used
+    pass  # imported at interpreter shutdown, when no pool is used
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -35,9 +35,10 @@ threads to other callers.
 
 
 def interpreter_ends() -> bool:
-    """Return whether thread pools refuse new work, as while functions of `atexit` run.
+    """Return whether thread pools refuse new work, as during interpreter shutdown.
 
-    Python shuts the pools down before those functions run and before it joins non-daemon threads.
+    Python shuts the pools down before it calls the functions of `atexit` and before it joins
+    non-daemon threads.
     """
     pools = sys.modules.get("concurrent.futures.thread")
     return getattr(pools, "_shutdown", False) or not threading.main_thread().is_alive()
@@ -99,7 +100,7 @@ class ThreadOffload:
         self._closed = True
         executor, self._executor = self._executor, None
         if executor is not None:
-            # Without waiting, because the loop must not block. Queued work is kept: its awaiters
+            # Do not wait, because that would block the loop. Queued work is kept: its awaiters
             # would otherwise get a CancelledError although nobody cancelled them.
             executor.shutdown(wait=False)
 

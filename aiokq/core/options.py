@@ -1,6 +1,6 @@
 """Options of a command as the fields of a model, a frozen dataclass with metadata.
 
-A field says the keyword of the API, its type and default, the flag and the help text. From a model
+A field gives the keyword of the API, its type and default, the flag and the help text. From a model
 `aiokq.cli.model_options` makes Typer's parameters, and tools/generate_docs.py makes
 docs/reference/commands.md. Models are dataclasses and not pydantic models, because `aiokq --help`
 imports all of them, and importing pydantic takes 100 ms.
@@ -21,11 +21,11 @@ class Option(NamedTuple):
     """A field of a model on the command line."""
 
     flags: tuple[str, ...]
-    """As typed; empty for a positional argument."""
+    """The flags as the user types them; empty for a positional argument."""
     help: str
     metavar: str | None
     panel: str | None
-    """Heading of the help under which the option stands."""
+    """Heading in the help under which the option stands."""
     minimum: float | None
     show_default: bool
     typed: Any

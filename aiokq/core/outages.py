@@ -32,14 +32,14 @@ class _Run:
     """One cause of failures at one place, since its first failure.
 
     Attributes:
-        what, where: first words of its lines.
+        what, where: the first words of its log lines.
         began: time of the first failure.
         latest: time of the latest failure.
-        due: time of the next line if the failure still lasts; if it is over, time to forget it.
+        due: time of the next line while the failure lasts; afterwards, the time to forget the run.
         lines: times of the latest lines.
         times: number of failures.
         records: number of failed records, for failures that count them.
-        lasting: whether the latest attempt failed; else the run is over and kept until `due`.
+        lasting: whether the latest attempt failed. If not, the run is over and kept until `due`.
         told: whether the latest line says that the failure lasts.
         members: affected members, such as partitions; the run is over when none is left.
     """
@@ -92,10 +92,11 @@ class _Run:
 class Outages:
     """The lasting failures of one client, and their log lines.
 
-    Each cause at each place gets one line when it begins, one line a minute while it lasts and one
-    when it is over. A cause that comes and goes gets at most four lines a minute; the failures in
-    between are counted. All lines are warnings, including the end, so that a log of warnings shows
-    that the failure is over. Consequences of an unreachable broker are logged at DEBUG.
+    Each cause at each place gets one line when it begins, one line a minute while it lasts, and one
+    line when it is over. A cause that comes and goes gets at most four lines a minute; the failures
+    in between are counted. All lines are warnings, including the last one, so that a log of
+    warnings shows that the failure is over. Consequences of an unreachable broker are logged at
+    DEBUG.
 
     Args:
         now: returns seconds on a monotonic clock.
@@ -123,10 +124,10 @@ class Outages:
 
         Args:
             what: one or two words with which the lines begin.
-            key: the place, as passed to `ended`.
+            key: the place of the failure, as passed to `ended`.
             where: the place for the first line, as names and values.
-            member: what the operation failed for, if the same cause can affect several, as passed
-                to `recovered`.
+            member: the partition or similar item that failed, as passed to `recovered`; None if the
+                operation is not for such an item.
         """
         now = self._now()
         self._unreachable = {n: r for n, r in self._unreachable.items() if not r.is_old(now)}
@@ -158,7 +159,7 @@ class Outages:
         """Record a failed connection attempt, or the loss of a connection.
 
         Args:
-            name: node id, or the address if the id is not known; as `node` of errors.
+            name: node id, or the address if the id is not known; the same as `node` of errors.
         """
         where = {"node": name} if name == address else {"node": name, "address": address}
         what, other = "node unreachable", "node refuses"
@@ -177,7 +178,7 @@ class Outages:
         return self.ended("node refuses", address) or lost
 
     def moved(self, address: str, to: str) -> None:
-        """Keep the outages of a node whose address has changed under its new address."""
+        """Move the outages of a node to its new address."""
         for what in ("node unreachable", "node refuses"):
             runs = self._runs.pop((what, address), None)
             if runs is not None:

@@ -76,12 +76,12 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "value.deserializer": "pass a deserializer where you read",
     "value.serializer": "pass a serializer where you write",
 }
-"""Settings of Java clients only, or with Java classes as values, and their replacements here."""
+"""Settings that only Java clients have or that name Java classes, and their replacements."""
 
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "what may pass is asked for again until default.api.timeout.ms is over",
 }
-"""Settings that only some aiokq clients have, but more of Java's clients."""
+"""Settings that more Java clients than aiokq clients have, and what aiokq does instead."""
 
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "GSSAPI comes with a later version; of SASL there is PLAIN",
@@ -118,7 +118,7 @@ class Settings(Rules, BaseModel):
     )
 
     FILES: ClassVar[frozenset[str]] = frozenset()
-    """Names of the settings that are file paths, which may hold any path of the system."""
+    """Names of the settings that are file paths, which need not be valid UTF-8."""
 
     _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
 
@@ -153,7 +153,7 @@ class Settings(Rules, BaseModel):
         setting causes a warning.
 
         Args:
-            environ: os.environ if not given.
+            environ: the variables; None for os.environ.
             values: settings that override the environment.
         """
         found: dict[str, object] = {}
@@ -286,7 +286,7 @@ def _java_names(cls: type[Settings]) -> list[str]:
 
 def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
     lines = []
-    # By setting: the types that the branches of a union expect, joined into one line.
+    # By setting: the messages of all branches of a union, which become one line.
     expected: dict[str, list[str]] = {}
     items = error.errors(include_url=False, include_context=True, include_input=True)
     for item in items:

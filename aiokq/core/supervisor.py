@@ -79,8 +79,8 @@ class Supervisor:
         """Bind to the running loop. May be called again.
 
         Raises:
-            Closed: the supervisor was closed, possibly during this call. Cancelling the call that
-                binds to the loop closes it too.
+            Closed: the supervisor was closed, possibly during this call. Cancelling the first call,
+                which binds the supervisor to the loop, also closes it.
         """
         begins = self._state is State.NEW
         if begins:
@@ -194,15 +194,15 @@ class Supervisor:
             raise failure from error
         except BaseException as error:
             if isinstance(error, Closed) and self._state is not State.OPEN:
-                # The child tried to start a task after the end, before its own cancellation
-                # arrived.
+                # The child tried to start a task between the end of the supervisor and its own
+                # cancellation.
                 raise asyncio.CancelledError from error
             self._fail(error)
             raise
 
     def _fail(self, error: BaseException) -> None:
         # A forked child that leaves its parent's loop may still run a step of the parent's tasks,
-        # in which asyncio finds no running loop. That is no failure of the parent.
+        # in which asyncio finds no running loop. That is not a failure of the parent.
         if self._failed is not None or os.getpid() != self._pid:
             return
         self._failed = error
@@ -278,7 +278,7 @@ async def handed_over(
         return waiting.result()
     finally:
         if waiting.done():
-            # These refer to the raised exception, whose traceback refers to this frame: a cycle.
+            # They refer to the raised exception, whose traceback refers to this frame: a cycle.
             running.clear()
             del waiting, outcome
         else:
@@ -327,7 +327,8 @@ def unwrap(
     Args:
         first: the exception that was raised first, if known.
     """
-    # Set by BaseException's own method, because a foreign class may refuse attributes.
+    # `__context__` is set with BaseException's own method, because a foreign class may forbid
+    # setting attributes.
     leaves = list(_leaves(group))
     if first is not None:
         leaves = [first, *(leaf for leaf in leaves if leaf is not first)]

@@ -89,7 +89,7 @@ class Row:
         self.after = after
 
     def take(self, value: object) -> object:
-        """Return the value as the model would have it.
+        """Return the value as the model would store it.
 
         Raises:
             ValueError: the table does not accept the value; the model may.
@@ -225,7 +225,8 @@ class Values(Rules):
         """Return the values of the given settings; the others have their defaults.
 
         Args:
-            of_cluster: names among them that were given to the Cluster which this client shares.
+            of_cluster: names of the settings that were given to the Cluster which this client
+                shares.
 
         Raises:
             ConfigError: a name is unknown, a value is invalid, or two settings contradict each

@@ -10,7 +10,9 @@ __all__ = ["WarningBackoff"]
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-"""Maximum seconds between two warnings about one failure; the pause doubles up to this."""
+"""The first and the longest pause, in seconds, between two warnings about one failure. The pause
+doubles with each warning.
+"""
 
 
 class _Run:

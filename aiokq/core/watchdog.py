@@ -1,8 +1,9 @@
 """Watchdog: detects a blocked event loop and reports the line that blocks it.
 
-One thread for all watchers of a loop schedules a callback on the loop. If the callback does not run
-in time, the thread records the stack of the loop's thread while it is blocked. Never used in a
-simulation. Tests: tests/unit/core/test_watchdog.py.
+Each watched loop has one thread, which serves all watchdogs of the loop. The thread schedules a
+callback on the loop; if the callback does not run in time, the thread records the stack of the
+loop's thread while it is blocked. Never used in a simulation. Tests:
+tests/unit/core/test_watchdog.py.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Watchdog:
             self._thread = _LoopThread.watched_by(self)
 
     def stop(self) -> None:
-        """Stop watching, without waiting; final. May be called twice."""
+        """Stop watching for good, without waiting for the thread. May be called twice."""
         self._stopped = True
         if self._thread is not None:
             self._thread.leave(self)
@@ -78,7 +79,7 @@ class _Threads:
         forks.watch(self)
 
     def forget(self) -> None:
-        """Forget threads and lock in a forked child: a thread of the parent may hold the lock."""
+        """Replace threads and lock in a forked child: a missing thread may hold the lock."""
         self.lock = threading.Lock()
         self.of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopThread] = (
             weakref.WeakKeyDictionary()
@@ -123,7 +124,7 @@ class _LoopThread(threading.Thread):
         try:
             self._watch()
         finally:
-            with _threads.lock:  # removed, because the entry keeps the loop alive
+            with _threads.lock:  # the entry would keep the loop alive
                 if _threads.of.get(self._loop) is self:
                     del _threads.of[self._loop]
 

@@ -36,7 +36,7 @@ LEVELS: Final = {
     LZ4: LevelRange(1, 17, 9),
     ZSTD: LevelRange(-131072, 22, 3),
 }
-"""Kafka's ranges; ``compression.gzip.level`` also accepts -1, zlib's own default."""
+"""Kafka's ranges of levels. ``compression.gzip.level`` may also be -1, the default of zlib."""
 
 _BLOCK: Final = 64 * 1024
 _GZIP_STEP: Final = 256
@@ -83,7 +83,8 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
         codec: 0 none, 1 gzip, 2 snappy (xerial framing), 3 lz4 (frame of independent 64 KiB
             blocks), 4 zstd.
         level: a level in the codec's ``LEVELS``; None is its default.
-        magic: magic of the batch; with 0 the lz4 header checksum is Kafka's wrong one.
+        magic: magic of the batch; with 0, the lz4 header has the wrong checksum that old Kafka
+            clients require.
 
     Raises:
         UnsupportedCompressionType: unknown codec id, or zstd with a magic below 2.
@@ -108,17 +109,17 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def decompress(codec: int, data: Buffer, limit: int, *, magic: int = 2) -> bytes:
-    """Return ``data`` decompressed, never holding more than ``limit`` bytes and one block.
+    """Return ``data`` decompressed, without ever holding more than ``limit`` bytes and one block.
 
     Args:
-        codec: id as in ``compress``; 0 returns the bytes unchanged.
+        codec: codec id, see ``compress``; 0 returns the bytes unchanged.
         limit: the most bytes that the result may have.
-        magic: magic of the batch; with 0 either lz4 header checksum is accepted.
+        magic: magic of the batch; with 0, a wrong lz4 header checksum is accepted, too.
 
     Raises:
         CorruptRecord: malformed or truncated data.
         RecordTooLarge: the content is larger than ``limit``.
-        UnsupportedCompressionType: unknown codec id.
+        UnsupportedCompressionType: unknown codec id, or zstd with a magic below 2.
     """
     if codec == NONE:
         if len(data) > limit:
@@ -157,8 +158,8 @@ def _gzip_decompress(data: Buffer, limit: int) -> bytes:
     try:
         while True:
             member = zlib.decompressobj(31)
-            # Input is passed in growing steps: bytes of a step that belong to later members are
-            # copied, and there may be many small members.
+            # Input is passed in growing steps, because zlib copies the bytes of a step that belong
+            # to later members, and there may be many small members.
             step = _GZIP_STEP
             while not member.eof:
                 piece = view[position : position + step]
@@ -272,7 +273,7 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
     left = limit
     pending: Buffer | None = data
     try:
-        # the library allocates max_length at once: request steps, not the whole limit
+        # The library allocates max_length bytes at once, so request steps, not the whole limit.
         step = max(_BLOCK, 4 * len(data))
         while not frame.eof:
             part = frame.decompress(pending, max_length=min(step, left + 1))
@@ -289,7 +290,7 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
 
 
 def _lz4_with_right_checksum(data: Buffer) -> bytes:
-    """Return a magic-0 frame with the right header checksum; Kafka ignores a wrong one, too."""
+    """Return a magic-0 frame with the right header checksum; Kafka accepts a wrong one, too."""
     frame = bytearray(data)
     if len(frame) < 7 or int.from_bytes(frame[:4], "little") != _LZ4_MAGIC:
         raise _corrupt(LZ4, "no frame")
@@ -302,7 +303,7 @@ def _lz4_with_right_checksum(data: Buffer) -> bytes:
 
 
 def _xxh32_byte(data: Buffer) -> int:
-    """Return the second byte of xxHash32 (seed 0) of less than 16 bytes: the header checksum."""
+    """Return the lz4 header checksum of up to 15 bytes: the second byte of xxHash32 (seed 0)."""
     mask = 0xFFFFFFFF
     h = (374761393 + len(data)) & mask
     whole = len(data) & ~3
@@ -349,10 +350,10 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
 
 
 def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
-    """Return the size of the first frame, an upper bound of its content, and whether it is exact.
+    """Return the first frame's size, an upper bound of its content, and whether the bound is exact.
 
-    The library does not distinguish "truncated" from "larger than the limit"; the blocks do.
-    Source: RFC 8878 section 3.1.1.
+    The library does not distinguish "truncated" from "larger than the limit". The headers of the
+    frame's blocks do. Source: RFC 8878 section 3.1.1.
     """
     import zstandard
 
@@ -365,7 +366,8 @@ def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
             raise _corrupt(ZSTD, "cut short")
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
         last, kind, size = block & 1, block >> 1 & 3, block >> 3
-        # raw, one repeated byte, compressed: for the last only the limit of the format is known
+        # The content of a raw or repeated-byte block has `size` bytes. For a compressed block, only
+        # the limit of the format is known.
         bound += largest if kind == 2 else size
         position += 3 + (1 if kind == 1 else size)
     position += 4 if header.has_checksum else 0

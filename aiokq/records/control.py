@@ -45,10 +45,10 @@ class EndTransactionMarker(NamedTuple):
 
 
 def read_control_type(key: Buffer | None) -> int:
-    """Return the type in a control record's key; newer Kafkas may write one not in ``ControlType``.
+    """Return the type in a control record's key, which may be newer than ``ControlType``.
 
     Raises:
-        CorruptRecord: no key, or too short.
+        CorruptRecord: the key is missing, too short, or has a negative version.
     """
     if key is None or len(key) < _KEY.size:
         raise CorruptRecord("control record without a type")

@@ -14,10 +14,10 @@ from aiokq.core.errors import CorruptRecord
 from aiokq.core.types import Buffer
 
 Checksum = Callable[[Buffer], int]
-"""A function that computes the CRC-32C of bytes, as ``aiokq.fastpath.crc32c``."""
+"""A function that computes the CRC-32C of bytes, such as ``aiokq.fastpath.crc32c``."""
 
 LOG_OVERHEAD: Final = 12
-"""Size of the base offset and the length field, which the length does not include, in bytes."""
+"""Bytes of the base offset and length fields, which the length of a batch does not include."""
 
 LENGTH_OFFSET: Final = 8
 """Position of the length field, for every magic."""
@@ -45,7 +45,7 @@ NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = -1
 SEQUENCE_MASK: Final = 2**31 - 1
 UNKNOWN_COUNT: Final = -1
-"""The count of a compressed v0/v1 wrapper, which only its content tells."""
+"""The count of a compressed v0/v1 wrapper; the number of records is known only from its content."""
 
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # the 13 fields of BatchHeader, in order
@@ -122,7 +122,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a control record (transaction marker)."""
+        """Whether the batch contains a control record, such as a transaction marker."""
         return self.attributes & CONTROL_MASK != 0
 
     @property
@@ -194,8 +194,8 @@ def read_header(data: Buffer, offset: int = 0) -> BatchHeader:
 def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
     """Yield the headers of the complete batches in ``data``.
 
-    An incomplete batch at the end (fetch responses may have one) is ignored: the number of bytes
-    covered is the sum of the headers' ``size``.
+    An incomplete batch at the end, as in some fetch responses, is ignored. The complete batches
+    have as many bytes as the ``size`` of all headers together.
 
     Raises:
         CorruptRecord: the bytes where a batch should begin are not a header.

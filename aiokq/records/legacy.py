@@ -1,8 +1,9 @@
 """Message sets of magic 0 and 1, and their conversion to and from v2 batches.
 
-An entry: offset int64, size int32, then CRC-32 over the rest, magic, attributes, [timestamp in
-v1], key, value. A compressed set is one entry (the wrapper) whose value is the set. The wrapper
-has the offset of the last record; inside, offsets are absolute in v0 and relative in v1.
+An entry has an offset (int64), a size (int32), the CRC-32 of the bytes that follow, magic,
+attributes, a timestamp (only in v1), key and value. A compressed set is a single entry (the
+wrapper) whose value is the set. The wrapper has the offset of the last record; the offsets inside
+are absolute in v0 and relative in v1.
 
 Source: Kafka ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java``, KIP-31, KIP-32.
 Tests: ``tests/unit/records/test_legacy.py``.
@@ -50,7 +51,7 @@ class Message(NamedTuple):
 def decode_message_set(
     data: Buffer, *, check_crcs: bool = True, limit: int = DEFAULT_LIMIT
 ) -> Iterator[Message]:
-    """Yield the messages of a v0/v1 set and its wrappers; ignore an incomplete last one.
+    """Yield the messages of a v0/v1 set and of its wrappers; ignore an incomplete last entry.
 
     Args:
         data: entries of magic 0 or 1, one after the other.
@@ -58,8 +59,9 @@ def decode_message_set(
         limit: the most bytes that one wrapper may decompress to.
 
     Raises:
-        CorruptRecord: malformed, or the CRC-32 is wrong.
+        CorruptRecord: an entry is malformed, or its CRC-32 is wrong.
         RecordTooLarge: the content of a wrapper is larger than ``limit``.
+        UnsupportedCompressionType: a wrapper has an unknown codec, or zstd.
     """
     view = memoryview(data)
     position = 0
@@ -114,7 +116,7 @@ def _open_wrapper(wrapper: Message, magic: int, codec: int, limit: int) -> Itera
                 f"message of magic {header.magic}, codec {header.codec} inside a compressed one"
                 f" of magic {magic}"
             )
-        # inner checksums are not verified, as in Kafka: the wrapper's covers them
+        # As in Kafka, inner checksums are not verified, because the wrapper's checksum covers them.
         entry = content[position : position + header.size]
         inner.append(_message(entry, header.base_offset, magic, header.timestamp_type))
         position += header.size
@@ -236,8 +238,9 @@ def downconvert(batches: Buffer, magic: int, *, limit: int = DEFAULT_LIMIT) -> b
     of the requested magic or an older one are not changed.
 
     Raises:
-        UnsupportedCompressionType: a zstd batch.
-        CorruptRecord, RecordTooLarge: as ``iter_records``.
+        UnsupportedCompressionType: a batch has zstd or an unknown codec.
+        CorruptRecord: a batch is malformed.
+        RecordTooLarge: a batch decompresses to more than ``limit``.
     """
     view = memoryview(batches)
     out: list[bytes] = []

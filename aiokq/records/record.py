@@ -53,11 +53,12 @@ def iter_records(
 
     Args:
         data: bytes that begin with the batch of ``header``.
-        limit: the most bytes that its records may decompress to.
+        limit: the most bytes that the batch's records may decompress to.
 
     Raises:
-        CorruptRecord: the records do not match the header.
-        RecordTooLarge: they decompress to more than ``limit``.
+        CorruptRecord: the records are malformed, or do not match the header.
+        RecordTooLarge: the records decompress to more than ``limit``.
+        UnsupportedCompressionType: the batch has an unknown codec.
     """
     section: Buffer = memoryview(data)[HEADER_SIZE : header.size]
     if header.codec:
@@ -128,8 +129,9 @@ def encode_batch(
     Args:
         crc32c: computes the checksum; with None the CRC is 0, for batches whose reader does not
             verify it.
-        base_offset: the batch's base offset, at most the first record's (the default).
-        timestamp_type: with LOG_APPEND_TIME all records get the largest timestamp given.
+        base_offset: the batch's base offset, at most the offset of the first record; None for that
+            offset.
+        timestamp_type: with LOG_APPEND_TIME, all records have the largest of their timestamps.
         attributes: additional bits (transactional, control).
 
     Raises:

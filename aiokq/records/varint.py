@@ -13,7 +13,7 @@ def read_varint(data: Buffer, position: int, max_bytes: int = 10) -> tuple[int, 
     """Return the zigzag varint at ``position``, and the position after it.
 
     Raises:
-        CorruptRecord: it exceeds the data or is longer than ``max_bytes``.
+        CorruptRecord: the varint exceeds the data or is longer than ``max_bytes``.
     """
     value = shift = 0
     for index in range(position, position + max_bytes):
