@@ -1,7 +1,8 @@
 """The contents of a log's files, entry by entry, as values to print.
 
-Nothing is written. An unreadable part of a file is an entry with its position and the reason. It is
-the last entry, except in a ``.log``, where reading continues at the next sound batch.
+Nothing is written. For an unreadable part of a file, an entry with the reason is yielded. It is the
+last entry, except in a ``.log``: there the entry has the position too, and reading continues at the
+next valid batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for what is shown.
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
@@ -47,10 +48,10 @@ _TRANSACTION: Final = struct.Struct(">hqqqq")
 def contents(
     files: Files, file: LogFile, crc32c: Checksum, *, records: bool = False
 ) -> Iterator[Entry]:
-    """Yield the entries of a file.
+    """Yield the entries of a file; a leftover file has none.
 
     Args:
-        records: include the records of each batch.
+        records: yield an entry for each record, too, after its batch.
 
     Raises:
         OSError: the file cannot be read.
@@ -218,7 +219,7 @@ def _checkpoint(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
-    """Parse a checkpoint file. Raises ValueError if it is not one."""
+    """Return the rows of a checkpoint file. Raises ValueError if the file is malformed."""
     if not data:
         return []  # Kafka creates the file empty
     lines = data.decode("utf-8", "replace").split("\n")

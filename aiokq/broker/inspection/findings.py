@@ -15,7 +15,7 @@ class Severity(enum.Enum):
     """Records are damaged or missing, or would be read wrongly."""
 
     WARNING = "warning"
-    """The next start repairs or removes it; no record is lost."""
+    """A deviation without loss of records; as a rule the next start repairs or removes it."""
 
 
 class Finding(NamedTuple):

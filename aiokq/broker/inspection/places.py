@@ -58,14 +58,14 @@ class LogFile(NamedTuple):
 
 
 class PartitionPlace(NamedTuple):
-    """The directory of a partition, or with `None` for the partition a stray directory."""
+    """The directory of a partition; `partition` is None if the directory is not named after one."""
 
     path: str
     partition: TopicPartition | None
 
 
 def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
-    """Return the partition directories in a log directory, or `path` itself if it is one."""
+    """Return the partition directories in a log directory, or `path` itself if it has segments."""
     if any(file_names.parse_segment_file(name) for name in files.listdir(path)):
         return [
             PartitionPlace(path, file_names.parse_partition_directory(posixpath.basename(path)))
@@ -82,11 +82,11 @@ def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
 
 
 def files_at(files: Files, path: str) -> Iterator[LogFile]:
-    """Yield the log files at a path, which is a file, a partition or a log directory.
+    """Yield the files of logs at a path: a file, a partition directory or a log directory.
 
-    The files of a log directory itself come before those of its partitions; a partition's files are
-    ordered by segment. Other files are left out. A leftover ``.log`` counts as a log only if `path`
-    names it.
+    The files of a log directory itself come before the files of its partitions. A partition's files
+    are ordered by segment. Other files are left out. A leftover ``.log`` is read as a log only if
+    `path` is its path.
     """
     if not files.is_dir(path):
         file = _file(path) or LogFile(path, "log")

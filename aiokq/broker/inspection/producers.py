@@ -2,8 +2,8 @@
 
 The log is replayed and compared with its ``.snapshot`` files. Only differences that the batches
 prove are findings: producers expire and compaction removes batches, so a snapshot may hold more or
-less than the log. With a wrong snapshot the broker writes retries twice or refuses them, and
-forgets open transactions.
+less than the log. With a wrong snapshot the broker would write retries twice or refuse them, and
+would forget open transactions.
 
 Source: Kafka ``ProducerStateManager.java``, ``LogCleaner`` (which batches it keeps).
 Tests: ``tests/unit/broker/inspection/test_inspection_producers.py``.
@@ -39,8 +39,10 @@ class _Claim(NamedTuple):
     """A batch that is, or was, in the log according to a snapshot.
 
     Attributes:
-        offset: the last offset of the batch; the first one if the batch began a transaction.
-        last_sequence: None if the snapshot only has the start of a transaction.
+        offset: the last offset of the batch, or its first offset if the claim is the start of a
+            transaction.
+        last_sequence: last sequence number of the batch; None if the claim is the start of a
+            transaction.
     """
 
     offset: int
@@ -70,7 +72,7 @@ class ProducerCheck:
         self._stopped = False
 
     def stop(self) -> None:
-        """Stop comparing: batches are missing, so that later batches prove nothing."""
+        """Stop the comparison: batches are missing, so later batches prove nothing."""
         self._stopped = True
 
     def batch(self, file: File, position: int, header: BatchHeader) -> AbortedTransaction | None:
@@ -88,7 +90,7 @@ class ProducerCheck:
         try:
             marker = read_marker(file.pread(header.size, position), header)
         except CorruptRecord:
-            return None  # reported where records are read
+            return None  # a check of the records reports it
         return None if marker is None else self._state.end_transaction(header, marker, 0)
 
     def reached(self, offset: int) -> None:
@@ -126,7 +128,7 @@ class ProducerCheck:
                     f" {entry.transaction_first_offset} on",
                 )
             elif oldest is not None and _is_newer(self._traces[entry.producer_id], oldest):
-                # Not a proof if the clock was set back in between.
+                # A warning only: there is no proof if the clock was set back in between.
                 self._warn(
                     snapshot.path,
                     f"without producer {entry.producer_id}, whose last batch"
@@ -154,9 +156,9 @@ class ProducerCheck:
             )
 
     def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
-        """Return the oldest trace of a producer that a snapshot still has.
+        """Return the oldest trace of the producers that a snapshot still has.
 
-        A producer that wrote after it cannot have expired before it.
+        A producer with a newer trace cannot have expired earlier.
         """
         traces = [
             self._traces[producer_id]
@@ -173,7 +175,7 @@ class ProducerCheck:
 
 
 def _claims(snapshots: Iterable[Snapshot]) -> list[tuple[_Claim, str]]:
-    """Return distinct claims by offset, each with the path of the first snapshot that has it."""
+    """Return the distinct claims, sorted by offset, each with the path of its first snapshot."""
     found: dict[_Claim, str] = {}
     for snapshot in snapshots:
         for entry in snapshot.entries:
@@ -191,7 +193,7 @@ def _is_of(header: BatchHeader, claim: _Claim) -> bool:
     if header.is_control or header.producer_id != claim.producer_id:
         return False
     if claim.last_sequence is None:
-        # The epoch is an earlier one if the transaction coordinator fenced the producer.
+        # The epoch is not compared: it is older in the batch if the producer was fenced later.
         return header.is_transactional and header.base_offset == claim.offset
     return (header.last_offset, header.producer_epoch, header.last_sequence) == (
         claim.offset,
@@ -201,7 +203,7 @@ def _is_of(header: BatchHeader, claim: _Claim) -> bool:
 
 
 def _is_newer(one: _Trace, other: _Trace) -> bool:
-    """Whether `one` is newer by offset and by time: producers expire by either."""
+    """Whether `one` is newer both by offset and by time, because producers expire by either."""
     return one.offset > other.offset and one.timestamp_ms >= other.timestamp_ms
 
 

@@ -1,6 +1,7 @@
 """The check of one segment: its batches, and its indexes against the batches.
 
-One pass over the ``.log`` compares the index entries on the way, because both are in offset order.
+The index entries are compared in the same pass that reads the ``.log``, because batches and entries
+are in offset order.
 
 Source: Kafka ``DumpLogSegments.scala`` (index and time index sanity checks).
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
@@ -34,16 +35,16 @@ __all__ = ["CheckedSegment", "SegmentCheck"]
 _INDEX: Final = struct.Struct(">iI")
 _TIME: Final = struct.Struct(">qi")
 MOST_FINDINGS: Final = 20
-"""Findings of one kind reported per file: a wrong index may have 100,000 wrong entries."""
+"""The most findings of one kind per file, because an index may have 100,000 wrong entries."""
 
 
 class CheckedSegment(NamedTuple):
     """The result of the check of a segment.
 
     Attributes:
-        end: the offset after the last sound record.
-        size: bytes of sound batches.
-        whole: whether the file ends after them.
+        end: the offset after the last record before the first bad batch.
+        size: bytes of the batches before the first bad batch.
+        whole: whether there is no bad batch.
         has_gaps: whether offsets are missing in the segment, for example after compaction.
     """
 
@@ -60,11 +61,11 @@ class SegmentCheck:
 
     Args:
         sealed_at: base offset of the next segment; None for the newest.
-        unclean: the broker is running or was killed: the end of the newest segment may be partly
-            written, and its indexes incomplete.
-        epochs: leader epochs of the log, None if unknown.
-        producers: the replay of the log.
-        deep: read the records of each batch.
+        unclean: whether the broker is running or was killed: then the end of the newest segment may
+            be partly written, and its indexes incomplete.
+        epochs: leader epochs of the log; None if they are unknown.
+        producers: the check of the producer state, which replays the batches.
+        deep: whether to read the records of each batch.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class SegmentCheck:
             self.error(path, None, "txnindex", str(error).removeprefix(path).strip())
             return
         if self._unclean and self._sealed_at is None:
-            return  # the newest entries are in memory, or rebuilt by the next start
+            return  # the newest entries are in memory, or the next start rebuilds them
         known = {(one.producer_id, one.last_offset): one for one in index.entries()}
         for aborted in self._aborted:
             entry = known.get((aborted.producer_id, aborted.last_offset))
@@ -274,7 +275,7 @@ class _OffsetEntries:
         self._next = next(self._entries, None)
 
     def _read(self) -> Iterator[tuple[int, int, int]]:
-        """Yield position in the index, offset and log position of each entry."""
+        """Yield the position in the index, the offset and the log position of each entry."""
         data = self._check.read_index(file_names.INDEX, _INDEX.size)
         before = (-1, -1)
         for at in range(0, len(data), _INDEX.size):
@@ -324,7 +325,7 @@ class _OffsetEntries:
         """Check the remaining entries at the end of the log."""
         while self._next is not None:
             if not whole and self._next[2] >= size:
-                return  # an entry for the damaged part, which was reported
+                return  # an entry for the bad batch, which was reported
             self._stray()
 
     def _stray(self) -> None:
@@ -351,7 +352,7 @@ class _TimeEntries:
         self._next = next(self._entries, None)
 
     def _read(self) -> Iterator[tuple[int, int, int]]:
-        """Yield position in the index, timestamp and offset of each entry."""
+        """Yield the position in the index, the timestamp and the offset of each entry."""
         data = self._check.read_index(file_names.TIME_INDEX, _TIME.size)
         before: tuple[int, int] | None = None
         for at in range(0, len(data), _TIME.size):

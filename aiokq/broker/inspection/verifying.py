@@ -1,7 +1,7 @@
 """The check of a log directory, or of one of its partitions.
 
-Every byte is read, none is changed. The directory may be in use: a running broker has removed the
-marker of a clean shutdown, so a partly written end is not reported as damage.
+Every byte is read; nothing is changed. The directory may be in use: because a running broker has
+removed the clean shutdown marker, a partly written end is not reported as damage.
 
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
@@ -40,8 +40,9 @@ class CheckedPartition(NamedTuple):
     """The result of the check of one partition directory.
 
     Attributes:
-        partition: None if the name of the directory is not that of a partition.
-        start, end: offset of the first record, and the offset after the last sound one.
+        partition: the partition; None if the directory's name is not a partition's.
+        start: base offset of the first segment.
+        end: the offset after the last sound record.
     """
 
     path: str
@@ -64,9 +65,9 @@ class Report(NamedTuple):
     """The result of a check.
 
     Attributes:
-        clean: whether the marker of a clean shutdown was there: no broker is writing, and files are
+        clean: whether the clean shutdown marker was found: no broker is writing, and the files are
             complete.
-        findings: all findings, those of partitions included.
+        findings: all findings, including those in ``partitions``.
     """
 
     path: str
@@ -93,7 +94,7 @@ def verify(
 
     Args:
         beside: other log directories of the node; a partition in one of them is not missing.
-        deep: read each record too, which takes much longer.
+        deep: whether to read each record too, which takes much longer.
         checked: called with each partition after its check.
 
     Raises:
@@ -135,7 +136,7 @@ def verify(
 def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -> bool:
     """Whether the directory has a log, or should have one.
 
-    A start ignores a directory that only has the name of a partition.
+    A broker ignores a directory that has the name of a partition but no log.
     """
     if any(name.endswith(file_names.LOG) for name in files.listdir(place.path)):
         return True
@@ -198,7 +199,8 @@ def _checkpoints(
                     what = f"{partition} has an offset and no directory"
                     findings.append(Finding(Severity.WARNING, path, None, what))
             elif offset > end:
-                # Records up to the checkpoint were durable, and are missing.
+                # Records up to a recovery point were durable, and records up to a high watermark if
+                # the shutdown was clean: records are missing.
                 lost = name == file_names.RECOVERY_POINTS or (
                     name == file_names.HIGH_WATERMARKS and clean
                 )
@@ -233,7 +235,7 @@ def _missing(
     there: Collection[TopicPartition | None],
     findings: list[Finding],
 ) -> None:
-    """Report partitions of topics without a directory here or in `beside`."""
+    """Report the partitions of topics that have no directory here or in `beside`."""
     if image is None:
         return
     for record in image.topics.values():
@@ -283,7 +285,7 @@ class _Partition:
         parsed = [one for one in map(file_names.parse_segment_file, listed) if one is not None]
         bases = sorted(base for base, suffix in parsed if suffix == file_names.LOG)
         epochs = self._epochs()
-        # Read epochs before the log: the log of a running broker only grows beyond them.
+        # Epochs and snapshots are read before the log, because the log of a running broker grows.
         snapshots = [
             self._snapshot(base) for base, suffix in parsed if suffix == file_names.SNAPSHOT
         ]
@@ -306,7 +308,7 @@ class _Partition:
             except FileNotFoundError:
                 if self._clean:
                     raise
-                continue  # deleted by its broker during the check
+                continue  # the broker deleted the segment during the check
             self._findings += check.findings
         end = segments[-1].end if segments else 0
         producers.reached(end)
@@ -376,7 +378,7 @@ class _Partition:
             return None
 
     def _holes(self, segments: list[CheckedSegment]) -> None:
-        """Report offsets missing between segments that compaction did not remove."""
+        """Report offsets missing between segments, unless compaction may have removed them."""
         if self._may_have_gaps or any(segment.has_gaps for segment in segments):
             return
         for before, after in pairwise(segments):

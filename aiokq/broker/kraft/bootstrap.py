@@ -178,13 +178,13 @@ def _partition(
     try:
         epochs.load()
     except (FileNotFoundError, CorruptRecord):
-        pass  # Kafka makes it anew from the log
+        pass  # Kafka rebuilds the file from the log
     return kafka.PartitionRecord(
         partition_id=number,
         topic_id=topic.topic_id,
         replicas=[node_id],
         isr=[node_id],
-        # It leads when it starts, in the next epoch.
+        # The node becomes the leader when Kafka starts, in the next epoch.
         leader=-1,
         leader_epoch=max(epochs.latest_epoch, 0),
         partition_epoch=0,

@@ -1,8 +1,8 @@
 """The files of ``__cluster_metadata-0``: the newest snapshot, and the log after it. Read only.
 
 An incomplete end of the log, left by a kill, is ignored; Kafka would cut it off. The files do not
-tell which records a quorum has committed: from a cluster with several controllers, the last records
-read may be ones that Kafka would discard.
+tell which records a quorum has committed: in a cluster with several controllers, Kafka might
+discard the last records that are read here.
 
 Source: Kafka ``KafkaRaftLog.java``, ``Snapshots.java``, KIP-630.
 Tests: ``tests/unit/broker/kraft/test_metadata_files.py``.
@@ -62,10 +62,10 @@ class MetadataFiles:
     ) -> MetadataFiles | None:
         """Return the metadata log in one of the log directories; None if there is none.
 
-        An empty metadata log counts as none.
+        A ``__cluster_metadata-0`` directory without segments and snapshots counts as none.
 
         Raises:
-            KafkaStorage: two directories have one.
+            KafkaStorage: more than one log directory has a metadata log.
         """
         found = [
             path
@@ -88,7 +88,7 @@ class MetadataFiles:
         """
         snapshot = self._newest_snapshot() or MetadataEnd(0, 0)
         end = snapshot
-        for base in self._bases()[-2:]:  # the newest may be empty
+        for base in self._bases()[-2:]:  # the newest segment may be empty
             for header, _ in self._batches(base, sys.maxsize):
                 if header.next_offset > end.offset:
                     end = MetadataEnd(header.next_offset, header.leader_epoch)
@@ -134,7 +134,7 @@ class MetadataFiles:
 
     @staticmethod
     def _replay(metadata: KafkaMetadata, header: BatchHeader, data: bytes) -> None:
-        if header.is_control:  # who leads, who votes: Kafka's own matter
+        if header.is_control:  # leader and voters of the quorum, which are not used here
             return
         for record in iter_records(data, header):
             if record.offset >= metadata.end_offset:
@@ -167,7 +167,7 @@ class MetadataFiles:
         return sorted(base for base, suffix in filter(None, found) if suffix == LOG)
 
     def _batches(self, base: int, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Yield the valid batches of a segment, beginning at or before ``offset``."""
+        """Yield batches of a segment, from ``offset`` or earlier on, up to the first bad batch."""
         file = self._files.open(segment_file(self.directory, base, LOG))
         try:
             size = file.size()
@@ -179,12 +179,12 @@ class MetadataFiles:
                         return
                     yield header, data
             except CorruptRecord:
-                return  # nothing behind it counts, for Kafka either
+                return  # batches after a bad batch do not count, as in Kafka
         finally:
             file.close()
 
     def _position(self, base: int, offset: int, size: int) -> int:
-        """Return the position of a batch at or before ``offset``."""
+        """Return the position of a batch that begins at or before ``offset``, from the index."""
         path = segment_file(self.directory, base, INDEX)
         index = OffsetIndex(self._files, path, base, _MAX_INDEX_BYTES)
         try:

@@ -1,7 +1,8 @@
 """The image of Apache Kafka's cluster metadata: topics, settings, producer ids.
 
 Records are replayed in order; ``metadata_files`` reads them, ``takeover`` uses the image. Records
-of things that this broker does not have (users, ACLs, quotas, brokers) are counted and ignored.
+of other types are ignored. Ignored SCRAM credentials, quotas, ACLs and delegation tokens are
+counted, because this broker does not enforce them.
 
 Source: Kafka ``MetadataDelta.java``, ``MetadataBatchLoader.java``, ``MetadataRecordSerde.java``.
 Tests: ``tests/unit/broker/kraft/test_metadata_image.py``.
@@ -49,7 +50,7 @@ RESERVED_IDS: Final = 100
 
 NO_LEADER: Final = -1
 NO_CHANGE: Final = -2
-"""Leader in a ``PartitionChangeRecord`` that does not change the leader."""
+"""The leader in a ``PartitionChangeRecord`` that leaves the leader unchanged."""
 
 _TYPES: Final[Mapping[int | None, type[Message]]] = {
     kind.RECORD_TYPE: kind
@@ -68,7 +69,7 @@ _TYPES: Final[Mapping[int | None, type[Message]]] = {
 }
 
 _LEFT_OUT: Final = {11: "SCRAM credentials", 14: "quotas", 18: "ACLs", 26: "delegation tokens"}
-"""Types of ignored records whose content is not enforced here."""
+"""Types of ignored records whose content this broker does not enforce."""
 
 _TAKEN_BACK: Final = {19: "ACLs", 21: "SCRAM credentials"}
 
@@ -82,7 +83,7 @@ class KafkaPartition(NamedTuple):
     Attributes:
         replicas: node ids, in order of preference.
         leader: node id; -1 without a leader.
-        leader_epoch: grows with each change of the leader, including the change to none.
+        leader_epoch: grows with each change of the leader, including a change to no leader.
         directories: id of the log directory of each replica; empty before Kafka 3.7.
     """
 
@@ -94,7 +95,7 @@ class KafkaPartition(NamedTuple):
     def directory_of(self, node_id: int) -> uuid.UUID | None:
         """Return the id of the directory that has a node's replica; None if unknown.
 
-        Source: Kafka's ``DirectoryId``: ids below 100 stand for states.
+        Source: Kafka's ``DirectoryId``; ids below 100 are reserved, and stand for states.
         """
         if len(self.directories) != len(self.replicas) or node_id not in self.replicas:
             return None
@@ -103,9 +104,9 @@ class KafkaPartition(NamedTuple):
 
     @property
     def next_epoch(self) -> int:
-        """The leader epoch when the node leads the partition again.
+        """The leader epoch in which the node will lead the partition again.
 
-        A node that was killed has not given up leadership, and keeps its epoch.
+        A node that was killed is still the leader in the metadata, and keeps its epoch.
         """
         return self.leader_epoch + (self.leader == NO_LEADER)
 
@@ -126,9 +127,9 @@ class KafkaMetadata:
         topics: topics by name.
         configs: settings by type and name of their resource; the name "" stands for the default of
             all resources of the type.
-        features: levels by name.
+        features: feature levels by name.
         next_producer_id: the first id of the next block.
-        left_out: number of ignored records, by what they describe.
+        left_out: number of ignored records that this broker does not enforce, by kind.
         end_offset: the offset after the last record.
         epoch: epoch of the controller that wrote the last record.
     """
@@ -149,7 +150,7 @@ class KafkaMetadata:
         return self.configs.get((TOPIC_CONFIG, name), {})
 
     def broker_configs(self, node_id: int) -> Mapping[str, str]:
-        """Return the dynamic settings of a node: its own, and the cluster-wide ones."""
+        """Return the dynamic settings of a node: the cluster-wide ones, overridden by its own."""
         everywhere = self.configs.get((BROKER_CONFIG, ""), {})
         return {**everywhere, **self.configs.get((BROKER_CONFIG, str(node_id)), {})}
 
@@ -235,10 +236,10 @@ class KafkaMetadata:
 
 
 def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
-    """Return the record in a value; only its type if the type is ignored.
+    """Return the record that a value encodes, or only its type if records of the type are ignored.
 
     Raises:
-        CorruptRecord: type or version is missing.
+        CorruptRecord: the value does not begin with a frame version, type and version.
         ProtocolError: the value is malformed, or of an unknown version.
     """
     try:

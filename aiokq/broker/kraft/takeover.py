@@ -1,9 +1,9 @@
 """The takeover of log directories that Apache Kafka wrote, before the first log is opened.
 
-If Kafka's metadata is there and has grown since the last start, Kafka was the last to use the
-directory: its topics, ids and settings are written to the metadata log. If neither Kafka's metadata
-nor a metadata log of this broker exists, the topics that are found are served, and nothing of them
-is deleted or compacted: ``cleanup.policy`` is empty until the user sets it.
+If Kafka's metadata exists and has changed since the last takeover, Kafka was the last to use the
+directory: its topics, ids and settings are written to the metadata log. If there is no metadata of
+Kafka and the metadata log of this broker is empty, the partitions that are found are served, and
+none of their records is deleted or compacted: ``cleanup.policy`` is empty until the user sets it.
 
 Kafka's metadata is not changed, so that Kafka can continue with the directory.
 
@@ -51,20 +51,20 @@ __all__ = ["take_over"]
 logger = logging.getLogger("aiokq.broker")
 
 KEPT: Final = {"cleanup.policy": ""}
-"""Settings of a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
+"""Settings given to a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
 
 PRODUCER_ID_BITS: Final = 48
 """Producer ids issued here start at a multiple of two to this power, above all ids of Kafka.
 
-Kafka later continues with its own ids. If two producers had the same id, the records of the second
-one would be taken for duplicates.
+Kafka later continues with its own ids. If two producers had the same id, records of the second
+producer could be treated as duplicates.
 """
 
 NO_EPOCH: Final = -1
-"""Leader epoch of partitions for which Kafka gives none."""
+"""Leader epoch of partitions for which no metadata of Kafka has an epoch."""
 
 MOST_PARTITIONS: Final = 100_000
-"""Limit of partition numbers; a directory with a higher one was not made by a broker."""
+"""Limit of partition numbers; a directory with a higher number was not created by a broker."""
 
 
 def take_over(
@@ -98,7 +98,7 @@ def take_over(
         raise unusable(path, error) from error
 
 
-# --- where Kafka's metadata is there
+# --- with Kafka's metadata
 
 
 def _follow(found: MetadataFiles, directories: LogDirectories, metadata: MetadataLog) -> None:
@@ -131,13 +131,13 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
 
 
 def _all_there(directories: LogDirectories, metadata: MetadataLog) -> bool:
-    """Whether no directory of the node is missing: a missing one may have Kafka's metadata."""
+    """Whether all log directories are online: a missing one could contain Kafka's metadata."""
     present = {directory.properties.directory_id for directory in directories.all}
     return not directories.offline and present.issuperset(metadata.image.directories)
 
 
 def _forget(metadata: MetadataLog) -> None:
-    """Drop the leader epochs of Kafka's metadata, which was removed."""
+    """Remove the leader epochs of Kafka from the topics, because Kafka's metadata was removed."""
     topics = [
         TopicTakenOver(topic.topic_id, topic.elsewhere, (NO_EPOCH,) * len(topic.kafka_epochs))
         for topic in metadata.image.topics.values()
@@ -155,7 +155,7 @@ def _records(
 ) -> Iterator[MetadataRecord]:
     """Yield the records that give the image the current state of Kafka's topics.
 
-    Topics that Kafka never had were created here and are kept.
+    Topics that Kafka never had were created here, so they are kept unless Kafka has the name now.
     """
     from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 
@@ -179,7 +179,7 @@ def _records(
         count = max(topic.partitions, default=-1) + 1
         if present is None:
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
-        # More of them may have been added here.
+        # More partitions may have been added here than Kafka has.
         for index in range(0 if present is None else len(present.partitions), count):
             yield partition_record(topic.topic_id, index, directories.properties.node_id)
         yield from config_records(
@@ -203,7 +203,7 @@ def _records(
 
 
 def _is_elsewhere(partition: KafkaPartition, directories: LogDirectories) -> bool:
-    """Whether Kafka has a partition on other nodes only, or in another directory of this one."""
+    """Whether Kafka has a partition only on other nodes, or in a directory that is not opened."""
     node_id = directories.properties.node_id
     directory = partition.directory_of(node_id)
     ours = {one.properties.directory_id for one in directories.all}
@@ -213,7 +213,7 @@ def _is_elsewhere(partition: KafkaPartition, directories: LogDirectories) -> boo
 
 
 def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
-    """Note partitions that were elsewhere and are in one of the directories now; log the others."""
+    """Note partitions that were elsewhere and are found now; log those that are still missing."""
     missing = [topic for topic in metadata.image.topics.values() if topic.elsewhere]
     if not missing:
         return
@@ -236,7 +236,7 @@ def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
 
 
 def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's settings: its own, and the broker's dynamic defaults.
+    """Return the valid settings of a topic of Kafka: its own, and Kafka's dynamic broker defaults.
 
     This broker has no dynamic defaults, so they become settings of the topic.
     """
@@ -260,7 +260,7 @@ def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) ->
 
 
 def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None:
-    """Rename back the logs of topics created here, which Kafka set aside as unknown."""
+    """Give the logs of topics created here their names back, if Kafka has set them aside."""
     ours = {topic.topic_id: topic for topic in image.topics.values()}
     for directory in directories.online:
         present = directory.partitions()
@@ -274,11 +274,11 @@ def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None
                 logger.warning("log that was set aside is back partition=%s", partition)
 
 
-# --- where nobody knows anything
+# --- without any metadata
 
 
 def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: Random) -> None:
-    """Create topics for the partitions that are found."""
+    """Create topics for the partitions that are found in the directories."""
     topics: dict[str, dict[int, tuple[uuid.UUID | None, LogDirectory]]] = {}
     for directory in directories.online:
         for partition, topic_id in directory.partitions().items():
@@ -317,10 +317,10 @@ def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: 
 def _topic_ids(
     topics: Mapping[str, Mapping[int, tuple[uuid.UUID | None, LogDirectory]]], random: Random
 ) -> dict[str, uuid.UUID]:
-    """Return the id of each topic: the one in its directories, or a new one.
+    """Return the id of each topic: the id in its directories, or a new id.
 
     Raises:
-        KafkaStorage: two topics have the same id, or one topic has several.
+        KafkaStorage: two topics have the same id, or a topic has several ids.
     """
     names: dict[uuid.UUID, str] = {}
     unnamed = []

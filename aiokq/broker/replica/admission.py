@@ -1,9 +1,9 @@
 """Admission of a producer's batch: the checks that depend on topic, time and replica.
 
-``admit`` is the only place with these checks; the fast and the general way of Produce both call it.
-Checks of the batch alone are made where it is read: by ``fastpath.read_produced`` on the fast way,
-by ``log.validation`` on the general one. Checks that need the log (sequences, segment size) are
-made by the append.
+``admit`` is the only place with these checks; the fast and the general path of Produce both call
+it. Checks of the batch alone are made where it is read: by ``fastpath.read_produced`` on the fast
+path, by ``log.validation`` on the general path. Checks that need the log (sequences, segment size)
+are made by the append.
 
 Source: Kafka ``ReplicaManager.appendToLocalLog``, ``Partition.appendRecordsToLeader``.
 Tests: ``tests/unit/broker/replica/test_admission.py``, ``tests/property/test_ordinary_produce.py``.
@@ -34,26 +34,27 @@ class Preparation(enum.Enum):
 
 
 AS_IT_CAME: Final = Preparation.NONE
-"""The usual result. Looking up an enumeration's attribute takes as long as the size check."""
+"""The usual result, as a constant: to look up ``Preparation.NONE`` takes as long as a check."""
 
 
 def admit(
     partition: Partition, header: BatchHeader, acks: int, now_ms: int, *, by_admin: bool = False
 ) -> Preparation:
-    """Check that a client's batch may be appended; return the work needed before.
-
-    # hot: benchmarks/micro/produce.py
+    """Check that a client's batch may be appended; return the work that it needs before.
 
     Args:
+        acks: the acks of the Produce request.
         now_ms: the broker's time.
-        by_admin: the batch comes from Kafka's admin client, which may write to internal topics.
+        by_admin: whether the client may write to internal topics, as Kafka's admin client.
 
     Raises:
-        InvalidTopic: the topic is internal.
+        InvalidTopic: the topic is internal, and not ``by_admin``.
         NotEnoughReplicas: acks=all, and fewer than ``min_isr`` replicas are in sync.
-        NotLeaderOrFollower, KafkaStorage: the partition has no log.
+        NotLeaderOrFollower, KafkaStorage: this node does not lead the partition, or cannot use its
+            log.
         RecordTooLarge: the batch is larger than ``max.message.bytes``.
     """
+    # hot: benchmarks/micro/produce.py
     topic = partition.topic
     is_internal, max_bytes, rules = topic.limits
     if is_internal and not by_admin:

@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): the partitions that each client fetches, and the offsets last sent.
 
-This module has the cache of sessions, their epochs and incremental responses. The fetch handler
-reads the logs and waits for data.
+This module implements the cache of sessions, session epochs and incremental responses. The fetch
+handler reads the logs and waits for data.
 
 Source: Kafka ``FetchSession.scala``. Tests: ``tests/unit/broker/replica/test_fetch_sessions.py``.
 """
@@ -33,15 +33,15 @@ INVALID_FETCH_SESSION_EPOCH: Final = 71
 FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 
 EVICTION_SECONDS: Final = 120.0
-"""Kafka's `min.incremental.fetch.session.eviction.ms`, which is a constant there too."""
+"""Kafka's `min.incremental.fetch.session.eviction.ms`, which is a constant in Kafka, too."""
 
 TargetKey = tuple[str | uuid.UUID, int]
-"""The topic (its id from version 13 on, its name before) and the partition."""
+"""The topic (its id from version 13 of Fetch on, its name before) and the partition number."""
 
 
 @dataclass(slots=True)
 class FetchTarget:
-    """One partition of a fetch request or session, and the offsets last sent to the client."""
+    """A partition of a fetch request or session, and the offsets last sent to the client."""
 
     topic: str
     topic_id: uuid.UUID
@@ -65,7 +65,7 @@ class FetchTarget:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def is_news(self, data: FetchPartitionData) -> bool:
-        """Whether an incremental response must include this partition. Has no side effect."""
+        """Whether an incremental response must include this partition; nothing is changed."""
         return bool(
             data.records
             or data.error_code
@@ -76,10 +76,10 @@ class FetchTarget:
         )
 
     def tell(self, data: FetchPartitionData) -> None:
-        """Store the offsets that the client is sent.
+        """Store the offsets that are sent to the client.
 
-        With an error the stored high watermark is reset, so that the partition is included again
-        when the error is over, even if its high watermark is the same.
+        If the response has an error, the stored high watermark is reset, so that the partition is
+        included again when the error is over, even if its high watermark is unchanged.
         """
         self.told_high_watermark = -1 if data.error_code else data.high_watermark
         self.told_log_start_offset = data.log_start_offset
@@ -102,7 +102,7 @@ Result = tuple[FetchTarget, "FetchPartitionData"]
 
 
 class FetchContext:
-    """The session of one request: either an error, or the partitions to read before `finish`."""
+    """The session state of one request: an error code, or the partitions to read for `finish`."""
 
     __slots__ = ("_cache", "_full", "error_code", "session", "targets", "uses_topic_ids")
 
@@ -138,7 +138,7 @@ class FetchContext:
                 continue
             target.tell(data)
             news.append((target, data))
-            # Fairness: a partition that returned records is read last next time.
+            # Fairness: the next request reads a partition last if it has returned records now.
             if data.records and session.targets.pop(target.key, None) is not None:
                 session.targets[target.key] = target
         return session.session_id, news
@@ -157,14 +157,14 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def clear(self) -> None:
-        """Discard all sessions; a client that continues one gets error 70 and starts another."""
+        """Discard all sessions; their clients get FETCH_SESSION_ID_NOT_FOUND and start new ones."""
         self._sessions.clear()
 
     def open(self, request: FetchRequest, version: int) -> FetchContext:
-        """Find the session of a request, or treat it as a request without a session."""
+        """Return the context of a request: with its session, with no session, or an error."""
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            # A full request ends the session that it names.
+            # A full fetch request ends the session whose id it has.
             self._sessions.pop(request.session_id, None)
             targets = list(_targets(request).values())
             full = request.session_epoch == INITIAL_EPOCH
@@ -191,7 +191,7 @@ class FetchSessionCache:
         )
 
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
-        """Create a session with these partitions; return its id, or 0 if there is no room."""
+        """Create a session with these partitions; return its id, or 0 if all slots stay in use."""
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):
             return NO_SESSION
@@ -206,12 +206,13 @@ class FetchSessionCache:
         return session_id
 
     def _evict(self, now: float, size: int, privileged: bool) -> bool:
-        """Evict a session if the rules allow it; return whether one was evicted.
+        """Evict a session for a new session if the rules allow it; return whether one was evicted.
 
-        A session that has not been used for `EVICTION_SECONDS` is evicted first, otherwise the one
-        with the lowest priority, if that is lower than the new session's. Followers' sessions have
-        priority over consumers', larger ones over smaller ones. Only a follower's session evicts
-        one that is younger than `EVICTION_SECONDS`.
+        The least recently used session is evicted if it has not been used for `EVICTION_SECONDS`.
+        Failing that, the session with the lowest priority is evicted if its priority is lower than
+        the new session's. Followers' sessions have priority over consumers' sessions, and larger
+        sessions over smaller sessions. A session that was created less than `EVICTION_SECONDS` ago
+        is evicted only if it is a consumer's and the new one a follower's.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

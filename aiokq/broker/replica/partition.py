@@ -42,7 +42,7 @@ DEBUGGING_CONSUMER: Final = -2
 """The replica id of a consumer that may read beyond the high watermark."""
 
 ALL: Final = -1
-"""acks=all: a produce request is answered when its records are committed."""
+"""acks=all: the response to a Produce request is sent when its records are committed."""
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
@@ -60,8 +60,8 @@ class Partition:
         min_isr: in-sync replicas needed to commit: ``min.insync.replicas``, at most the number of
             replicas.
         offline_replicas: node ids of the replicas whose log cannot be used.
-        unavailable: the error of requests while this node does not lead the partition; None while
-            this node leads it and has its log. Produce looks at this attribute, nothing else.
+        unavailable: the error of requests; None while this node leads the partition and has its
+            log. Produce checks only this attribute.
         high_watermark_listeners: called after the high watermark has advanced, with the number of
             bytes that became visible.
     """
@@ -98,8 +98,8 @@ class Partition:
         self.high_watermark_listeners: list[Callable[[int], None]] = []
         # log end offsets of the other replicas, known from their fetches
         self._replica_ends: dict[int, int] = {}
-        # end offset and bytes of each append that is not committed, oldest first; None before the
-        # first one, because most partitions of a node with many never need the deque
+        # End offset and bytes of each append that is not committed, oldest first. None until there
+        # is such an append, because most partitions never need the deque.
         self._uncommitted: deque[tuple[int, int]] | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival
         self._settings_changed()
@@ -152,7 +152,8 @@ class Partition:
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
-        The in-sync replicas are not changed: as in Kafka, no other replica may become the leader.
+        The in-sync replicas are not changed: as in Kafka, no replica outside them may become
+        leader.
         """
         self._log = None
         self.unavailable = error
@@ -172,7 +173,7 @@ class Partition:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the log is still to be opened: it is neither open, nor has opening it failed."""
+        """Whether the log is not open yet; False if it could not be opened."""
         return (
             self._log is None
             and self.leader_epoch == NO_EPOCH
@@ -186,11 +187,11 @@ class Partition:
 
     @property
     def log(self) -> PartitionLog:
-        """The records, for requests.
+        """The log, for requests to the leader.
 
         Raises:
             KafkaStorage: the log cannot be used.
-            NotLeaderOrFollower: this node does not lead the partition, or not yet.
+            NotLeaderOrFollower: this node does not lead the partition, or its log is not open yet.
         """
         if self._log is None or self.unavailable is not None:
             raise self._refusal()
@@ -198,7 +199,7 @@ class Partition:
 
     @property
     def local_log(self) -> PartitionLog | None:
-        """The log that this node has as leader or follower; None without one."""
+        """The log that this node has as leader or follower; None if it has none."""
         return self._log
 
     def _refusal(self) -> BrokerError:
@@ -255,17 +256,17 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, or the start of the first transaction that is undecided below it.
+        """The high watermark, or the start of the oldest transaction not completed below it.
 
         A consumer with ``read_committed`` reads up to it.
         """
         return self.log.last_stable_offset
 
     def advance_high_watermark(self) -> None:
-        """Advance the high watermark to the least end of the in-sync replicas and the flush policy.
+        """Advance the high watermark to the lowest log end offset of the in-sync replicas.
 
-        It is unchanged while fewer than ``min_isr`` replicas are in sync, and is never lowered
-        here.
+        The leader's own offset counts as far as its flush policy allows. The high watermark is
+        unchanged while fewer than ``min_isr`` replicas are in sync, and is never lowered here.
 
         Source: Kafka's `Partition.maybeIncrementLeaderHW`.
         """
@@ -289,7 +290,7 @@ class Partition:
 
     def commits_late(self, acks: int) -> bool:
         """Whether ``acknowledged`` may have to wait after an append with these ``acks``."""
-        # hot: benchmarks/micro/produce.py; not the property `log`, which is a call
+        # hot: benchmarks/micro/produce.py; the property `log` is not used, because it is a call
         log = self._log
         if log is None or self.unavailable is not None:
             raise self._refusal()
@@ -301,11 +302,12 @@ class Partition:
         """Wait until an append that ends before ``offset`` may be acknowledged.
 
         With any acks, wait until the leader's flush policy allows the acknowledgement. With
-        acks=all, then wait until the records are committed, but not beyond ``deadline``. Only the
-        wait for other replicas has a timeout: in Kafka an append flushes before it returns.
+        acks=all, also wait until the records are committed, but not beyond ``deadline``. Only this
+        second wait has a timeout, because in Kafka an append flushes before it returns.
 
         Args:
-            deadline: the loop's time at which to give up; None waits without limit.
+            deadline: the loop's time at which the wait for the commit ends; None waits without
+                limit.
 
         Raises:
             RequestTimeout: acks=all, and the records are not committed at the deadline. They stay
@@ -314,6 +316,7 @@ class Partition:
                 replicas are in sync now.
             KafkaStorage: the disk failed or the log was closed; the records may still be there
                 after a restart.
+            NotLeaderOrFollower: this node does not lead the partition any more.
         """
         log = self.log
         while log.flush_policy_end < offset:
@@ -339,6 +342,7 @@ class Partition:
         Raises:
             KafkaStorage: the disk failed or the log was closed; the records may still be there
                 after a restart.
+            NotLeaderOrFollower: this node does not lead the partition any more.
         """
         log = self.log
         while log.high_watermark < offset:
@@ -349,6 +353,7 @@ class Partition:
 
         Raises:
             KafkaStorage: the log cannot be written any more, or the partition went offline.
+            NotLeaderOrFollower: this node does not lead the partition any more.
         """
         if self.unavailable is not None:
             raise self._refusal()
@@ -361,7 +366,7 @@ class Partition:
             self._waiters.pop(waiter, None)
 
     def log_changed(self) -> None:
-        """React to a flush that succeeded or failed, and to a log that was truncated or closed."""
+        """Handle a flush that succeeded or failed, or a log that was truncated or closed."""
         if self.is_online:
             while self._uncommitted and self._uncommitted[-1][0] > self.log.log_end_offset:
                 self._uncommitted.pop()
@@ -378,10 +383,12 @@ class Partition:
     # --- reading and writing
 
     def visible_end(self, replica_id: int, read_committed: bool) -> int:
-        """Return the offset up to which a reader sees the log.
+        """Return the offset up to which a consumer or a replica sees the log.
 
         Raises:
-            NotLeaderOrFollower: the partition has no replica on node `replica_id`.
+            KafkaStorage: the log cannot be used.
+            NotLeaderOrFollower: this node does not lead the partition, or the partition has no
+                replica on node `replica_id`.
         """
         if replica_id == CONSUMER:
             log = self.log
@@ -445,13 +452,13 @@ class Partition:
         """Append batches that were fetched from the leader; return the new log end offset.
 
         After DeleteRecords the log start offset of the leader may lie inside a batch. A follower
-        without records that starts there is sent the whole batch, so its log is restarted at the
-        first offset of the batch. Any other batch that begins below the log end offset is refused:
-        the follower has to truncate its log by leader epoch first.
+        without records that fetches from this offset receives the whole batch, so its log is
+        restarted at the first offset of the batch. Any other batch that begins below the log end
+        offset is refused: the follower first has to truncate its log by leader epoch.
 
         Args:
             leader_epoch: leader epoch of the leader that sent the batches.
-            offload: reads and writes files off the loop.
+            offload: runs the reads and writes of files off the loop.
 
         Raises:
             UnexpectedAppendOffset, CorruptRecord, KafkaStorage: see
@@ -492,33 +499,33 @@ class Partition:
 
 
 class LeadershipListener(Protocol):
-    """Callbacks for the partitions that this node leads, as a coordinator needs for its topic.
+    """Callbacks of a coordinator for the partitions that this node leads.
 
-    Called on the node's loop, and must not block: before a partition's first request is answered,
-    and again for all partitions when the node starts.
+    They are called on the node's loop and must not block. ``elected`` is called before the first
+    request of the partition is served, and for each such partition when the coordinator starts.
 
     Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
     """
 
     def elected(self, partition: Partition) -> None:
-        """Handle that this node has become the leader of `partition`, with its `leader_epoch`."""
+        """Handle that this node has become the leader of `partition`, in its `leader_epoch`."""
 
     def resigned(self, partition: Partition) -> None:
         """Handle the end of this node's leadership of `partition`; its log takes no more requests.
 
-        The partition was deleted, its directory failed, or another node leads the partition.
+        The cause: the partition was deleted, its directory failed, or another node leads it.
         """
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:
-    """Refuse a client whose leader epoch differs from the partition's; -1 is not checked.
+    """Check that a client's leader epoch is the partition's; -1 is not checked.
 
     Raises:
         FencedLeaderEpoch: the client's epoch is older; it must refresh its metadata.
         UnknownLeaderEpoch: the client's epoch is newer; it must retry later.
     """
     if epoch == NO_EPOCH or epoch == partition.leader_epoch or not partition.is_online:
-        return  # the access to an offline partition's log raises the reason
+        return  # for an offline partition, the access to its log raises the error
     if epoch < partition.leader_epoch:
         raise FencedLeaderEpoch()
     raise UnknownLeaderEpoch()

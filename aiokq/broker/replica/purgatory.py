@@ -1,6 +1,7 @@
-"""The fetches of one node that wait for records, until an append, a deletion or a deadline.
+"""The fetches of one node that wait for records, up to a deadline.
 
-The purgatory counts the bytes that become readable; the fetch handler reads again when it is woken.
+The purgatory counts the bytes that become readable. When a fetch is woken, the fetch handler reads
+the logs again.
 
 Source: Kafka ``DelayedOperationPurgatory.java``, ``DelayedFetch.scala``.
 Tests: ``tests/unit/broker/replica/test_purgatory.py``.
@@ -25,7 +26,7 @@ class _DelayedFetch:
     """One waiting fetch.
 
     Attributes:
-        lacking: bytes still missing to reach ``min_bytes``.
+        lacking: bytes that are still missing to reach ``min_bytes``.
         room: bytes that each partition may still contribute.
     """
 
@@ -70,7 +71,7 @@ class FetchPurgatory:
         room: Mapping[TopicPartition, int],
         timeout: float,
     ) -> bool:
-        """Wait until `lacking` more bytes are readable in these partitions.
+        """Wait until `lacking` more bytes are readable, or the leadership of a partition changes.
 
         Args:
             connection: the client's connection; the wait ends when it is closed.
@@ -79,7 +80,8 @@ class FetchPurgatory:
             timeout: seconds.
 
         Returns:
-            False if the time ran out, the client disconnected or the node closes.
+            True in these cases; False if the time ran out, the client disconnected or the node
+            closes.
         """
         if self._closed:
             return False
@@ -115,18 +117,18 @@ class FetchPurgatory:
                 delayed.add(partition, size)
 
     def wake(self, partition: TopicPartition) -> None:
-        """Wake the fetches that watch a partition which was deleted or went offline."""
+        """Wake the fetches that watch a partition, because its leadership has changed."""
         for delayed in self._watchers.get(partition, ()):
             delayed.wake(True)
 
     def _disconnected(self, identity: int) -> None:
-        """End the fetch of a client that has disconnected; nothing else cancels its request."""
+        """End the wait of a client that has disconnected; nothing else cancels its request."""
         delayed = self._by_connection.pop(identity, None)
         if delayed is not None:
             delayed.wake(False)
 
     def close(self) -> None:
-        """Wake every fetch, to be answered with the bytes there are; later fetches do not wait."""
+        """Wake every fetch, which returns the available bytes; later fetches do not wait."""
         self._closed = True
         for watchers in self._watchers.values():
             for delayed in watchers:

@@ -34,7 +34,7 @@ class ProduceLimits(NamedTuple):
 
 
 class ServedTopic(Protocol):
-    """A topic as its partitions see it."""
+    """The part of a topic that its partitions use."""
 
     @property
     def name(self) -> str: ...
