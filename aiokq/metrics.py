@@ -143,8 +143,9 @@ def register(
 
     Args:
         registry: the registry; default prometheus_client's own.
-        cluster: export only this client; if `broker` is given, both.
-        broker: export only this broker. With neither, export all of this process.
+        cluster: export only the counters of this client, and of `broker` if that is given.
+        broker: export only the counters of this broker, and of `cluster` if that is given. With
+            neither, export all counters of this process.
 
     Returns:
         The collector, for `registry.unregister()`.

@@ -89,6 +89,7 @@ class Registry:
             NoNode: there is no node at this path.
             ValueError: the path is not absolute.
             RequestTimeout: the cluster did not answer within the timeout.
+            BrokerError: the coordinator of a group refused the request.
         """
         return (await self._required(path, timeout)).data
 
@@ -99,6 +100,7 @@ class Registry:
             NoNode: there is no node at this path.
             ValueError: the path is not absolute.
             RequestTimeout: the cluster did not answer within the timeout.
+            BrokerError: the coordinator of a group refused the request.
         """
         return list((await self._required(path, timeout)).children)
 
@@ -108,6 +110,7 @@ class Registry:
         Raises:
             ValueError: the path is not absolute.
             RequestTimeout: the cluster did not answer within the timeout.
+            BrokerError: the coordinator of a group refused the request.
         """
         return await self.read(parse_path(path), timeout) is not None
 
@@ -130,6 +133,7 @@ class Registry:
         Raises:
             ValueError: the path is not absolute, or the interval is not above 0.
             RequestTimeout: the cluster did not answer within the timeout.
+            BrokerError: the coordinator of a group refused the request.
         """
         limits.optional_seconds(interval, "interval", positive=True)
         limits.optional_seconds(timeout)
@@ -172,7 +176,7 @@ class Registry:
             ) from (cause or error)
 
     def look(self, names: tuple[str, ...], metadata: ClusterMetadata) -> RegistryNode | None:
-        """Return a node outside ``/consumers`` from a metadata snapshot; None if there is none."""
+        """Return a node outside ``/consumers`` from metadata; None if it does not exist."""
         protocol = self._engine.settings.security_protocol
         return metadata_node(metadata, names, security_protocol=protocol)
 

@@ -21,7 +21,7 @@ async def concurrently(
 ) -> list[T | KafkaError]:
     """Run all coroutines; return the result of each, or the `KafkaError` that it raised.
 
-    Cancelling this call cancels the coroutines.
+    A single coroutine is awaited without a task. Cancelling this call cancels the coroutines.
 
     Raises:
         Closed: the supervisor was closed before the coroutines were done.

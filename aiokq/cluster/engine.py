@@ -67,7 +67,7 @@ CLOSE_TIMEOUT = 5.0
 class ClusterEngine:
     """The metadata, events and connections of one cluster.
 
-    The constructor uses no event loop; `start` binds to the running one.
+    The constructor uses no event loop; `start` binds to the running loop.
 
     Args:
         settings: the settings of the cluster.
@@ -157,7 +157,7 @@ class ClusterEngine:
 
     @cached_property
     def reader(self) -> PartitionReader:
-        """The reader of partitions without a consumer; imported on first use."""
+        """Reads partitions without a consumer; imported on first use."""
         from aiokq.cluster.partition_reader import PartitionReader
 
         return PartitionReader(self)
@@ -236,7 +236,7 @@ class ClusterEngine:
 
     @property
     def forked(self) -> bool:
-        """Whether the engine was started in a parent process of this one."""
+        """Whether the engine was started in a parent of this process."""
         return self._binding.forked
 
     @property

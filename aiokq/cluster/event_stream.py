@@ -19,7 +19,7 @@ class EventStream:
     """Typed events in the order they happened, after the latest event of each key.
 
     The stream is subscribed when it is created. It queues at most ``limit`` events; beyond that
-    the oldest is dropped and counted in ``dropped``. It ends after its queued events when the
+    the oldest event is dropped and counted in ``dropped``. It ends after its queued events when the
     stream or its cluster is closed. If several tasks iterate one stream, each event goes to one of
     the tasks.
 

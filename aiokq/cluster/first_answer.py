@@ -55,8 +55,8 @@ async def first_answer(
         on_failure: called with each failure as it happens.
 
     Raises:
-        NoAnswer: all attempts failed, or one node refused the credentials: trying the other nodes
-            with them may lock the account.
+        NoAnswer: all attempts failed, or one node refused the credentials. The other nodes are not
+            tried with the same credentials, because that may lock the account.
     """
     waiting = list(reversed(attempts))
     failures: dict[str, KafkaError] = {}

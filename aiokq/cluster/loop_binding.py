@@ -26,7 +26,7 @@ class LoopBinding:
         on_fork: called in a forked child, see `forks.Inherited`.
 
     Attributes:
-        guard: does what `check` does, for the native core and at the cost of a comparison.
+        guard: does the same as `check`, for the native core, at the cost of one comparison.
     """
 
     __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid", "guard")
@@ -75,7 +75,7 @@ class LoopBinding:
         return (self._loop or asyncio.get_running_loop()).time()
 
     def check(self) -> None:
-        """Check that the running loop and the process are the bound ones.
+        """Check that the object is used on its loop and in its process.
 
         Raises:
             Closed: not bound yet.

@@ -97,8 +97,9 @@ class MetadataRefresher:
         self._brokers_due = False
         self._pace: dict[str, Backoff] = {}
         self._missing: dict[str, tuple[float, float]] = {}
-        """For each topic in use that does not exist: the times of the first and the latest response
-        in a row with a code of `RETRIED_CODES`.
+        """The times of the first and the latest response in a row with a code of `RETRIED_CODES`.
+
+        By the name of the topic, for topics in use.
         """
         self._awaited: Counter[str] = Counter()
         self._waiters: list[_Waiter] = []

@@ -42,7 +42,7 @@ async def ask_node(node: Node, ask: MetadataAsk, *, timeout: float) -> MetadataR
     """Send one Metadata request to a node and return the response.
 
     Raises:
-        KafkaError: no connection, no response within ``timeout`` seconds, or a refusal.
+        KafkaError: no connection, no response within ``timeout`` seconds, or the broker refused.
         ConnectionLost: the response names no broker, because the node is still starting.
     """
     connection = await node.connection(Purpose.CONTROL)
@@ -75,8 +75,8 @@ class MetadataSource:
         """Wait until ``answered`` completes with the first metadata.
 
         Raises:
-            BootstrapFailed: no address answered within ``timeout`` seconds, or a broker refused the
-                credentials.
+            BootstrapFailed: no address answered within ``timeout`` seconds, every address failed
+                with an error that a retry cannot solve, or a broker refused the credentials.
         """
         limit = asyncio.timeout(timeout)
         try:
@@ -152,7 +152,7 @@ class MetadataSource:
         )
 
     def _overdue(self) -> bool:
-        """Whether to skip the known brokers: a broker asked for it (KIP-1102), or none answers."""
+        """Whether to skip the known brokers: one asked for it (KIP-1102), or all are silent."""
         settings = self._engine.settings
         if settings.metadata_recovery_strategy == "none":
             return False

@@ -1,4 +1,4 @@
-"""Lookup of offsets by timestamp (ListOffsets): leaders are asked concurrently, errors retried."""
+"""Lookup of offsets by timestamp (ListOffsets), with concurrent requests to leaders and retries."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def list_offsets(
 
 
 class _Lookup:
-    """One lookup: the outcomes so far, and the last errors of the other partitions."""
+    """One lookup: the outcomes so far, and the last errors of the pending partitions."""
 
     def __init__(
         self, engine: ClusterEngine, wanted: Mapping[TopicPartition, int], isolation_level: int

@@ -190,9 +190,9 @@ class PartitionReader:
     ) -> AsyncGenerator[PartitionRecords, None]:
         """Yield the records of a range of offsets, one fetch ahead of the caller.
 
-        The ``next_offset`` of each yielded object is the offset after it; that of the last one is
-        ``stop``. An object may have no records, because control batches, aborted transactions and
-        compaction leave gaps.
+        The ``next_offset`` of each yielded object is the offset after it; the last ``next_offset``
+        is ``stop``. An object may have no records, because control batches, aborted
+        transactions and compaction leave gaps.
 
         Args:
             start: first offset, or "earliest", "latest".

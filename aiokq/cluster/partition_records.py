@@ -91,7 +91,7 @@ class PartitionRecords:
         if committed_only:
             aborted = data.aborted_transactions or []
             self._aborted = [(a.producer_id, a.first_offset) for a in aborted]
-        # Received records are always one slice of the frame.
+        # A decoded response has its records as a memoryview of the frame.
         self._data = data.records if isinstance(data.records, memoryview) else memoryview(b"")
         self.size = len(self._data)
         self._records: tuple[Record, ...] | None = None

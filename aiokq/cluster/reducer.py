@@ -72,7 +72,7 @@ class ClusterState:
     failed: Mapping[TopicPartition, str] = field(default_factory=frozen_map)
     """Partitions in recovery, each with the name of its first error."""
     retired: Mapping[str, tuple[UUID, ...]] = field(default_factory=frozen_map)
-    """For each topic name the ids of topics that were replaced, latest last."""
+    """For each topic name, the ids of the topics that were replaced, oldest first."""
 
     @property
     def up(self) -> frozenset[int]:

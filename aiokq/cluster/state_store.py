@@ -53,7 +53,7 @@ class ClusterStateStore:
 
     Attributes:
         state: the current state.
-        changes: the events; the latest one of each key is kept.
+        changes: the events; the latest event of each key is kept.
         observers: notified of each newer snapshot, after its events.
     """
 

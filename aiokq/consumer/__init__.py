@@ -1,1 +1,1 @@
-"""The consumer: subscriptions, positions, fetching ahead, and the ways records leave it."""
+"""The consumer: subscriptions, positions, fetching ahead, and the delivery of records."""

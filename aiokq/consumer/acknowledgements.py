@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.consumer")
 
 
 class _OpenBatch(NamedTuple):
-    """A batch that was delivered as a whole."""
+    """An unacknowledged batch, and its first unacknowledged offset."""
 
     batch: RecordBatch[Record]
     open_from: int
@@ -36,7 +36,7 @@ class _Work(NamedTuple):
 
     topic_id: UUID
     items: dict[int, int | _OpenBatch]
-    """A record's timestamp by its offset; a batch by its base offset."""
+    """The timestamps of records by offset, and batches by base offset."""
 
 
 class Acknowledgements:

@@ -34,7 +34,7 @@ class SoundPrefix(NamedTuple):
     """The undamaged batches at the start of a chunk.
 
     Attributes:
-        size: their size in bytes; the size of the whole chunk if no batch is damaged.
+        size: the size of these batches in bytes; that of the whole chunk if no batch is damaged.
         next_offset: the position after the last undamaged batch.
         records: the number of records according to the headers; None if the headers do not tell it,
             or the start offset lies within a batch.
@@ -102,7 +102,7 @@ def corrupt_batch(tp: TopicPartition, offset: int, beyond: int) -> CorruptRecord
 
 
 def count_remaining(cursor: Cursor) -> RemainingRecords:
-    """Count the records that are left by decoding them, which exhausts the cursor."""
+    """Count the remaining records by decoding them, which exhausts the cursor."""
     records = 0
     try:
         while not cursor.exhausted:  # columns() stops before undecodable data

@@ -43,7 +43,7 @@ FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_
 """
 
 GLANCE: Final = 0.05
-"""Seconds between fetches of idle partitions while enough of other partitions is buffered.
+"""Seconds between fetches of idle partitions while other partitions have enough buffered.
 
 A long poll would delay the next fetch of those other partitions.
 """

@@ -66,7 +66,7 @@ class ClusterQueries:
     async def ends(
         self, partitions: Iterable[Partition], spec: OffsetSpec, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        """Return the beginning or the end of each partition's log."""
+        """Return the offset of the beginning or of the end of each partition's log."""
         wanted = dict.fromkeys(map(checked_partition, partitions), offset_spec(spec))
         found = await self._offsets(wanted, self._settings.isolation_level, timeout)
         return {tp: -1 if offset is None else offset.offset for tp, offset in found.items()}

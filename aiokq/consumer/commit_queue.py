@@ -31,7 +31,7 @@ class CommitTurn:
     """One place in the queue.
 
     Attributes:
-        ended: done when this place and all before it have ended.
+        ended: a future that is done when this place and all places before it have ended.
     """
 
     __slots__ = ("_before", "ended")
@@ -55,7 +55,7 @@ class CommitTurn:
         return max(0.0, deadline - now())
 
     def end(self) -> None:
-        """End this place; the next place follows when all before it have ended. Idempotent."""
+        """End this place; the next place follows when all earlier places have ended. Idempotent."""
         if self._before is None or self._before.done():
             self._end()
         else:

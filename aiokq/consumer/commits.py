@@ -103,7 +103,7 @@ class Commits:
     # -- offsets to commit
 
     def finished(self, state: PartitionState) -> int:
-        """Return the offset up to which a partition's records are finished; -1 if there is none."""
+        """Return the offset up to which a partition's records are finished; -1 if unknown."""
         if self._acks is not None:
             first = self._acks.first_open(state.tp)
             return state.position if first is None else first
@@ -137,8 +137,8 @@ class Commits:
     def handed_over(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets after all delivered records, or of the first unacknowledged records.
 
-        A lost partition is included until its reader requests another record, so that the commit of
-        its offset is refused.
+        A partition passed to `gone` is included until its reader requests another record, so that
+        the commit of its offset is refused.
         """
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)
@@ -167,7 +167,7 @@ class Commits:
             )
 
     def gone(self, states: Iterable[PartitionState]) -> None:
-        """Refuse commits for partitions that were lost while user code works on their records.
+        """Refuse commits for partitions lost or revoked while user code works on their records.
 
         User code may not notice the loss until it requests more records. Until then its commits are
         refused, even if the partitions have been assigned again: a rejoin in the background needs

@@ -62,7 +62,8 @@ class Consumer:
     delivered: a cancelled wait loses nothing, and after `break` another loop continues with the
     next record. Only one task may read at a time; to read in several tasks, use `streams(n)`. If a
     second task reads, a RuntimeError is raised: in the second task while the first waits, or in the
-    first task at the end of its chunk. `async for` ends when `close()` is called.
+    first task after it has read its current chunk of fetched records. `async for` ends when
+    `close()` is called.
 
     An error of one partition is raised once; reading then continues with the other partitions. A
     partition with an error that is not retriable, such as a corrupt batch, waits for `seek()`;
@@ -322,7 +323,8 @@ class Consumer:
         Raises:
             ConfigError: a pattern is subscribed to, or partitions were passed to assign().
             InvalidTopic: the name is not valid for a topic.
-            TypeError: the partition is not valid.
+            TypeError: the partition is not a number.
+            ValueError: the partition is out of range.
         """
         self._lifecycle.check_declaring()
         if partition is None:
@@ -412,7 +414,7 @@ class Consumer:
     async def seek_to_end(self, *partitions: Partition, timeout: float | None = None) -> None:
         """Set the positions to the log end offset; with read_committed, to the last stable offset.
 
-        Args, Raises: as `seek_to_beginning`.
+        The arguments and errors are those of `seek_to_beginning`.
         """
         await self._seek_to(Start.LATEST, partitions, timeout)
 
@@ -469,7 +471,7 @@ class Consumer:
         the calls.
 
         Raises:
-            ConfigError: there is no `group_id`.
+            ConfigError: there is no `group_id`; an offset is out of range.
         """
         return self._in_group("commit_nowait()").begin_commit(offsets)
 
@@ -600,7 +602,7 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """Return the log end offset of each partition; with read_committed, the last stable offset.
 
-        Raises: as `beginning_offsets`.
+        Raises: the errors of `beginning_offsets`.
         """
         limits.optional_seconds(timeout)
         self._lifecycle.check_open()

@@ -181,7 +181,7 @@ class ConsumerCoordinator:
             if normal and (reader is None or reader is by or _ended_well(reader)):
                 source.finish()
         if self.acks is not None:
-            return  # unacknowledged records are delivered again; they may never be acknowledged
+            return  # unacknowledged records may never be acknowledged; they are delivered again
         while any(self.commits.in_work(state, by) for state in pipeline.positions):
             await pipeline.work_changes()
 
@@ -203,7 +203,7 @@ class ConsumerCoordinator:
     # -- calls of the user
 
     def asked(self) -> None:
-        """Note that the consumer is read from.
+        """Note that the consumer is being read.
 
         Raises:
             KafkaError: the membership ended with this error.

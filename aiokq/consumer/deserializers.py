@@ -67,7 +67,7 @@ _CONTINUES: Final = "; reading continues without it"
 _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
 
 Deserialize: TypeAlias = Callable[["Record"], DeserializedRecord[Any, Any]]
-"""Makes the record that the user gets."""
+"""Type of functions that make the record that the user receives."""
 
 MakeDeserializer: TypeAlias = Callable[[Callable[["Record"], None]], Deserialize]
 """Type of functions that make a deserializer.

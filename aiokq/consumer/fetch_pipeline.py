@@ -1,7 +1,7 @@
 """FetchPipeline: connects the parts of one consumer, from partition discovery to record sources.
 
 partition_discovery.py decides which partitions are read, position_resolver.py finds their
-positions, fetcher.py and buffers.py fetch, and record_source.py hands the records over.
+positions, fetcher.py and buffers.py fetch, and record_source.py delivers the records.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Ask(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One request: its session, the new and changed partitions, and those to forget."""
+    """One request: its session, the new and changed partitions, and the partitions to forget."""
 
     session_id: int
     epoch: int
@@ -78,7 +78,7 @@ class FetchSession:
             before is None
             or not before.same(ask)
             or before.generation != ask.generation
-            # If it was revoked and assigned again, the response must go to the new state.
+            # After a revocation and a new assignment, the response must go to the new state.
             or before.state is not ask.state
         ):
             self._changed[tp] = None
@@ -103,7 +103,7 @@ class FetchSession:
             self._epoch = INITIAL_EPOCH
             self.sent = dict(wanted)
             epoch = INITIAL_EPOCH if sessions else FINAL_EPOCH
-            # With the id of the earlier session, the broker replaces that session by the new one.
+            # The id of the earlier session lets the broker replace that session by the new one.
             return Plan(self.session_id if sessions else 0, epoch, True, list(wanted.items()), [])
         asks: list[tuple[TopicPartition, Ask]] = []
         forgotten: list[tuple[TopicPartition, UUID]] = []

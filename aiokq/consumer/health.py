@@ -32,7 +32,7 @@ class PartitionHealth:
         state: "fetching", "paused", "resetting", "validating" or "parked" (an error was raised
             for the partition, and it waits for seek()).
         node: the broker that the partition is read from; None if there is none now.
-        buffered_bytes: fetched and not delivered.
+        buffered_bytes: bytes that were fetched and not delivered.
         fetched_ago: seconds since the latest fetch response for the partition; None before the
             first.
         error: why the partition cannot be fetched now; None if it can.
@@ -52,7 +52,7 @@ class BrokerHealth:
     """The state of the fetches from one broker.
 
     Attributes:
-        partitions: the number of partitions read from it.
+        partitions: the number of partitions read from the broker.
         in_flight: whether a request waits for its response.
         error: why the last request failed; None after a success.
     """
@@ -99,12 +99,12 @@ class ConsumerHealth:
         ok: the consumer is open, no partition has an error or lacks a broker, the brokers answered
             the last requests, all topics subscribed to by name exist, and the group knows the
             member.
-        buffered_bytes: memory of fetched data.
+        buffered_bytes: bytes of memory that fetched data occupies.
         missing_topics: topics subscribed to by name that do not exist.
-        group: None without a group.
+        group: the state of the group membership; None without a group.
         stalled: the last time that the event loop was blocked for `loop_stall_ms` or longer, with
-            the stack of the blocking code; heartbeats and fetches stopped meanwhile. None if it
-            never was.
+            the stack of the blocking code; heartbeats and fetches stopped meanwhile. None if
+            it never was blocked for so long.
     """
 
     ok: bool

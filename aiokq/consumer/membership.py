@@ -133,7 +133,7 @@ class Member:
             self.driver.subscribe(topics, regex=regex)
 
     def asked(self) -> None:
-        """Rejoin because the consumer is read from, if it has left the group or was refused.
+        """Rejoin if the member has left the group or was refused: the consumer is being read.
 
         Raises:
             KafkaError: the membership ended with this error, which is not retriable.
@@ -237,7 +237,7 @@ class Member:
         self._stopped.difference_update(states)
         for state in states:
             self._pipeline.withhold(state)
-        if self._deadline is None:  # close() has waited for them before it leaves the group
+        if self._deadline is None:  # close() has already waited for records in work
             await self._drain(states)
         if self._settings.auto_commit and self.inside:
             await self._commits.commit_finished(self._handler_time())

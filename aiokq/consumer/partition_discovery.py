@@ -193,7 +193,7 @@ class PartitionDiscovery:
         return self._subscription.wants(topic, internal=internal)
 
     def _keeps(self, tp: TopicPartition) -> bool:
-        """Whether to keep reading a partition, or to leave that decision to the group."""
+        """Whether to keep reading a partition; True if the group decides about it."""
         if tp in self._subscription.partitions:
             return True
         # In a group, the group itself revokes the partitions that it has assigned.

@@ -44,7 +44,7 @@ logger = logging.getLogger("aiokq.consumer")
 NO_OFFSET: Final = "no offset yet"
 NOT_COMMITTED: Final = "no committed offsets yet"
 NOT_CHECKED: Final = "position not checked"
-"""Names of lasting errors in the log."""
+"""The name of an outage in the log, like `NO_OFFSET` and `NOT_COMMITTED`."""
 
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
@@ -138,7 +138,7 @@ class PositionResolver:
         """Handle a truncation: the leader's log is the same up to `end_offset` (-1 if unknown)."""
         position = state.position
         if end_offset >= position:
-            # Only buffered records were truncated, not delivered records.
+            # Only buffered records were truncated, so the position stays valid.
             logger.info("prefetched records discarded: partition=%s from=%s", state.tp, position)
             self._dropped(state)
             state.jump(position)
@@ -227,7 +227,10 @@ class PositionResolver:
         self._spawn(coro, name)
 
     def _spec(self, state: PartitionState) -> int | None:
-        """Return the timestamp to request; with policy "none", park the partition, return None."""
+        """Return the timestamp to request, or None.
+
+        With the policy "none" the partition is parked, and nothing is requested.
+        """
         start = state.reset_to
         if start is Start.EARLIEST:
             return EARLIEST

@@ -212,4 +212,4 @@ class Reader:
 
 
 def _nothing(record: Record) -> None:
-    """Ignore a deserializer error: single records need no note of it."""
+    """Do nothing: a deserializer error of a single record need not be noted."""

@@ -40,7 +40,7 @@ class ReaderWaiters:
             self._starved()
 
     def wake(self) -> None:
-        """Make all waiting readers look again."""
+        """Wake all waiting readers, which then check again for records."""
         futures, self._futures = self._futures, []
         for future in futures:
             if not future.done():

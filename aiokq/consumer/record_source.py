@@ -41,7 +41,7 @@ A reader that never awaits anything else would starve fetching and all other tas
 
 
 class RecordSource:
-    """Delivers what its partitions have buffered, in rotation, a chunk at a time.
+    """Delivers what its partitions have buffered, in rotation, one chunk at a time.
 
     Args:
         buffers: the consumer's buffers.
@@ -169,7 +169,7 @@ class RecordSource:
         """Return a context manager that refuses a second reader.
 
         Raises:
-            RuntimeError: when entered: another task is reading.
+            RuntimeError: another task is reading; raised when the block is entered.
         """
         return _ReadingBlock(self)
 
@@ -204,6 +204,7 @@ class RecordSource:
             Closed: the consumer was closed.
             KafkaError: a partition cannot be read; nothing was taken. Raised once, then the others
                 are read.
+            Exception: `deserialize` raised it for the first record.
         """
         self._begin_batch()
         return self._taker.take(limit, wanted, deserialize, handed)
@@ -312,7 +313,7 @@ class RecordSource:
         self._unfinished.abandon(state)
 
     def report(self, error: KafkaError) -> None:
-        """Raise `error` to the reader once; it replaces an undelivered error of the same kind."""
+        """Raise `error` to the reader once; replace an undelivered error of the same kind."""
         if self._errors.add(error):
             self.wake()
 
@@ -344,7 +345,7 @@ class RecordSource:
         return self._closed
 
     def wake(self) -> None:
-        """Make waiting readers look again."""
+        """Wake waiting readers, which then check again for records."""
         self._waiters.wake()
 
     def finished(self, state: PartitionState) -> int:

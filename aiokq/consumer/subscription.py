@@ -37,7 +37,7 @@ class Subscription:
 
     Attributes:
         names: the topics subscribed to by name.
-        regex: an expression evaluated by the broker.
+        regex: an expression that the broker evaluates, or None.
         partitions: passed to assign(), or added one by one to a subscription; in order.
     """
 
