@@ -144,7 +144,7 @@ class _Work:
 
         A path leads from a member, over a topic of one of its partitions, to another subscriber of
         that topic, and so on. If the most loaded member reaches no member with two partitions less,
-        nothing that it reaches will change again, and all these members are settled.
+        no member that it reaches will change again, and all these members are settled.
         """
         if self._equal:
             return  # balanced by the shares
@@ -222,9 +222,9 @@ class _Work:
     def _reachable(self, start: str, lowest: int) -> tuple[dict[str, tuple[str, str]], str]:
         """Return the members that paths from `start` reach, and the least loaded of them.
 
-        Each is mapped to the member and the topic before it on its path. Among equally loaded
-        members the nearest is returned. The search ends at a member with the load `lowest`, the
-        minimum.
+        Each member is mapped to the member and the topic before it on its path. Among equally
+        loaded members the nearest is returned. The search ends at the first member with the load
+        `lowest`, because no member has a lower load.
         """
         came_from = {start: (start, "")}
         crossed: set[str] = set()

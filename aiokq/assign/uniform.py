@@ -26,10 +26,11 @@ class UniformAssignor:
     name: Final = "uniform"
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Return an assignment; with equal subscriptions, the members' sizes differ by one at most.
+        """Return an assignment that is as balanced as the subscriptions permit.
 
-        With different subscriptions, single partitions move between two subscribers of a topic
-        until no such move makes their sizes closer, or until the limit of passes
+        With equal subscriptions, the members' numbers of partitions differ by at most one. With
+        different subscriptions, single partitions move between two subscribers of a topic until no
+        such move makes their numbers of partitions closer, or until the limit of passes
         (`uniform_mixed.ROUNDS`).
         """
         if not group.members:

@@ -1,6 +1,7 @@
 """The broker's default assignor, for groups whose members subscribe to different topics.
 
-It balances the members' sizes, although a member can take only partitions of its own topics.
+It balances the numbers of partitions of the members, although a member can take only partitions of
+its own topics.
 
 Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), with the same order of topics
 and members and the same limit of rounds; two heaps replace Kafka's two ranges. Tests:
@@ -45,7 +46,7 @@ class MixedAssignment:
             for topic_id in sorted(
                 subscribers,
                 # Topics with the most partitions per subscriber come first; later topics can then
-                # even out the sizes.
+                # even out the numbers of partitions.
                 key=lambda topic_id: (
                     -group.topics[topic_id].partitions / len(subscribers[topic_id]),
                     len(subscribers[topic_id]),
@@ -105,7 +106,7 @@ class MixedAssignment:
                     return  # a whole round without a change
 
     def _balance_topic(self, topic_id: uuid.UUID) -> bool:
-        """Move partitions from the largest members to the smallest; return whether any moved."""
+        """Move partitions from the most to the least loaded members; return whether any moved."""
         sizes, takers = self._sizes, self._subscribers[topic_id]
         counts = [sizes[index] for index in takers]
         if max(counts) - min(counts) <= 1:

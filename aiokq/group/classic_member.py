@@ -110,7 +110,7 @@ class ClassicMember(GroupMember):
         """Give up all partitions and leave the group.
 
         Args:
-            lost: the error by which the partitions are lost; None to give them up in order.
+            lost: the reason, if the partitions are lost; None to give them up normally.
         """
         self._reason = "consumer closes" if lost is None else str(lost)
         super().leave(now, lost=lost)

@@ -47,7 +47,7 @@ LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 """The epoch with which a static member leaves, to return within its session timeout."""
 
 SESSION_SLACK: Final = 5.0
-"""Seconds after the end of a session by which the broker must have expired it."""
+"""Seconds after the session timeout by which a broker must have expired the session."""
 
 EXPELLED: Final = frozenset((FencedMemberEpoch.code, UnknownMemberId.code))
 

@@ -85,7 +85,7 @@ class GroupMember(ABC):
         """Give up all partitions and leave the group.
 
         Args:
-            lost: the error by which the partitions are lost; None to give them up in order.
+            lost: the reason, if the partitions are lost; None to give them up normally.
         """
         if self.state in (MemberState.OUT, MemberState.LEAVING):
             return
@@ -172,7 +172,7 @@ class GroupMember(ABC):
                 self._left_behind = False
                 self._say_goodbye(now)
         elif self._lose():
-            self.state = MemberState.PREPARING  # rejoins afterwards, unless it is to leave
+            self.state = MemberState.PREPARING  # the member then rejoins, unless it is to leave
         elif not self._wants_out:
             self._stay(now)
         elif self.owned:

@@ -373,7 +373,7 @@ class GroupOffsets:
         found: dict[TopicPartition, OffsetAndMetadata | None],
         seconds: float,
     ) -> KafkaError | None:
-        """Add the answered offsets to `found`; return an error if the rest must be requested again.
+        """Add the returned offsets to `found`; return an error if the rest must be requested again.
 
         Raises:
             KafkaError: the request failed, or a partition has an error that is not retriable.
@@ -438,7 +438,7 @@ def topic_replaced(tp: TopicPartition) -> KafkaError:
 
 
 def _newest(ids: Mapping[str, UUID]) -> int | None:
-    """Return the highest version to use; versions after that cannot name a topic without its id."""
+    """Return the highest version to use, None for any: later versions require all topic ids."""
     return NEWEST_WITH_NAMES if ZERO_ID in ids.values() else None
 
 
@@ -448,8 +448,8 @@ def _names(ids: Mapping[str, UUID]) -> dict[UUID, str]:
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:
     # FENCED does not raise: only members of the consumer protocol get these errors here. A removed
-    # member learns of its removal from its heartbeat, and its next attempt is for its new
-    # assignment.
+    # member learns of its removal from its heartbeat; after that, offsets are requested only for
+    # its new assignment, if there is one.
     if not error.retriable and _code(error) not in LATER | FENCED:
         raise error
     return error

@@ -11,7 +11,7 @@ __all__ = ["CoordinatorRecord"]
 
 
 class CoordinatorRecord(NamedTuple):
-    """A key and a value; `ShardFactory.encode` gives their bytes."""
+    """A key and a value, which `ShardFactory.encode` encodes."""
 
     key: Message
     value: Message | None

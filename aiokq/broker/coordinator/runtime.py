@@ -343,7 +343,7 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 await self._import()
                 break
-            except Exception as error:  # noqa: BLE001 - such as no free descriptors
+            except Exception as error:  # noqa: BLE001 - for example, no free descriptors
                 await asyncio.sleep(task.failed(error))
         self._importing = False
 

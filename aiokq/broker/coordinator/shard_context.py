@@ -173,7 +173,7 @@ class ShardContext(Generic[S]):
                     return
                 self.activate()
                 break
-            except Exception as error:  # noqa: BLE001 - of one shard; others are loaded
+            except Exception as error:  # noqa: BLE001 - other shards are still loaded
                 if self.state is ShardState.CLOSED:
                     return
                 self.state = ShardState.FAILED
@@ -405,7 +405,7 @@ class ShardContext(Generic[S]):
             except BrokerError:
                 # A shard that changes only by replay has not changed: run the timer again.
                 retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
-        except Exception as error:  # noqa: BLE001 - of one timer; the others still run
+        except Exception as error:  # noqa: BLE001 - other timers still run
             task = task or self._background.task(f"timers of {self._entries}")
             retry_in = task.failed(error)
             again = _Retry(action, task)

@@ -70,7 +70,7 @@ class OrdinaryProduce:
         self.appended = 0
 
     def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Append the batches of an ordinary request; append nothing if the request is another one.
+        """Append the batches of an ordinary request; append nothing for any other request.
 
         Returns:
             The encoded response, which is empty for acks=0; None if the request is not ordinary.

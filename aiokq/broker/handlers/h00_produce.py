@@ -72,12 +72,12 @@ if TYPE_CHECKING:
 FIRST_V2_VERSION: Final = 3
 FIRST_WITH_TOPIC_IDS: Final = 13
 MAGIC_POSITION: Final = 16
-ATTRIBUTES_POSITION: Final = 22  # the low byte of the two
+ATTRIBUTES_POSITION: Final = 22  # the low byte of the attributes
 MIN_BATCH_COST_BYTES: Final = 4 * 1024
 """The minimum number of bytes of a turn that a batch counts as.
 
 Appending a smaller batch takes as long as appending 4 KB, and a request of 4 MB may contain 50,000
-of them.
+such batches.
 """
 
 NO_ANSWER_POSSIBLE: Final = "a batch sent with acks=0 was refused"

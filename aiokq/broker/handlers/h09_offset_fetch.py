@@ -119,7 +119,7 @@ def _fetch(
         )
     except BrokerError as error:
         return _failed(group, call.counted(_for_fetch(error)), version)
-    if by_id:  # the id of a deleted topic is unknown
+    if by_id:  # leave out deleted topics, whose ids are unknown
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
     if asked_all:
         names = [topic.name for topic in answer.topics]

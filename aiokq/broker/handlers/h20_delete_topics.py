@@ -1,6 +1,6 @@
 """DeleteTopics (20), versions 1-6: delete topics and their records.
 
-If a topic is given by id, the response has its name only if the client may describe the topic.
+If a topic is given by id, the response names it only if the client may describe the topic.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (a topic
 is given twice, or by both name and id), KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED,

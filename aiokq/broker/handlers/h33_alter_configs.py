@@ -124,8 +124,8 @@ async def alter(
 
     Raises:
         UnknownTopicOrPartition: the topic does not exist.
-        InvalidRequest: the resource is this broker, whose settings are read at its start, another
-            broker, or of another type.
+        InvalidRequest: the resource is a broker, whose settings are read only when it starts, or it
+            is of a type without settings.
         BrokerError: an error of `MetadataChanges.alter_topic_configs` or `alter_group_configs`.
     """
     if resource_type == TOPIC:

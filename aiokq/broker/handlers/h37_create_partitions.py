@@ -1,6 +1,6 @@
 """CreatePartitions (37), versions 0-3: add partitions to topics.
 
-The count of a topic is its new total. A topic that is named several times is refused.
+The requested count is the new number of partitions. A topic that is named several times is refused.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_PARTITIONS,
 INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, POLICY_VIOLATION, KAFKA_STORAGE_ERROR. KIP-195.

@@ -4,7 +4,7 @@ Errors of the group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NO
 INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
-GROUP_SUBSCRIBED_TO_TOPIC (a member subscribes to its topic). KIP-496.
+GROUP_SUBSCRIBED_TO_TOPIC (a member subscribes to the topic). KIP-496.
 """
 
 from __future__ import annotations

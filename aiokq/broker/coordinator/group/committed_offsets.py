@@ -129,7 +129,7 @@ class OffsetStore:
         now_ms: int,
         is_kept: Callable[[str], bool],
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """Return the records that remove expired offsets, and whether none are left after that.
+        """Return the records that remove expired offsets, and whether these are all offsets.
 
         Args:
             base_ms: the time from which retention counts; None for each commit's own time.

@@ -104,12 +104,13 @@ class Group(Protocol):
         """Refuse a fetch of offsets that carries a wrong member id or epoch.
 
         Raises:
-            BrokerError: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
+            BrokerError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, or
+                GROUP_ID_NOT_FOUND if the group is dead.
         """
         ...
 
     def validate_delete(self) -> None:
-        """Refuse DeleteGroups.
+        """Refuse DeleteGroups while the group has members.
 
         Raises:
             BrokerError: NON_EMPTY_GROUP if the group has members, GROUP_ID_NOT_FOUND if it is dead.
@@ -120,7 +121,7 @@ class Group(Protocol):
         """Refuse OffsetDelete in a state that does not permit it.
 
         Raises:
-            BrokerError: NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND.
+            BrokerError: NON_EMPTY_GROUP, or GROUP_ID_NOT_FOUND if the group is dead.
         """
         ...
 
@@ -131,7 +132,7 @@ class Group(Protocol):
     def offset_expiry_base(self) -> int | None:
         """Return the time from which the retention of offsets counts, in milliseconds since 1970.
 
-        None for each offset's own commit timestamp; -1 if offsets do not expire at present.
+        None if it counts from each offset's commit timestamp; -1 if offsets do not expire now.
         """
         ...
 

@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 _PASS_KEY: Final = ("expire offsets",)
 _REST_KEY: Final = ("expire more offsets",)
 _PER_TURN: Final = 500
-"""The maximum number of groups, and about that of records, handled in one turn of the loop."""
+"""The maximum number of groups examined, or roughly of records written, per turn of the loop."""
 _OFFSETS_DO_NOT_EXPIRE: Final = -1
 
 

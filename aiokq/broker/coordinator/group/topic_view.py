@@ -27,7 +27,7 @@ class TopicView(Protocol):
 
     @property
     def version(self) -> int:
-        """Incremented whenever a topic is created, grown or deleted."""
+        """A number that is incremented whenever a topic is created, grown or deleted."""
         ...
 
     def topic(self, name: str) -> ViewedTopic | None:

@@ -76,7 +76,7 @@ class ClassicGroup(ClassicGroupState):
         if self.is_empty:
             return self.state_timestamp_ms
         if self.state is ClassicState.STABLE and self._subscribed is not None:
-            return None  # offsets in topics that no member subscribes to expire
+            return None  # offsets of topics without subscribers expire
         return OFFSETS_DO_NOT_EXPIRE
 
     # --- validation
@@ -94,8 +94,11 @@ class ClassicGroup(ClassicGroupState):
         """Refuse a commit of an unknown member or another generation; see `Group`.
 
         Raises:
-            CoordinatorNotAvailable, UnknownMemberId, FencedInstanceId, IllegalGeneration,
-            RebalanceInProgress.
+            CoordinatorNotAvailable: the group is dead.
+            UnknownMemberId: there is no such member, or the request names no member.
+            FencedInstanceId: another member has the instance id.
+            IllegalGeneration: the commit is from another generation.
+            RebalanceInProgress: the member does not have its assignment yet.
         """
         if self.state is ClassicState.DEAD:
             raise CoordinatorNotAvailable()

@@ -45,7 +45,8 @@ def join(
     if not _is_within_max_size(group, member_id):
         group.roster.remove(member_id)
         group.rebalance.end_session(member_id)
-        outcome = group.rebalance.complete_if_joined(instant)  # it no longer waits for the member
+        # The group no longer waits for this member.
+        outcome = group.rebalance.complete_if_joined(instant)
         return _refused(GroupMaxSizeReached, "", outcome)
     if group.state is ClassicState.DEAD:
         return _refused(CoordinatorNotAvailable, member_id)

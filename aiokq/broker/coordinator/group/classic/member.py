@@ -103,7 +103,7 @@ class ClassicMember:
         )
 
     def described(self, protocol_name: str | None) -> DescribedGroupMember:
-        """Return the member for DescribeGroups, without its subscription if no name is given."""
+        """Return the member for DescribeGroups; without a protocol, its subscription is empty."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

@@ -62,7 +62,7 @@ class ClassicRebalance:
     # --- phases
 
     def prepare_or_complete(self, reason: str, instant: Instant) -> Outcome[None]:
-        """Begin a rebalance; if one is being prepared, complete it once all members have joined."""
+        """Begin a rebalance; if one is being prepared, complete it if all members have joined."""
         if self._group.state is ClassicState.PREPARING_REBALANCE:
             return self.complete_if_joined(instant)
         return self.prepare(reason, instant)
@@ -165,7 +165,7 @@ class ClassicRebalance:
             )
 
     def propagate(self, assignment: Mapping[str, bytes], error_code: int, instant: Instant) -> None:
-        """Set the assignment of each member, and answer the SyncGroups that wait for it."""
+        """Set the assignment of each member, and answer the pending SyncGroup requests."""
         group = self._group
         failed = error_code != 0
         for member in group.roster:

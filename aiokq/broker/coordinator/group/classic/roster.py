@@ -97,7 +97,7 @@ class ClassicRoster:
         session_timeout_ms: int,
         joining: Deferred[JoinGroupResponse] | None,
     ) -> None:
-        """Update a member from its new JoinGroup."""
+        """Update a member with the fields of its new JoinGroup."""
         self._withdraw(member)
         member.protocols = protocols
         self._supporters.update(protocol.name for protocol in protocols)
@@ -196,8 +196,8 @@ class ClassicRoster:
     ) -> None:
         """Set the pending response of a member's JoinGroup.
 
-        An earlier JoinGroup that is pending is answered with REBALANCE_IN_PROGRESS: the client has
-        abandoned that request, but every request must be completed.
+        An earlier JoinGroup that is pending gets REBALANCE_IN_PROGRESS: the client has abandoned
+        that request, but every request must be completed.
         """
         superseded, member.joining = member.joining, joining
         self._joining += (joining is not None) - (superseded is not None)
@@ -209,7 +209,7 @@ class ClassicRoster:
     def set_syncing(self, member: ClassicMember, syncing: Deferred[SyncGroupResponse]) -> None:
         """Set the pending response of a member's SyncGroup.
 
-        An earlier SyncGroup that is pending is answered with REBALANCE_IN_PROGRESS.
+        An earlier SyncGroup that is pending gets REBALANCE_IN_PROGRESS.
         """
         superseded, member.syncing = member.syncing, syncing
         if superseded is not None:

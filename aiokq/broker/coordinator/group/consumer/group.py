@@ -95,7 +95,7 @@ class ConsumerGroup:
 
     @property
     def protocol_type(self) -> str:
-        """`consumer`, as all members are consumers."""
+        """`consumer`, because all members are consumers."""
         return "consumer"
 
     @property
@@ -110,7 +110,7 @@ class ConsumerGroup:
 
     @property
     def members_count(self) -> int:
-        """The number of members, absent static ones included."""
+        """The number of members, including absent static members."""
         return len(self.image.members)
 
     @property

@@ -77,7 +77,7 @@ def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
 def _without_unwanted(
     member: ConsumerMember, wanted: Set[uuid.UUID], owned: Partitions | None
 ) -> ConsumerMember:
-    """Revoke partitions of topics that the member no longer subscribes to; keep its epoch."""
+    """Revoke partitions of topics that the member no longer subscribes to; the epoch stays."""
     dropped = {
         topic_id: partitions
         for topic_id, partitions in member.assigned.items()
@@ -126,7 +126,7 @@ def _next_step(
             if gone := current - goal:
                 revoked[topic_id] = gone
         if missing := goal - current:
-            # Partitions that the member itself had to revoke, and may now keep, are free for it.
+            # Partitions that the member itself was to revoke, and may now keep, count as free.
             free = frozenset(
                 number
                 for number in missing
