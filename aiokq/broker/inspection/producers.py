@@ -59,7 +59,7 @@ class _Trace(NamedTuple):
 
 
 class ProducerCheck:
-    """Replay of one log, compared with its snapshots segment by segment."""
+    """Replay of one log, compared with each snapshot when it reaches the snapshot's offset."""
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
         self.findings: list[Finding] = []
@@ -90,7 +90,7 @@ class ProducerCheck:
         try:
             marker = read_marker(file.pread(header.size, position), header)
         except CorruptRecord:
-            return None  # a check of the records reports it
+            return None  # reported if the records are checked, too
         return None if marker is None else self._state.end_transaction(header, marker, 0)
 
     def reached(self, offset: int) -> None:

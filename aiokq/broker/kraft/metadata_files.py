@@ -95,7 +95,7 @@ class MetadataFiles:
         return end
 
     def read(self) -> KafkaMetadata:
-        """Return the metadata after all records.
+        """Return the metadata with all records applied.
 
         Raises:
             KafkaStorage: the log is corrupt or of an unknown version; the message says what to do.

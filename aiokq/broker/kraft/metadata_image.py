@@ -121,7 +121,7 @@ class KafkaTopic:
 
 
 class KafkaMetadata:
-    """The metadata of a cluster after some records.
+    """The metadata of a cluster after the records that were replayed so far.
 
     Attributes:
         topics: topics by name.

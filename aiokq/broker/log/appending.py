@@ -59,7 +59,7 @@ class PlacedAppend(NamedTuple):
         next_offset: the log end offset after the write.
         max_timestamp_ms: the largest timestamp of all batches; -1 if they have no timestamps.
         produced: an entry per batch that changes the producer state: the header with its offsets in
-            the log, and the transaction marker; None for a data batch.
+            the log, and the transaction marker, which is None for a data batch.
     """
 
     buffers: list[Buffer]

@@ -66,8 +66,8 @@ class Checkpoint:
     def lower(self, partition: TopicPartition, offset: int) -> None:
         """Lower the offset of a partition to ``offset`` if it is higher. In any thread.
 
-        The file has no higher offset on return. It is compared too, because the loop may have noted
-        the lower offset already while the file still contains the higher offset.
+        The file, too, has no higher offset on return: the loop may have noted the lower offset
+        already while the file still contained the higher offset.
 
         Raises:
             OSError: the disk failed.

@@ -18,7 +18,7 @@ NO_BROKER_EPOCH: Final = -1
 
 
 def clean_shutdown_marker(broker_epoch: int = NO_BROKER_EPOCH) -> bytes:
-    """Return the content of the file."""
+    """Return the content of the marker file, with the broker epoch at the shutdown."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
 
 

@@ -83,7 +83,7 @@ class LogDirectory:
         self._lower_log_start = self.checkpoints.lower_log_start
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
-        self._not_closed: list[str] = []  # messages: exceptions have frames, which keep files open
+        self._not_closed: list[str] = []  # messages: an exception's frames keep files open
         self._closed = self._unrecovered = False
         self._unserved: set[TopicPartition] = set()  # logs that need a recovery which has not ended
 

@@ -173,7 +173,7 @@ class Flusher:
                     one = log.begin_flush(before)
                 except KafkaStorage:  # already logged
                     if self._disk.failure is None:
-                        self.flush_within(log, AGAIN_SECONDS)  # a lack of descriptors
+                        self.flush_within(log, AGAIN_SECONDS)  # too few descriptors
                 else:
                     if one is not None:
                         pending.append(one)

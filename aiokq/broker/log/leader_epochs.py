@@ -41,7 +41,7 @@ class LeaderEpochs:
         self._path = path
         self._entries: list[EpochEntry] = []
         self._written: list[EpochEntry] | None = None  # entries in the file; None if unknown
-        self._size: int | None = None  # of the file; None if unknown
+        self._size: int | None = None  # size of the file; None if unknown
         self._synced = True
 
     @property
@@ -156,7 +156,7 @@ class LeaderEpochs:
             self._entries = kept
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that end at or before ``start_offset``; the next then begins there."""
+        """Remove epochs that end at or before ``start_offset``; the oldest left begins there."""
         at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if at:
             first = EpochEntry(self._entries[at - 1].epoch, start_offset)
@@ -198,7 +198,7 @@ class LeaderEpochs:
         self._size = len(data)
 
     def begin_sync(self) -> list[File]:
-        """Return the open file in a list if it has to be synced; an empty list if not.
+        """Return the files to sync: the open file, or none if the file is synced already.
 
         The file is synced with the records, because a recovery takes the epochs of records before
         the recovery point from it. A power cut could bring back an older version of an unsynced

@@ -29,7 +29,7 @@ __all__ = ["LocalLog"]
 
 
 class LogListener(Protocol):
-    """Callback of a log: an object, as a bound method per log costs the garbage collector more."""
+    """Callback of a log; an object costs the garbage collector less than a bound method per log."""
 
     def log_changed(self) -> None:
         """Handle a flush, a truncation, a close or a failed directory. Called on the loop."""
@@ -44,7 +44,8 @@ class LocalLog(ABC):
         config: the topic's settings; changed by ``update_config``.
         durability: how far the log is synced.
         is_truncating: whether a truncation is in progress or has failed; nothing is appended then.
-        generation: grows with each truncation; results of work begun before are discarded.
+        generation: grows with each truncation; results of work that began before the truncation are
+            discarded.
         replica: set by the replica; its `log_changed` is called on the loop when a flush has ended
             or failed, and when the log is truncated or closed, or its directory fails.
     """

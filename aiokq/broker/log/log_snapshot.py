@@ -1,6 +1,6 @@
 """A point-in-time view of one log: ranges of its files, and its state in memory.
 
-`aiokq.broker.snapshot` copies it while the log is appended to.
+`aiokq.broker.snapshot` copies the files of the view while the log is appended to.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """

@@ -1,4 +1,4 @@
-"""Appends to the newest segment of a log, and rolls.
+"""Appends to the newest segment of a log, and the roll to a new segment.
 
 A write takes effect completely or not at all: after a failed write its bytes are cut off, at once
 or by the recovery at the next start. Producers and leader epochs are handled by ``partition_log``.

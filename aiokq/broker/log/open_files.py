@@ -50,7 +50,7 @@ class OpenFiles:
         return len(self._segments)
 
     def used(self, segment: OpenSegment) -> None:
-        """Note the use of a segment's file; above the limit, release the oldest."""
+        """Note the use of a segment's file; above the limit, release the least recently used."""
         segments = self._segments
         with self._lock:
             segments.pop(segment, None)

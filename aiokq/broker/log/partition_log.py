@@ -287,7 +287,7 @@ class PartitionLog(ReadableLog):
         return self._log_start_offset
 
     def retain(self, policies: Sequence[RetentionPolicy], now_ms: int) -> int:
-        """Remove the oldest segments that a policy names; return their number.
+        """Remove the oldest segments that the policies count as expired; return their number.
 
         The log then starts with the oldest remaining segment. If none remains, a new empty segment
         is added at the log end offset.

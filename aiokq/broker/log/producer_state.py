@@ -294,7 +294,10 @@ class ProducerState:
         self._completed = sorted(kept.union(self._completed))
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Remove producers idle for ``expiration_ms`` without a transaction; return the number."""
+        """Remove producers that were idle for ``expiration_ms``; return their number.
+
+        Producers with an open transaction are kept.
+        """
         gone = [
             entry.producer_id
             for entry in self._entries.values()

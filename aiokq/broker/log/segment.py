@@ -144,7 +144,7 @@ class Segment(ReadableSegment):
         return index > 0 or self.size <= self._interval
 
     def begin_recovery(self) -> None:
-        """Discard the indexes, which a recovery rebuilds; the ``.log`` may not be synced."""
+        """Discard the indexes, which a recovery rebuilds, and mark the ``.log`` as unsynced."""
         self._begin_indexes()
         self.transactions.create()
         self._dirty = True

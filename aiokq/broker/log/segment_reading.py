@@ -162,7 +162,7 @@ class ReadableSegment(SegmentFiles):
     # --- by time
 
     def max_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp and its batch's last offset; else (-1, base offset)."""
+        """Return the largest timestamp and its batch's last offset, or (-1, base offset)."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         assert self._max_timestamp is not None

@@ -8,7 +8,8 @@ removes the suffix ``.swap``. Therefore:
   whose files were not all renamed. All originals exist, so the ``.swap`` file is removed. It is
   removed before the ``.cleaned`` files: without them it would look complete after another crash.
 - All other ``.swap`` files are complete. The segments from the first ``.swap`` file to the end of
-  the last are their originals. The originals are removed, and then the ``.swap`` files renamed.
+  the last are their originals. The originals are removed, and then the ``.swap`` files get their
+  final names.
 
 If these steps are interrupted, the next start continues them.
 

@@ -155,7 +155,7 @@ class TransactionIndex:
         return self._synced != len(self)
 
     def begin_sync(self) -> list[File]:
-        """Write new entries; return a list with the open file if it has to be synced, else empty.
+        """Write new entries; return the files to sync: the open file, or none if it is synced.
 
         Raises:
             OSError: the file cannot be written; it still has to be synced.

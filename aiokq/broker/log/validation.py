@@ -55,7 +55,7 @@ MAX_RECORD_ERRORS: Final = 1000
 """The most record errors in a response; a batch may hold millions of records."""
 
 WALK_THRESHOLD: Final = 16 * 1024
-"""Size of a batch from which on an executor reads its records; about 1 ms of work."""
+"""Batch size from which on an executor reads the records; below it, reading takes up to 1 ms."""
 
 _LENGTH: Final = struct.Struct(">i")
 

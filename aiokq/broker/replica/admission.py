@@ -34,7 +34,7 @@ class Preparation(enum.Enum):
 
 
 AS_IT_CAME: Final = Preparation.NONE
-"""The usual result, as a constant: to look up ``Preparation.NONE`` takes as long as a check."""
+"""A constant for the usual result, because looking up ``Preparation.NONE`` is not cheap."""
 
 
 def admit(
@@ -45,7 +45,7 @@ def admit(
     Args:
         acks: the acks of the Produce request.
         now_ms: the broker's time.
-        by_admin: whether the client may write to internal topics, as Kafka's admin client.
+        by_admin: whether the client may write to internal topics, as Kafka's admin client may.
 
     Raises:
         InvalidTopic: the topic is internal, and not ``by_admin``.

@@ -513,7 +513,7 @@ class LeadershipListener(Protocol):
     def resigned(self, partition: Partition) -> None:
         """Handle the end of this node's leadership of `partition`; its log takes no more requests.
 
-        The cause: the partition was deleted, its directory failed, or another node leads it.
+        The partition was deleted, its directory failed, or another node leads it now.
         """
 
 

@@ -54,7 +54,7 @@ class CleanedTransactions:
 
         Args:
             header: the header of the next control batch of the pass.
-            kind: type of the control record; None if the batch is empty.
+            kind: type of the control record; None if the batch is empty, which is always needless.
         """
         self._begin_until(header.last_offset)
         if kind is None:

@@ -42,7 +42,7 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""The most bytes that one step reads and writes in some 10 ms; a run can stop between steps."""
+"""The most bytes that a step handles, in some 10 ms; a run can be stopped between two steps."""
 
 
 class LogCleaner:

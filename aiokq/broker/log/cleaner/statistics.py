@@ -20,7 +20,7 @@ class Statistics:
         bytes_read: bytes that both passes read.
         size_before: bytes of the cleaned segments before the run.
         seconds: time from the choice of the log until its last segment was swapped in.
-        map_fill: used part of the offset map, 0 to 1.
+        map_fill: keys in the offset map, relative to the offsets of the dirty part, 0 to 1.
     """
 
     segments: int = 0
