@@ -1,4 +1,4 @@
-"""Time until a broker of many partitions accepts: `python -m benchmarks.log_startup`, JSON lines.
+"""Time until a broker of many partitions is ready: `python -m benchmarks.log_startup`, JSON lines.
 
 A broker is started on a data directory whose partitions have some records: once after a clean
 shutdown, once after a kill with more records after its checkpoints. It is ready when each
@@ -42,7 +42,7 @@ class Startable(Protocol):
     pid: int
 
     def start(self) -> None:
-        """Start the broker, and return when it accepts."""
+        """Start the broker, and return when it accepts connections."""
         ...
 
     def stop(self, number: int) -> None:

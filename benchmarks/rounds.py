@@ -31,7 +31,7 @@ class Contender:
 
 @dataclass(slots=True)
 class Result:
-    """The results of one contender's rounds. Rates in records per second of wall time."""
+    """The results of one contender's rounds; rates are in records per second of wall time."""
 
     label: str
     rates: list[float] = field(default_factory=list)

@@ -56,10 +56,11 @@ R = TypeVar("R", bound=ResourceLike)
 class Admin(GroupCalls, PlacementCalls):
     """Manage topics, partitions, configs, offsets, records and consumer groups of a cluster.
 
-    `async with Admin("host:9092") as admin:` opens its own cluster; `cluster.admin()` shares that
-    of the `Cluster`. A call about several items returns `Results`: a result per item, whose
-    ``error`` is None on success. A failed item raises nothing unless ``raise_errors`` is given or
-    `Results.raise_for_errors` is called; an exception concerns the whole call.
+    `async with Admin("host:9092") as admin:` opens connections of its own; an Admin from
+    `cluster.admin()` shares those of the `Cluster`. A call about several items returns `Results`: a
+    result per item, whose ``error`` is None on success. A failed item raises nothing unless
+    ``raise_errors`` is given or `Results.raise_for_errors` is called; an exception concerns the
+    whole call.
 
     All calls take ``timeout``, in seconds, retries included; default ``default_api_timeout_ms``.
     They retry after errors that may pass (another controller, leader changes, lost connections) and
@@ -69,7 +70,8 @@ class Admin(GroupCalls, PlacementCalls):
     - UnsupportedVersion: the broker is too old for the request;
     - ConfigError: the arguments contradict each other;
     - ValueError, TypeError: an argument is out of range (seconds must be finite) or not a number;
-    - Closed, WrongLoop: not started, closed, or used from another loop, thread or process.
+    - Closed, WrongLoop: the object is not started or is closed, or is used from another loop,
+      thread or process.
 
     Args:
         bootstrap_servers: "host:port", several comma separated or in a list.
@@ -110,7 +112,8 @@ class Admin(GroupCalls, PlacementCalls):
         """Open the cluster if this object owns it. Does nothing if already started.
 
         Raises:
-            BootstrapFailed: no address returned metadata; the message lists each with its cause.
+            BootstrapFailed: no address returned metadata; the message lists each address with its
+                cause.
             Closed: this object was closed.
         """
         if self._closed:

@@ -31,10 +31,10 @@ R = TypeVar("R")
 MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost)
 
 LEAST: Final = 0.001
-"""Seconds; with less time left, no request is retried."""
+"""Seconds that must be left for a request that timed out to be retried."""
 
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
-"""Ask a coordinator about these groups, or items of a group, within the given seconds."""
+"""Function that asks a coordinator about groups, or items of one group, within given seconds."""
 
 
 async def per_group(

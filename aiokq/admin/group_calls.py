@@ -299,9 +299,9 @@ class GroupCalls(ABC):
 
         Returns:
             Results by partition, with the previous offset and the one to resume from. The error is
-            CommitFailed if another rewind has changed the offset before a member was back or this
-            client could not hold the group; RequestTimeout if the timeout expired before a member
-            was back, in which case the committed offset may still be overwritten.
+            CommitFailed if another rewind changed the offset before a member was back, or if this
+            client could not hold the group; it is RequestTimeout if the timeout expired before a
+            member was back, in which case the committed offset may still be overwritten.
 
         Raises:
             ForeignMembers: the group uses the consumer protocol, and some members are not aiokq's

@@ -29,7 +29,7 @@ TYPES_SINCE: Final = 5
 """First ListGroups version that filters by type (KIP-848)."""
 
 TRIES: Final = 2
-"""Attempts for an unreachable broker while others respond."""
+"""Maximum number of attempts to reach a broker if other brokers respond."""
 
 
 class GroupListings(Mapping[str, GroupListing]):
@@ -207,7 +207,7 @@ async def _nodes(engine: ClusterEngine, timeout: float) -> list[int]:
     """Return the brokers of the cluster at this moment.
 
     Raises:
-        RequestTimeout: no broker answered in time.
+        RequestTimeout: no broker responded in time.
     """
     await refresh_metadata(engine, timeout, api="ListGroups")
     return sorted(engine.metadata.brokers)

@@ -143,7 +143,7 @@ class GroupDescription:
         assignor: name of the assignment strategy; "" if none was chosen yet.
         group_epoch: consumer protocol only.
         assignment_epoch: epoch of the target assignment; consumer protocol only.
-        authorized_operations: by Kafka's names; None if not requested.
+        authorized_operations: Kafka's names of the operations; None if not requested.
     """
 
     group_id: str
@@ -186,7 +186,7 @@ class GroupOffsets:
     """The committed offsets of a group.
 
     Attributes:
-        offsets: by partition, sorted; None for a requested partition without an offset.
+        offsets: committed offsets by partition, sorted; None for a requested partition without one.
         errors: errors of single partitions, such as UnstableOffsetCommit.
     """
 
@@ -234,9 +234,10 @@ class PartitionLag:
     """The lag of a group in one partition.
 
     Attributes:
-        committed: next offset to consume; None if the group never committed.
+        committed: next offset to consume; None if the group has no offset of the partition.
         log_end: end of the log, by the requested isolation level.
-        lag: offsets between the two, including offsets without records; None if either is unknown.
+        lag: number of offsets from `committed` to `log_end`, including offsets without records;
+            None if either is unknown.
         member: the owner of the partition; None if there is none.
     """
 

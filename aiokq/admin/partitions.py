@@ -26,7 +26,7 @@ class NewPartitions:
     """The number of partitions that a topic is to have.
 
     Args:
-        total_count: partitions afterwards, including the existing ones.
+        total_count: total number of partitions, including existing partitions.
         assignments: brokers of each new partition, preferred leader first; chosen by the
             controller if not given.
 
@@ -46,7 +46,7 @@ class NewPartitions:
 
 @frozen
 class PartitionsCreated:
-    """The result of one topic."""
+    """The result of adding partitions to one topic."""
 
     topic: str
     total_count: int

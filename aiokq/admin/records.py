@@ -29,7 +29,7 @@ Outcomes = dict[TopicPartition, "RecordsDeleted | KafkaError"]
 
 @frozen
 class RecordsDeleted:
-    """The result of one partition; ``low_watermark`` is its new log start offset."""
+    """The result for one partition; ``low_watermark`` is its new log start offset."""
 
     topic_partition: TopicPartition
     low_watermark: int = -1

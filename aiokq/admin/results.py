@@ -11,11 +11,11 @@ __all__ = ["ItemResult", "Results"]
 
 
 class ItemResult(Protocol):
-    """What every result has: an error."""
+    """The attribute that all results have: an error."""
 
     @property
     def error(self) -> KafkaError | None:
-        """The reason of the failure; None on success."""
+        """The reason for the failure; None on success."""
         ...
 
 

@@ -176,5 +176,5 @@ async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refr
 
 
 def timeout_ms(engine: ClusterEngine, remaining: float) -> int:
-    """Return the timeout for the broker, which is shorter than that of the request."""
+    """Return the timeout for the broker in ms, which is no longer than that of the request."""
     return max(1, int(min(remaining, engine.settings.request_timeout) * 1000))

@@ -60,7 +60,7 @@ def consume(
 
     START is beginning, end, an offset, -N for the last N offsets of each partition, or a time:
     2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or PT1H for an
-    hour ago. With --group START is beginning or end, and applies to partitions without a committed
+    hour ago. With --group, START is beginning or end, and applies to partitions without a committed
     offset.
     """
     from aiokq.cli.record_reader import RecordReader

@@ -24,7 +24,7 @@ DRAIN: Final = 10.0
 """Seconds after Ctrl-C in which accepted records may still be delivered."""
 
 PATIENCE: Final = 5.0
-"""Seconds without an expected acknowledgement until a message is printed."""
+"""Seconds to wait for an acknowledgement before a message is printed."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _Sent:
 
 
 class LineSender:
-    """Sends lines and passes the outcome of each line to the results, in the order of the lines.
+    """Sender of lines, which passes the outcome of each line to the results, in order.
 
     Args:
         cluster: cluster that is not entered yet; it is closed at the end.

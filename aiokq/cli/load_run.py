@@ -52,7 +52,7 @@ def refused(*, usage: bool) -> Iterator[None]:
     """Rename options in errors to their flags.
 
     Args:
-        usage: whether an OptionError is wrong usage (exit code 2), as while only options are
+        usage: whether an OptionError is wrong usage (exit code 2); true while only options are
             checked.
     """
     from aiokq.spark.loading.options import LoadOptions, OptionError
@@ -190,7 +190,8 @@ class LoadRun:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
         if self._stop.is_set() or not self._begun:
-            # There is no batch to wait for yet, and Spark may take a minute to start.
+            # A second signal does not wait for the batch. Before the first batch there is nothing
+            # to wait for, and Spark may take a minute to start.
             self._stop.set()
             raise KeyboardInterrupt
         self._stop.set()

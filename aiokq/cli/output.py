@@ -29,8 +29,8 @@ class Output:
     aligned columns without colours, never truncated.
 
     Attributes:
-        as_json: the command was given --json.
-        exit_code: 0 until a problem was printed.
+        as_json: whether the command was given --json.
+        exit_code: 0 until a problem is printed.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:

@@ -32,7 +32,7 @@ GLANCE: Final = 0.2
 
 
 class RecordReader:
-    """Reads the records that the options select, and prints them.
+    """Reader and printer of the records that the options select.
 
     Args:
         cluster: cluster that is not entered yet; it is closed at the end.
@@ -73,7 +73,7 @@ class RecordReader:
                 ) as member:
                     await self._follow(member)
                 return
-            # A subscription includes partitions added later, an assignment does not.
+            # A subscription includes partitions that are added later; an assignment does not.
             subscribes = wanted.follow and not wanted.partitions
             consumer = self._cluster.consumer(
                 *(wanted.topics if subscribes else ()), settings=self._settings

@@ -29,7 +29,7 @@ def parse_time(text: str, now_ms: int) -> int:
         elif text[:1] in ("P", "p"):
             time_ms = now_ms - duration_ms(text)
         else:
-            # A date and time without a zone is local time, as in every other tool.
+            # A date and time without a zone is local time, as in other tools.
             time_ms = round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(f"{text!r} is no time: write {TIME_SYNTAX}") from None

@@ -34,15 +34,16 @@ END_TIMEOUT: Final = 2.0
 
 
 class GroupProgress:
-    """Commits the positions of one query to one group.
+    """Commits of one query's positions to one group.
 
-    Called in the one thread that plans the query; commits run on the loop of the client. A batch
-    waits for its commit because Spark kills the process when the query is stopped, and a commit in
-    flight would be lost.
+    The methods are called in the one thread that plans the query; commits run on the loop of the
+    client. A batch waits for its commit because Spark kills the process when the query is stopped,
+    and a commit in flight would be lost.
 
     Args:
         group_id: id of the group.
-        client: returns the client of this process; may raise as `worker_client` does.
+        client: function that returns the client of this process; it may raise what `worker_client`
+            raises.
     """
 
     def __init__(self, group_id: str, client: Callable[[], WorkerClient]) -> None:

@@ -34,9 +34,10 @@ def foreach_batch(
     ``bridge.collect(...)`` and the like.
 
     Args:
-        loop: event loop of the handler; it must not be blocked while the query runs. Not for Spark
-            Connect, which pickles the handler and calls it in a process of the server. Default: a
-            loop in a thread of its own, in the process where the handler is called.
+        loop: event loop of the handler; it must not be blocked while the query runs. It cannot be
+            given for Spark Connect, which pickles the handler and calls it in a process of the
+            server. Default: a loop in a thread of its own, in the process where the handler is
+            called.
     """
     return _OnLoop(handler, loop)
 

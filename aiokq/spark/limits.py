@@ -159,7 +159,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
 
 
 def starts_at_an_end(starting: Limit) -> bool:
-    """Whether the limit is "latest" for a partition, so that lookups give different offsets."""
+    """Whether the limit is "latest" for a partition; repeated lookups may then differ."""
     if not isinstance(starting, ByOffset):
         return False
     if isinstance(starting.offsets, dict):

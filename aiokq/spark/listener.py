@@ -82,9 +82,10 @@ class AiokqProgressListener(StreamingQueryListener):
     - ``queries_active``: running queries;
     - ``queries_terminated_total`` (outcome): ended queries; the outcome is stopped or failed.
 
-    When a query ends, its two counters stay (of the last 100 names that ended), so that a job that
-    ends by itself can be scraped afterwards; another run of the same name continues them. Its other
-    metrics are removed. The listener is one collector in the registry; ``close()`` unregisters it.
+    When a query ends, its two counters are kept (for the last 100 names that ended), so that a job
+    that ends by itself can be scraped afterwards; another run of the same name continues them. Its
+    other metrics are removed. The listener is one collector in the registry; ``close()``
+    unregisters it.
 
     Args:
         registry: registry of the metrics; default: that of prometheus_client.

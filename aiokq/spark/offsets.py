@@ -1,4 +1,4 @@
-"""Offsets of a query: their JSON form in Spark's logs and options, and the split of a limit.
+"""Offsets of a query: their JSON form in Spark's logs and options, and how a limit is divided.
 
 No I/O. The offset of a query is a map of topic to partition to offset, as in the JVM connector, so
 that its checkpoints can be read. Two kinds of entries, which look like topics, hold what the JVM

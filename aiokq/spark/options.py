@@ -29,7 +29,7 @@ DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
 """Default of Spark's ``spark.network.timeout``, in milliseconds."""
 
 CONSUMER_OPTIONS: Final = frozenset({"group.id", "isolation.level", "max.partition.fetch.bytes"})
-"""The consumer's ``kafka.*`` options that have an effect, besides all options of the client."""
+"""The consumer's ``kafka.*`` options that have an effect, or (`group.id`) their own warning."""
 
 AUTO_OFFSET_RESET: Final = """
 Kafka option 'auto.offset.reset' is not supported.
@@ -66,7 +66,7 @@ class ReadOptions:
         no_match_latest: start at the end of partitions that have no record at or after the
             requested time.
         kafka: settings of the client, by Kafka's names.
-        max_trigger_delay: seconds.
+        max_trigger_delay: the option ``maxTriggerDelay`` in seconds.
         max_tasks: maximum number of tasks; None for the default.
         commit_group: group for which a stream's progress is committed, so that lag tools see it.
     """

@@ -138,7 +138,8 @@ def pack(
 ) -> list[list[OffsetRange]]:
     """Distribute ranges over tasks, largest first, each to the task with the fewest offsets.
 
-    Among tasks with equally many offsets one that already reads from the same leader is preferred.
+    Among tasks with equally many offsets, a task that already reads from the same leader is
+    preferred.
 
     Args:
         tasks: number of tasks; exceeded only to keep ``max_records``.

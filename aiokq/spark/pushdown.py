@@ -1,6 +1,6 @@
 """Filter pushdown: filters on topic, partition, offset and timestamp limit what is fetched.
 
-Opt-in, because Spark refuses readers that take filters unless
+It is opt-in, because Spark refuses readers that take filters unless
 ``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector does not have it.
 """
 

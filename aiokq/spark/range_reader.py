@@ -40,7 +40,7 @@ WINDOW: Final = 4
 RANGE_BYTES: Final = 4 * FETCH_BYTES
 """Bytes of one range, fetched but not decoded, at which its fetching pauses."""
 AHEAD_BYTES: Final = 16 * FETCH_BYTES
-"""Such bytes of all ranges of a task at which fetching pauses, except for the first range."""
+"""Bytes of all ranges of a task, fetched but not decoded, at which all but the first pause."""
 END_OF_LOG_WAIT_MS: Final = 500
 """Milliseconds that a broker may hold a fetch at the end of its log."""
 AGAIN: Final = 0.1
@@ -157,7 +157,7 @@ class _Readahead:
                     buffer.ended = True
                     self._changed.notify_all()
         except BaseException as error:
-            # The iterating thread raises it; other pumps end after their next batch.
+            # The iterating thread raises the error; other pumps end after their next batch.
             with self._changed:
                 self._failure = self._failure or error
                 self._changed.notify_all()

@@ -29,7 +29,7 @@ class RecordsFrame:
     """A frame of records, and the offsets after them.
 
     Attributes:
-        frame: has the columns of Spark's Kafka source.
+        frame: frame with the columns of Spark's Kafka source.
         rows: number of rows.
         offsets: next offset to consume of each partition, as `Consumer.commit` takes them; commit
             them when the frame has been processed.

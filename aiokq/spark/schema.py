@@ -100,7 +100,7 @@ class Projection:
         schema: schema of the frame, given by the user or made by `ddl`.
 
     Raises:
-        ConfigError: records have no such column, its type is another, or it is given twice.
+        ConfigError: a column does not exist in records, has another type, or is given twice.
     """
 
     def __init__(self, schema: StructType) -> None:

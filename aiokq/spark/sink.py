@@ -1,7 +1,8 @@
 """Writers of format("aiokq"); a task ends when all of its rows are acknowledged.
 
-At least once, as in Spark's own connector: Spark repeats a failed task, and rows that it had
-written stay in the log. write_rows.py turns rows into records, write_options.py checks the options.
+Delivery is at least once, as in Spark's own connector: Spark repeats a failed task, and rows that
+it had written stay in the log. write_rows.py turns rows into records, write_options.py checks the
+options.
 """
 
 from __future__ import annotations

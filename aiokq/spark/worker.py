@@ -57,7 +57,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop; cancelling the future cancels it.
+        """Run a coroutine on the loop; cancelling the future cancels the coroutine.
 
         Raises:
             RuntimeError: called on the loop itself, or in a forked process.
@@ -107,14 +107,14 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 class WorkerClient:
     """A Cluster on the loop thread of this process, for blocking code.
 
-    ``client.run(client.cluster.refresh("orders"))``. It cannot be sent to a worker: code in a
-    worker calls `worker_client` there.
+    ``client.run(client.cluster.refresh("orders"))``. The object cannot be sent to a worker: code in
+    a worker calls `worker_client` there.
 
     Args:
         options: the options that the cluster was made of, if any; errors name these.
 
     Attributes:
-        cluster: to be used on the loop only, by `run` and `submit`.
+        cluster: the cluster, which must be used on the loop only, through `run` and `submit`.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
     creates a new client.
 
     Args:
-        settings: settings of the cluster, or ``kafka.*`` options by Kafka's names, as
+        settings: settings of the cluster, or ``kafka.*`` options by Kafka's names, such as
             ``{"bootstrap.servers": "host:9092"}``.
 
     Raises:

@@ -131,7 +131,7 @@ class EncodeSource(Source):
             self.sized(kind, value, nullable=field.nullable_in(self.at.version))
 
     def prefix(self, code: str, *, text: bool = False) -> None:
-        """Generate code that writes the prefix `v` after the run; flexible: the length plus one."""
+        """Generate code that writes the prefix `v` after the run; `v` is one more if flexible."""
         if not self.at.flexible:
             self.give(code, "v")
             self.flush()

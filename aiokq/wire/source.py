@@ -1,7 +1,7 @@
 """`Source`: the Python source of a codec under construction, common to encoders and decoders.
 
-It has lines, indentation, the names that the source refers to, and the minimum sizes with which
-counts are checked. `aiokq.wire.decode_source` generates decoders, `aiokq.wire.encode_source`
+A `Source` has lines, indentation, the names that the source refers to, and the minimum sizes with
+which counts are checked. `aiokq.wire.decode_source` generates decoders, `aiokq.wire.encode_source`
 encoders.
 """
 

@@ -94,7 +94,7 @@ class _Sent:
     Attributes:
         rows: rows that this run sends, with their numbers in the piece.
         found: positions of the other rows, which an earlier run had sent.
-        checksum: sum over all rows.
+        checksum: sum of the checksums of all rows.
     """
 
     piece: Piece
@@ -143,11 +143,11 @@ async def export(
         create: how to create the topic if it does not exist; its name is ignored.
         resume: file to keep the journal in.
         verify: read the topic back and compare it with the rows.
-        told: called with the progress at the start and after each piece.
+        told: function that is called with the progress at the start and after each piece.
 
     Raises:
-        ConfigError: there is no file, a column is missing or of a wrong type, ``acks`` is 0, or
-            `resume` belongs to another export.
+        ConfigError: there is no file, a column is missing or of a wrong type, ``acks`` is 0,
+            another setting of the producer is refused, or `resume` belongs to another export.
         UnknownTopicOrPartition: the topic does not exist, and `create` was not given.
         ExportFailed: a row was not accepted or not delivered; the error names file and row.
         KafkaError: the cluster cannot be reached, or refuses a request.

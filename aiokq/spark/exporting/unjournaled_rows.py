@@ -21,7 +21,10 @@ CREATE_TIME: Final = 0
 """Timestamp type of records whose timestamp was set by the producer, not by the broker."""
 
 ASKED_FOR: Final = 5.0
-"""Timeout in seconds for the fetch of a record; if the broker is down, later sends fail as well."""
+"""Timeout in seconds for the fetch of a record, whose errors are ignored.
+
+If the broker is down, later sends fail as well.
+"""
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
@@ -64,7 +67,7 @@ class UnjournaledRows:
         producer_id: int,
         starts: Mapping[int, int],
     ) -> UnjournaledRows:
-        """Read what a producer wrote to a topic.
+        """Read the records that a producer wrote to a topic.
 
         Args:
             starts: first offset to read, by partition; reading ends at the end of each partition.

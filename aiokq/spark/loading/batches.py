@@ -123,7 +123,7 @@ class Batches:
             manifest = _manifest(batch, query, offsets, report, name)
             self._target.manifests.prepare(manifest)
         except BaseException:
-            # On a full disk the space may be needed elsewhere.
+            # The files are deleted, because on a full disk their space may be needed.
             if not self._target.manifests.is_prepared(batch):
                 _remove(directories)
             raise

@@ -57,7 +57,7 @@ class Checkpoint:
         """Return the offsets of a batch, which Spark logs before it runs the batch.
 
         Raises:
-            ConfigError: the checkpoint has no such batch.
+            ConfigError: the checkpoint has no such batch, or the offsets in it are damaged.
         """
         end = self._offset(number)
         if end is None:

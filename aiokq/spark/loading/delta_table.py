@@ -64,7 +64,7 @@ class DeltaTable:
         self._compression = cast("Codec", (compression or "uncompressed").upper())
 
     def check(self) -> None:
-        """See `Table.check`; Delta has no time of day, and ignores case in column names."""
+        """See `Table.check`; Delta has no type for times of day, and column names ignore case."""
         import deltalake
 
         try:

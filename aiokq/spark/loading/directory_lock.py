@@ -35,7 +35,7 @@ class DirectoryLock:
 
     Forked children do not keep the lock.
 
-    It separates loads on one machine, by whatever path they name the directory, and loads on
+    The lock separates loads on one machine, by whatever path they name the directory, and loads on
     several machines if the file system shares ``flock`` between its clients: NFS (not mounted with
     ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS. Other shared file systems
     lock on each machine separately, and do not separate loads on two machines. Targets and

@@ -27,11 +27,11 @@ def unwritable(place: str | Path, error: OSError) -> LoadFailed:
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _PYTHON: Final = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*): (.+)$")
-"""The last line of a Python traceback."""
+"""Pattern of the last line of a Python traceback."""
 
 _NO_MODULE: Final = re.compile(r"No module named '?(aiokq|pyarrow|fastavro|numpy)\b")
 _JAVA: Final = re.compile(r"^: (?:[a-z]\w*\.)+[A-Z][\w$]*: (.+)$", re.MULTILINE)
-"""The first line of a Java stack trace, after "An error occurred while calling"."""
+"""Pattern of the first line of a Java stack trace, after "An error occurred while calling"."""
 
 _AROUND: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _STATE: Final = re.compile(r"( SQLSTATE: \w+)+$")

@@ -35,7 +35,7 @@ CATALOG: Final = "aiokq"
 """Name of the catalog, unless the property ``name`` gives another."""
 
 OF_IDENTITY: Final = ("name", "type", "py-catalog-impl", "uri", "warehouse", "prefix", "glue.id")
-"""Properties that identify a catalog. Other properties, many of them secrets, are about access."""
+"""Properties that identify a catalog; others, many of them secrets, say how to access it."""
 
 SYNCED: Final = "aiokq.spark.loading.synced_io"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonReaders"]
 
 Convert: TypeAlias = Callable[[object, str], object]
-"""Converts a JSON value, given its path in the document, to what `pyarrow.array` takes."""
+"""Function from a JSON value and its path in the document to a value for `pyarrow.array`."""
 
 _WORDS: Final = {
     bool: "true or false",
@@ -125,7 +125,7 @@ def _of(kind: type) -> Convert:
 
 
 _WIDEST: Final = 20
-"""More digits than any integer type has. Decimal division raises above 28."""
+"""Number of digits that no integer type has; division of a Decimal raises above 28 digits."""
 
 
 def _integer(bits: int) -> Convert:

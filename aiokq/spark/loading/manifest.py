@@ -35,7 +35,7 @@ class LoadedFile:
     """A file of a batch.
 
     Attributes:
-        path: relative to the directory of the batch, with slashes.
+        path: path relative to the directory of the batch, with slashes.
         rows: number of rows.
         size: bytes.
     """

@@ -40,7 +40,7 @@ def refusal_of_load(error: ConfigError) -> ConfigError:
 
 
 def in_words_of_load(text: str) -> str:
-    """Return a message of the source with the load's options in its advice."""
+    """Return a message of the source, reworded for the options of a load."""
     lost = _LOST.match(text)
     if lost is not None:
         text = (

@@ -249,7 +249,7 @@ class LoadOptions:
         ),
     )
     kafka: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the client by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``."""
+    """Settings of the client by Kafka's names, such as ``{"bootstrap.servers": "host:9092"}``."""
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str):

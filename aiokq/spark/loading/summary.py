@@ -1,4 +1,4 @@
-"""LoadSummary, the result of a load, and LoadProgress, which it reports in between."""
+"""LoadSummary, the result of a load, and LoadProgress, which a load reports after each batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LoadProgress", "LoadSummary", "Loaded", "TopicLoad"]
 
 @dataclass(frozen=True)
 class TopicLoad:
-    """Number of records loaded from a topic, and of those that could not be decoded."""
+    """Number of records loaded from a topic, and number of records that could not be decoded."""
 
     rows: int = 0
     dead_letters: int = 0

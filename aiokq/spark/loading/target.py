@@ -66,7 +66,7 @@ class Target:
         """Return what is loaded here; None if nothing is.
 
         Raises:
-            ConfigError: the file cannot be read.
+            ConfigError: the file is damaged.
         """
         path = self.root / LOAD
         try:

@@ -23,7 +23,7 @@ CONFLUENT_PREFIX: Final = 5
 """Length of the prefix: a zero byte and a schema id of four bytes."""
 
 Reader: TypeAlias = Callable[[bytes], object]
-"""Decodes one value to what `pyarrow.array` takes; raises ValueError with the reason."""
+"""Function that decodes one value for `pyarrow.array`, or raises ValueError with the reason."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class RecordDecoder:
 
     Args:
         kind: Arrow type of the column.
-        make: creates the reader, in each process that decodes.
-        confluent_prefix: skip the prefix of a schema registry.
+        make: function that creates the reader, in each process that decodes.
+        confluent_prefix: whether to skip the prefix of a schema registry.
     """
 
     kind: pa.DataType

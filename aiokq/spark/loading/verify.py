@@ -83,6 +83,7 @@ def verify_load(
     Raises:
         ConfigError: nothing was ever loaded to `to`, a manifest is damaged, or an extra is missing.
         OptionError: `to` was loaded with another catalog.
+        LoadFailed: the Delta table cannot be read.
         BootstrapFailed: the cluster cannot be reached.
     """
     import pyarrow as pa
@@ -119,7 +120,7 @@ def _check_catalog(options: LoadOptions, identity: Identity) -> None:
     """Check that the catalog is that of the load, so that the right table is counted.
 
     Raises:
-        OptionError: it is another catalog.
+        OptionError: the catalog is another.
     """
     given, loaded = catalog_identity(options.catalog), identity.get("catalog")
     if given != loaded:
