@@ -227,7 +227,7 @@ class LogDirectories:
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:
-        """Write no clean shutdown marker to a partition's directory: its log was not recovered."""
+        """Write no clean shutdown marker to the log directory of an unrecovered partition."""
         directory = self._places.get(partition)
         if directory is not None:
             directory.leave_unclean()

@@ -71,7 +71,8 @@ class LocalLog(ABC):
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
-        # _changed: whether a clean shutdown has to write anything; _renamed: to sync file names
+        # _changed: whether a clean shutdown has to write anything; _renamed: whether it has to sync
+        # the names of files
         self._changed = self._renamed = opened.changed
 
     @property

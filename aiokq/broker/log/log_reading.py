@@ -100,6 +100,7 @@ class ReadableLog(LocalLog):
         Raises:
             OffsetOutOfRange: ``offset`` is before the log start offset or after the log end offset.
             ColdRead: data has to be read from the disk first.
+            CorruptRecord: a segment is damaged.
             KafkaStorage: the disk failed, or the log was closed.
         """
         # hot: benchmarks/raw_load.py

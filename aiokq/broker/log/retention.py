@@ -118,7 +118,7 @@ class TooLarge:
 
 
 class TooOld:
-    """``retention.ms``: deletes the oldest segments, up to the first with a younger record."""
+    """``retention.ms``: deletes the oldest segments, up to the first with an unexpired record."""
 
     reason: Final = "retention.ms"
 

@@ -105,6 +105,7 @@ class ReadableSegment(SegmentFiles):
 
         Raises:
             ColdRead: on a loop, a header or the index has to be read from the disk.
+            OSError, CorruptRecord: the segment cannot be read.
         """
         if offset >= self.next_offset or not self.size:
             return None
@@ -124,6 +125,7 @@ class ReadableSegment(SegmentFiles):
 
         Raises:
             ColdRead: on a loop, a header or the index has to be read from the disk.
+            OSError, CorruptRecord: the segment cannot be read.
         """
         limit, next_offset = self.size, self.next_offset
         if bound < next_offset:

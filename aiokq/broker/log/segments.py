@@ -93,7 +93,7 @@ class Segments:
 
         Raises:
             ColdRead: data has to be read from the disk first.
-            OSError: the disk failed.
+            OSError, CorruptRecord: a segment cannot be read.
         """
         # hot: benchmarks/raw_load.py
         fragments: list[FileRange] = []

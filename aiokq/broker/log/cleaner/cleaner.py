@@ -282,7 +282,7 @@ def _make_durable(environment: Environment, view: LogView, recovery_point: int) 
 
 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:
-    """Return the time of the last write up to which a segment loses its v0 and v1 tombstones.
+    """Return the horizon of v0 and v1 tombstones: segments last written by then lose them.
 
     It is delete.retention.ms before the last write of the newest segment that an earlier run
     cleaned; 0 if there is no such segment.
