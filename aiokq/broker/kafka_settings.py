@@ -111,7 +111,8 @@ def accept(
             raise ConfigError(f"{name} is not set here: {_ELSEWHERE[name]}")
         every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
-    kind = KAFKA_SETTING_TYPES.get(name, "password")  # a name with a SASL mechanism
+    # The table lacks names that begin with a SASL mechanism, whose values may be secrets.
+    kind = KAFKA_SETTING_TYPES.get(name, "password")
     is_secret = kind == "password"
     if is_secret:
         kind = "string"

@@ -136,8 +136,8 @@ class BrokerNode:
         """Return the live nodes of the cluster that advertise a listener.
 
         Args:
-            listener: the name of the listener, which gives the addresses; None for the inter-broker
-                listener, which every node has.
+            listener: the name of the listener whose addresses are returned; None for the
+                inter-broker listener, which every node has.
         """
         endpoint = self.servers.advertised(listener)
         if endpoint is None:
@@ -164,7 +164,7 @@ class BrokerNode:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """The handler of its clients' requests.
+        """The handler of client requests.
 
         Raises:
             Closed: the node was not opened.
@@ -179,7 +179,7 @@ class BrokerNode:
 
     @property
     def metadata(self) -> MetadataChanges:
-        """The changes of topics and settings."""
+        """The interface for changes of topics and settings."""
         return self.storage.changes
 
     @functools.cached_property
@@ -463,7 +463,7 @@ class BrokerNode:
     def purge_later(self) -> None:
         """Schedule the removal of deleted files, each after its topic's delay.
 
-        Several calls in one iteration of the loop schedule it once.
+        Several calls in one iteration of the loop schedule the removal once.
         """
         if self._purge_handle is None:
             self._purge_handle = asyncio.get_running_loop().call_soon(self._purge)

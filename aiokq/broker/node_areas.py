@@ -40,7 +40,7 @@ class NodeCluster:
         self._brokers = brokers
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """Return the live brokers that advertise `listener`; None is the inter-broker listener."""
+        """Return the live brokers that advertise a listener; None: the inter-broker listener."""
         return self._brokers(listener)
 
 

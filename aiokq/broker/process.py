@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        # The arguments of kafka-server-start are a file and --override NAME=VALUE.
+        # Users of kafka-server-start may pass a file and --override NAME=VALUE.
         if "--override" in message:
             message += ": use --set NAME=VALUE"
         elif message.endswith(".properties"):
@@ -283,8 +283,8 @@ def _without_brackets(host: str) -> str:
 def _raise_descriptor_limit() -> None:
     """Raise the soft limit of descriptors to the hard limit.
 
-    Each client and each written partition needs one. The soft limit is usually 1024 because of
-    programs that use `select`; asyncio does not.
+    Each client and each written partition needs a descriptor. The soft limit is usually 1024
+    because of programs that use `select`; asyncio does not.
     """
     try:
         import resource
@@ -311,7 +311,7 @@ def _is_loopback(host: str) -> bool:
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's loop factory, or None if uvloop is not installed.
 
-    uvloop is used unasked, because nothing but the broker runs in this process.
+    An installed uvloop is always used, because nothing but the broker runs in this process.
     """
     try:
         import uvloop

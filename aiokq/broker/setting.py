@@ -1,6 +1,6 @@
 """A setting: name, type, range, default and meaning.
 
-No pydantic here: the broker's start path may not import it.
+The broker's start path must not import pydantic, so this module does not use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The static settings of a broker, and two profiles: names, types, ranges, defaults, meanings.
 
 Topic settings are in `metadata.topic_configs`.
-No pydantic here: the broker's start path may not import it.
+The broker's start path must not import pydantic, so this module does not use it.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ class BrokerSettings:
             yield row, getattr(self, row.field)
 
     def value_of(self, name: str) -> SettingValue:
-        """Return the value of a setting by Kafka's name. Raises KeyError if it is unknown."""
+        """Return the value of a setting by Kafka's name. Raises KeyError for an unknown name."""
         value: SettingValue = getattr(self, SETTINGS[name].field)
         return value
 
@@ -555,7 +555,7 @@ def check_metadata_directory(settings: BrokerSettings, directories: Sequence[str
     """Check that metadata.log.dir, if it is set, is a log directory.
 
     Raises:
-        ConfigError: it is another directory.
+        ConfigError: it is set to another directory.
     """
     path = settings.metadata_log_dir
     if path is not None and path not in directories:

@@ -170,7 +170,7 @@ class _Counters:
             if name is not None and each.name == "name":
                 value = name
             setattr(self, each.name, value)
-        LIVE.add(self)  # type: ignore[arg-type]  # every subclass is one of Counters
+        LIVE.add(self)  # type: ignore[arg-type]  # every subclass is in Counters
 
     def samples(self) -> Iterator[tuple[Metric, list[Sample]]]:
         """Yield each metric with its current samples. Context: any thread."""

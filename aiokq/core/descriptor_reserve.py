@@ -22,11 +22,11 @@ __all__ = ["PROCESS", "DescriptorHolder", "DescriptorReserve"]
 
 
 class DescriptorHolder(Protocol):
-    """An owner of connections on one loop, some of which may be closed."""
+    """An owner of connections on one loop, which closes idle ones to free descriptors."""
 
     @property
     def leaving(self) -> int:
-        """The number of aborted connections whose descriptors are still open. In any thread."""
+        """The number of aborted connections with open descriptors. Context: any thread."""
         ...
 
     def idle_since(self, behind: int) -> float | None:
@@ -85,7 +85,7 @@ class DescriptorReserve:
         # These tuples are replaced and never modified, because any thread reads them.
         self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()
         self._members: tuple[_Member, ...] = ()
-        self._wanted = 0  # connections that threads are about to choose
+        self._wanted = 0  # number of connections that threads are about to choose
 
     def add(self, holder: DescriptorHolder) -> None:
         """Include the connections of a holder, which is referenced weakly. Context: its loop."""
@@ -94,7 +94,7 @@ class DescriptorReserve:
             self._members = (*(each for each in self._members if each.holder()), member)
 
     def add_cache(self, cache: DescriptorCache) -> None:
-        """Ask `cache` for descriptors before any connection is closed. Holds a weak reference."""
+        """Ask a cache for descriptors before closing any connection. Keeps a weak reference."""
         with self._guard:
             caches = (each for each in self._caches if each() is not None)
             self._caches = (*caches, weakref.ref(cache))
@@ -113,7 +113,7 @@ class DescriptorReserve:
         return max(0, missing)
 
     def taken(self) -> None:
-        """Restore the reserve after a file was opened that stays open. Context: any thread."""
+        """Restore the reserve, because a file was opened and stays open. Context: any thread."""
         if self._members or self._caches:
             self.restore()
 

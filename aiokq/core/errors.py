@@ -168,7 +168,7 @@ class DeliveryFailed(KafkaError):
         topic_partitions: all partitions with failed records.
 
     Attributes:
-        advice: end of the message; left out where the caller has no Delivery to await.
+        advice: end of the message; removed by callers that have no Delivery to await.
     """
 
     advice: Final = "; await each Delivery to handle failures one by one"
@@ -249,7 +249,7 @@ class WrongLoop(KafkaError, RuntimeError):
 
 
 class NoNode(KafkaError, LookupError):
-    """The registry view has no node at this path; ZooKeeper's name for the error."""
+    """The registry view has no node at this path. The name of the error is ZooKeeper's."""
 
 
 class NoOffsetForPartition(KafkaError):

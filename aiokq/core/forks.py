@@ -3,8 +3,8 @@
 A child has copies of its parent's descriptors. As long as they are open, a port accepts connections
 that nobody serves, a ``flock`` stays held, and peers do not see that a connection was closed.
 Closing the copies must not affect the parent: the child releases no lock and removes nothing from
-an epoll set, because parent and child share both. Objects learn of the fork through the same
-registry. Tests: tests/unit/core/test_forks.py, tests/fault/test_forks.py.
+an epoll set, because parent and child share both. Objects registered with `watch` are notified of
+the fork. Tests: tests/unit/core/test_forks.py, tests/fault/test_forks.py.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _complete(cls: Any) -> None:
         for name, default in base.__dict__.get("__frozen_fields__", {}).items():
             annotations[name] = base.__annotations__[name]
             if default is not dataclasses.MISSING:
-                # A Field belongs to one dataclass, and `cls` may be a subclass of that.
+                # Copy a Field: it belongs to one dataclass, and `cls` may be a subclass of it.
                 namespace[name] = (
                     copy.copy(default) if isinstance(default, dataclasses.Field) else default
                 )

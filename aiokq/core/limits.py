@@ -1,9 +1,9 @@
 """The ranges of the numbers that Kafka's protocol can hold, and their checks.
 
-Every public numeric argument is checked by the call that receives it. Unchecked, it would raise an
-OverflowError later, in C or while a request is encoded. For records the compiled core has its own
-checks of partitions and timestamps. Tests: tests/sim/test_numbers.py, which reads the arguments
-from the signatures.
+Every public numeric argument is checked by the call that receives it. An unchecked argument would
+raise an OverflowError later, in C or while a request is encoded. For records the compiled core has
+its own checks of partitions and timestamps. Tests: tests/sim/test_numbers.py, which reads the
+arguments from the signatures.
 """
 
 from __future__ import annotations

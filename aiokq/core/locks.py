@@ -74,7 +74,7 @@ class FileLock:
             return cls(path, fd, key)
 
     def release(self) -> None:
-        """Release the lock; may be called twice. The file is kept: removing it would be a race.
+        """Release the lock; may be called twice. The file is kept, because removing it is a race.
 
         Does nothing in a forked child, because the lock is the parent's.
         """

@@ -91,7 +91,7 @@ class LineLimit:
             log_line(self._logger, logging.DEBUG, text, *args)
 
     def end(self) -> None:
-        """Log how many lines were left out, and begin to count anew."""
+        """Log how many lines were left out, and reset the count."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

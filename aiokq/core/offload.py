@@ -23,10 +23,10 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 FAST_CODEC_THRESHOLD: Final = 128 * 1024
-"""Bytes from which snappy, lz4 and zstd run in a thread (about 80 µs of work)."""
+"""Size in bytes from which snappy, lz4 and zstd run in a thread (about 80 µs of work)."""
 
 GZIP_THRESHOLD: Final = 32 * 1024
-"""Bytes from which gzip runs in a thread (about 1 ms of work)."""
+"""Size in bytes from which gzip runs in a thread (about 1 ms of work)."""
 
 THREADS: Final = 12
 """Maximum number of concurrent functions. A caller with many long functions should leave most

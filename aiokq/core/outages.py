@@ -24,7 +24,7 @@ because the operation is no longer retried. Pauses between retries are shorter.
 
 
 def cause_of(error: KafkaError) -> str:
-    """Return Kafka's name of an error, or its class name: failures with equal names are equal."""
+    """Return Kafka's name of an error, or its class name; equal names mean the same cause."""
     return error.name if isinstance(error, BrokerError) else type(error).__name__
 
 
@@ -227,7 +227,7 @@ class Outages:
         # answer is logged as soon as a request to it is overdue.
         return bool(self._unreachable)
 
-    # -- inside
+    # -- internals
 
     def _note(
         self,

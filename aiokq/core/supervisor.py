@@ -282,7 +282,7 @@ async def handed_over(
             running.clear()
             del waiting, outcome
         else:
-            waiting.cancel()  # also the outcome: a call that has not begun never starts
+            waiting.cancel()  # also cancels `outcome`: a call that has not begun never starts
             _call_soon(loop, withdraw)
 
 

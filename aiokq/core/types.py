@@ -101,7 +101,7 @@ class TopicFilter:
 
     Attributes:
         include: pattern of the topics to subscribe to.
-        exclude: pattern of topics to leave out of those, if given.
+        exclude: pattern of those topics to leave out; None leaves out none.
     """
 
     include: str

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Row", "Values"]
 
 Hook: TypeAlias = Callable[[object], object]
-"""Converts a value, or raises ValueError."""
+"""A function that converts a value, or raises ValueError."""
 
 M = TypeVar("M", bound="Settings")
 

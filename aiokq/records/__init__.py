@@ -1,4 +1,4 @@
 """Record batches as bytes: headers, compression, legacy formats, control records.
 
-It has no connections, files or cluster state; the hot loops are in ``aiokq.fastpath``.
+The package has no connections, files or cluster state; the hot loops are in ``aiokq.fastpath``.
 """

@@ -64,7 +64,7 @@ def check_level(codec: int, level: int) -> int:
     """Return ``level`` if the codec accepts it.
 
     Raises:
-        ConfigError: outside Kafka's range, or a codec without levels.
+        ConfigError: the level is outside Kafka's range, or the codec has no levels.
     """
     levels = LEVELS.get(codec)
     if levels is None:

@@ -64,14 +64,14 @@ _CRC_OFFSET: Final = 17
 _LEADER_EPOCH_OFFSET: Final = 12
 
 MIN_LENGTH: Final = {0: 14, 1: 22, 2: HEADER_SIZE - LOG_OVERHEAD}
-"""The least valid length field by magic."""
+"""The smallest valid value of the length field, by magic."""
 
 
 class BatchHeader(NamedTuple):
     """The header of one batch; the fields are in the order of its bytes.
 
-    For a v0/v1 entry (``magic`` 0 or 1) ``base_offset`` is the entry's own offset, which for a
-    compressed wrapper is the offset of its *last* record; ``count`` is then UNKNOWN_COUNT.
+    For a v0/v1 entry (``magic`` 0 or 1) ``base_offset`` is the entry's own offset. A compressed
+    wrapper has the offset of its *last* record, and its ``count`` is UNKNOWN_COUNT.
 
     Source: Kafka ``DefaultRecordBatch.java``, ``LegacyRecord.java``.
     """

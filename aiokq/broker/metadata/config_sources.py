@@ -91,7 +91,7 @@ class ConfiguredServers(Protocol):
 
 
 class ConfiguredNode(Protocol):
-    """The parts of a node that its settings are read from."""
+    """The parts of a node from which its settings are read."""
 
     @property
     def settings(self) -> BrokerSettings: ...

@@ -81,7 +81,7 @@ class GroupConfigs:
         self._configs: dict[str, Mapping[str, str]] = {}
 
     def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Replace the settings of a group; an empty mapping restores the broker's."""
+        """Replace the settings of a group; an empty mapping restores the broker's settings."""
         if configs:
             self._configs[group_id] = configs
         else:

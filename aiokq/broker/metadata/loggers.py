@@ -42,7 +42,7 @@ def alter_loggers(
     """Set levels, or reset loggers to the level of their parent; all of the changes or none.
 
     Args:
-        changes: name, operation and value.
+        changes: name, operation and value of each change.
 
     Raises:
         InvalidConfiguration: the logger or the level does not exist.

@@ -1,9 +1,9 @@
 """One file of the metadata log: its lines, appends, compaction, and repair after a crash.
 
-A line is the CRC-32 of its text in hex, a space, and the records of one append as JSON. A torn last
-line, left by a crash during an append, is removed. A damaged last line is removed, too, but kept in
-a separate file, because it may have been acknowledged. Any other damage is an error: to continue
-would lose topics. ``metadata_log`` manages several such files.
+A line has a CRC-32 in hex, a space, and a text: the records of one append as JSON. The CRC-32 is
+that of the text. A torn last line, left by a crash during an append, is removed. A damaged last
+line is removed, too, but kept in a separate file, because it may have been acknowledged. Any other
+damage is an error: to continue would lose topics. ``metadata_log`` manages several such files.
 
 Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """

@@ -4,8 +4,8 @@
 each copy before it returns, so it survives a power cut and the loss of all disks but one. Each copy
 contains the number of its appends: a start uses the copy with the most appends and rewrites the
 others from it. If two directories fail in turn, each copy lacks appends of the other. If the copy
-with fewer appends has topics that the other lacks, it is then kept in a file beside it. No producer
-id or epoch of either copy is issued again.
+with fewer appends has topics that the other lacks, its content is saved in a separate file before
+the copy is rewritten. No producer id or epoch of either copy is issued again.
 
 Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """

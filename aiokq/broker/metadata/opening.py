@@ -219,7 +219,7 @@ class LogOpening:
             )
             return
         if log.config is not partition.topic.config:
-            log.update_config(partition.topic.config)  # changed meanwhile
+            log.update_config(partition.topic.config)  # the settings were changed meanwhile
         self._directories.add(log)  # only now, so that retention never uses the old settings
         self._opened(partition, log)
 

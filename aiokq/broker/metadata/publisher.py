@@ -1,9 +1,10 @@
 """The publisher: makes a node follow the metadata image.
 
-The publisher opens, deletes and reconfigures logs, makes each partition leader or follower, and
-notifies the coordinators. It owns the objects that requests use: topics with their partitions, and
-settings of groups. A change that fails is not undone. A partition whose log cannot be opened is
-offline with that error, and the opening is retried. A deletion that fails is retried, too.
+The publisher opens, deletes and reconfigures logs, makes the node leader or follower of each
+partition, and notifies the coordinators. It owns the objects that requests use: topics with their
+partitions, and settings of groups. A change that fails is not undone. A partition whose log cannot
+be opened is offline with that error, and the opening is retried. A deletion that fails is retried,
+too.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
 Tests: ``tests/unit/broker/metadata/test_publisher.py``, ``test_roles.py``.
@@ -49,7 +50,7 @@ class MetadataPublisher:
     """Applies metadata changes to a node. Used from the node's loop only.
 
     Args:
-        supervisor: runs the retries; it is closed before the logs are.
+        supervisor: runs the retries; it is closed before the logs are closed.
         background: counts failures, and gives the delays between retries.
         elected: called with each partition that this node begins to lead, after its log was opened.
         resigned: called with each partition that this node stops leading.

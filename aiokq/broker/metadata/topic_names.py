@@ -45,7 +45,7 @@ def check_topic_name(name: str) -> None:
 
 
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """Return a topic whose name differs only in '.' and '_', which collide in metrics."""
+    """Return a topic whose name differs only in '.' and '_'. Such names collide in metrics."""
     if "." not in name and "_" not in name:
         return None
     flat = name.replace(".", "_")
