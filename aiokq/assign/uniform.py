@@ -87,7 +87,8 @@ class _HomogeneousAssignment:
             free = self._free.get(topic_id)
             if free is None:
                 continue
-            # After damage to the log, a partition may be assigned to two members, or may not exist.
+            # Only free partitions are kept: after damage to the log, a partition may be assigned to
+            # two members, or may not exist.
             mine = partitions if partitions <= free else partitions & free
             free -= mine
             if mine:

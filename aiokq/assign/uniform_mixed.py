@@ -75,8 +75,8 @@ class MixedAssignment:
                 if owners is None or topic_id not in member.topics:
                     continue
                 for number in partitions:
-                    # After damage to the log, a partition may be assigned to two members, or may
-                    # not exist.
+                    # Only free partitions are kept: after damage to the log, a partition may be
+                    # assigned to two members, or may not exist.
                     if number < len(owners) and owners[number] == NOBODY:
                         owners[number] = index
                         self._sizes[index] += 1
