@@ -75,7 +75,7 @@ def jobs(node: MaintainedNode) -> list[Job]:
     settings = node.settings
 
     async def expire_producers() -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
+        """Remove the state of producers that were inactive for producer.id.expiration.ms."""
         now_ms = node.environment.clock.timestamp_ms()
         for log in list(node.storage.directories.logs()):
             log.expire_producers(now_ms, settings.producer_id_expiration_ms)

@@ -48,8 +48,8 @@ class Acceptor(DescriptorHolder, Protocol):
 
         Args:
             make_room: closes an idle connection of any acceptor in the process; None if enough
-                descriptors are left. The acceptor calls it when it is about to accept the
-                connection, and refuses the connection if it returns False.
+                descriptors are left. The acceptor calls `make_room` just before it accepts the
+                connection, and refuses the connection if the result is False.
         """
         ...
 

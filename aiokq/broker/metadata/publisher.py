@@ -281,7 +281,7 @@ class MetadataPublisher:
     def _open(self, partition: Partition) -> KafkaStorage | None:
         """Open the log of a new partition; return the error if that fails."""
         undeleted = self._undeleted.pop(partition.name, None)
-        if undeleted is not None:  # left by an earlier topic; set aside if this fails
+        if undeleted is not None:  # the log of a deleted topic; set aside if it cannot be deleted
             with contextlib.suppress(KafkaStorage):
                 undeleted.delete_partition(partition.name)
         try:
