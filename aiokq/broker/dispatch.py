@@ -24,7 +24,8 @@ from aiokq.wire.struct import Request, Response
 
 if TYPE_CHECKING:
     from aiokq.broker.gate import Gate
-    from aiokq.broker.handlers.areas import Areas, Handler
+    from aiokq.broker.handlers.areas import Handler
+    from aiokq.broker.handlers.binding import Areas
     from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
     from aiokq.core.counters import BrokerCounters
 

@@ -18,7 +18,7 @@ from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.gate import Gate
 from aiokq.broker.handlers import advertised_versions
-from aiokq.broker.handlers.areas import Areas
+from aiokq.broker.handlers.binding import Areas
 from aiokq.broker.listeners import Listeners
 from aiokq.broker.listening import NodeServers
 from aiokq.broker.log.cold_reads import ColdReads

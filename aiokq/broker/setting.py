@@ -5,8 +5,8 @@ The broker's start path must not import pydantic, so this module does not use it
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from aiokq.core.errors import ConfigError
@@ -21,24 +21,62 @@ LONG_MAX: Final = 2**63 - 1
 _MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Setting:
-    """A setting by Kafka's name (`num.partitions`)."""
+    """A setting by Kafka's name (`num.partitions`). Immutable by convention.
 
-    name: str
-    field: str
-    kind: str
-    """Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string` or `list`."""
-    default: SettingValue
-    doc: str
-    at_least: float | None = None
-    at_most: float | None = None
-    choices: tuple[str, ...] = ()
-    nullable: bool = False
-    has_effect: bool = True
-    """Whether the setting is used; if not, its value is only checked, and not shown to clients."""
-    any_case: bool = False
-    """Whether the choices may be written in capitals."""
+    Attributes:
+        kind: Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string` or `list`.
+        has_effect: whether the setting is used; if not, its value is only checked, and not shown
+            to clients.
+        any_case: whether the choices may be written in capitals.
+    """
+
+    # Not a dataclass: compiling its methods would add half a millisecond to the broker's start.
+    __slots__ = (
+        "any_case",
+        "at_least",
+        "at_most",
+        "choices",
+        "default",
+        "doc",
+        "field",
+        "has_effect",
+        "kind",
+        "name",
+        "nullable",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        field: str,
+        kind: str,
+        default: SettingValue,
+        doc: str,
+        at_least: float | None = None,
+        at_most: float | None = None,
+        choices: tuple[str, ...] = (),
+        nullable: bool = False,
+        has_effect: bool = True,
+        any_case: bool = False,
+    ) -> None:
+        self.name = name
+        self.field = field
+        self.kind = kind
+        self.default = default
+        self.doc = doc
+        self.at_least = at_least
+        self.at_most = at_most
+        self.choices = choices
+        self.nullable = nullable
+        self.has_effect = has_effect
+        self.any_case = any_case
+
+    def renamed(self, name: str) -> Setting:
+        """Return this setting under another name, for the messages of errors."""
+        setting = copy.copy(self)
+        setting.name = name
+        return setting
 
     def parse(self, value: object) -> SettingValue:
         """Convert text or a Python value to this setting's type and check its range.

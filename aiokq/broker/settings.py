@@ -513,7 +513,7 @@ def broker_settings(
         if text.startswith(_LISTENER_PREFIX):  # keep `_`, which the listener's name may have
             listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
             if name == "max.connections":
-                parsed = dataclasses.replace(SETTINGS[name], name=text).parse(value)
+                parsed = SETTINGS[name].renamed(text).parse(value)
                 assert isinstance(parsed, int)
                 of_listeners[listener.upper()] = parsed
             else:

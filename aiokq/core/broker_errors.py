@@ -7,16 +7,15 @@ for its own deadline too.
 from __future__ import annotations
 
 from aiokq.core.codes import ERROR_CODES, ErrorCode
-from aiokq.core.error_base import BrokerError
+from aiokq.core.error_base import BrokerError, code_attributes
 
 
 def _error_class(row: ErrorCode) -> type[BrokerError]:
     doc = f"{row.name} ({row.code}): {row.message}"
-    # BrokerError.__init_subclass__ sets the attributes of the code.
     return type(
         row.class_name,
         (BrokerError,),
-        {"__doc__": doc, "__module__": __name__, "code": row.code},
+        {"__doc__": doc, "__module__": __name__, **code_attributes(row)},
     )
 
 

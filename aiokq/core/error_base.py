@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar, Unpack
 
-from aiokq.core.codes import BY_CODE
+from aiokq.core.codes import BY_CODE, ErrorCode
 
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
@@ -96,23 +96,25 @@ class BrokerError(KafkaError):
     name: str = BY_CODE[-1].name
     default_message: ClassVar[str] = BY_CODE[-1].message
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "code" in cls.__dict__ and (row := BY_CODE.get(cls.code)) is not None:
-            cls.name = row.name
-            cls.retriable = row.retriable
-            cls.refresh_metadata = row.refresh_metadata
-            cls.fatal = row.fatal
-            cls.may_have_been_written = row.may_have_been_written
-            if "default_message" not in cls.__dict__:
-                cls.default_message = row.message
-
     def __init__(self, message: str | None = None, **context: Unpack[ErrorContext]) -> None:
         """Use the broker's `message` if there is one, else Kafka's default for the code."""
         super().__init__(message or self.default_message, **context)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.code}): {super().__str__()}"
+
+
+def code_attributes(row: ErrorCode) -> dict[str, object]:
+    """Return the class attributes of the exception class of an error code."""
+    return {
+        "code": row.code,
+        "name": row.name,
+        "default_message": row.message,
+        "retriable": row.retriable,
+        "refresh_metadata": row.refresh_metadata,
+        "fatal": row.fatal,
+        "may_have_been_written": row.may_have_been_written,
+    }
 
 
 def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> E:

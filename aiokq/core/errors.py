@@ -51,6 +51,9 @@ class RequestTimeout(BrokerError, TimeoutError):
     """
 
     code = 7
+    name = "REQUEST_TIMED_OUT"
+    retriable = True
+    may_have_been_written = True
     default_message = "no answer within the time allowed"
 
     def __init__(

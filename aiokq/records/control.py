@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.frozen import frozen
 from aiokq.core.types import Buffer
 from aiokq.records.header import (
     CONTROL_MASK,
@@ -37,7 +38,8 @@ class ControlType(enum.IntEnum):
     KRAFT_VOTERS = 6
 
 
-class EndTransactionMarker(NamedTuple):
+@frozen
+class EndTransactionMarker:
     """The end of a producer's transaction in one partition."""
 
     type: ControlType

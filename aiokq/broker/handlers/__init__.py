@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Areas, Handler
+    from aiokq.broker.handlers.areas import Handler
+    from aiokq.broker.handlers.binding import Areas
 
 __all__ = ["APIS", "Api", "advertised_versions"]
 
@@ -34,7 +35,7 @@ class Api(NamedTuple):
 
     def load(self, areas: Areas) -> Handler:
         """Import the module, and return its `handle` bound to the areas that it uses."""
-        from aiokq.broker.handlers.areas import bind
+        from aiokq.broker.handlers.binding import bind
 
         return bind(importlib.import_module(f"{__name__}.{self.module}").handle, areas)
 

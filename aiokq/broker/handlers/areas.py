@@ -1,17 +1,16 @@
 """Protocols for the areas of a node that handlers use.
 
 A handler is a function ``handle(area, ..., request, call)``. Its parameters before ``request`` have
-the names of fields of ``Areas``. ``bind`` binds them to the values of these fields when the first
-request of an API version arrives. No handler has access to the node itself.
+the names of fields of ``binding.Areas``. No handler has access to the node itself. Only type
+checkers import this module.
 
 Tests: ``tests/unit/broker/handlers/test_areas.py``.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import uuid
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.replica.purgatory import FetchPurgatory
     from aiokq.broker.settings import BrokerSettings
-    from aiokq.connection.turn import Turn
     from aiokq.core.clock import Clock
     from aiokq.core.files import Files
     from aiokq.core.offload import Offload
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from aiokq.wire.struct import Request, Response
 
 __all__ = [
-    "Areas",
     "Changes",
     "Cluster",
     "Configs",
@@ -49,7 +46,6 @@ __all__ = [
     "Logs",
     "ProducerIds",
     "Topics",
-    "bind",
 ]
 
 R = TypeVar("R")
@@ -245,26 +241,3 @@ class Host(Protocol):
     def crc32c(self) -> Checksum:
         """The checksum of record batches."""
         ...
-
-
-class Areas(NamedTuple):
-    """The areas of one open node, by the names of the parameters of handlers."""
-
-    topics: Topics
-    changes: Changes
-    groups: Groups
-    logs: Logs
-    cluster: Cluster
-    configs: Configs
-    producer_ids: ProducerIds
-    host: Host
-    turn: Turn
-
-
-def bind(handle: Callable[..., Awaitable[Response | None]], areas: Areas) -> Handler:
-    """Bind the leading parameters of `handle` to the areas of the same names."""
-    code = handle.__code__
-    names = code.co_varnames[: code.co_argcount - 2]  # all but request and call
-    if not names:
-        return handle
-    return functools.partial(handle, *(getattr(areas, name) for name in names))

@@ -9,10 +9,11 @@ Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from aiokq.broker.log.file_names import LOG
 from aiokq.core.errors import CorruptRecord, KafkaStorage
+from aiokq.core.frozen import frozen
 
 __all__ = ["ColdRead", "DiskLoad", "LoadedSegment", "call_each"]
 
@@ -33,7 +34,8 @@ class LoadedSegment(Protocol):
         """Drop an outcome that no read needs any more."""
 
 
-class DiskLoad(NamedTuple):
+@frozen
+class DiskLoad:
     """An item of a segment that has to be loaded from the disk.
 
     Attributes:

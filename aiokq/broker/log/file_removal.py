@@ -10,11 +10,12 @@ Tests: ``tests/unit/broker/log/test_directory.py``.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
 from aiokq.core.files import Files
+from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
     from aiokq.broker.log.segment import Segment
@@ -24,7 +25,7 @@ __all__ = ["FileRemoval", "remove_directory"]
 logger = logging.getLogger("aiokq.broker.log")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileRemoval:
     """Directories and segments whose files are removed together. May be called in any thread."""
 

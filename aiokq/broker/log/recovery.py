@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.corruption import Damage, offsets_text
@@ -43,6 +43,7 @@ from aiokq.broker.log.temporary_files import settle_temporary_files
 from aiokq.broker.log.truncation import cut_files
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import Checksum
 
@@ -58,7 +59,8 @@ REPORT_EVERY: Final = 64 * 1024 * 1024
 """Bytes of one segment between two progress reports."""
 
 
-class RecoveryProgress(NamedTuple):
+@frozen
+class RecoveryProgress:
     """Progress of the recovery of one log."""
 
     topic_partition: TopicPartition

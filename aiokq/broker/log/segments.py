@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.batch_reading import first_record_since
 from aiokq.broker.log.disk_load import ColdRead, call_each
 from aiokq.broker.log.segment import Segment
 from aiokq.core.files import FileRange
+from aiokq.core.frozen import frozen
 from aiokq.records.record import RawRecord
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ POSITIONS_REMEMBERED: Final = 64
 """The most ends of recent reads that a log remembers, so that sequential reads need no index."""
 
 
-class TimestampSearch(NamedTuple):
+@frozen
+class TimestampSearch:
     """A search for a record by timestamp in one segment.
 
     ``run`` reads and may decompress, so it is called in an executor. It uses only the file.

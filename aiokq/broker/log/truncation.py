@@ -19,10 +19,11 @@ Tests: ``tests/unit/broker/log/test_truncation.py``, ``tests/property/test_log_r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.producer_snapshot import ProducerReplay, remove_snapshots_behind
+from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
     from aiokq.broker.log.leader_epochs import LeaderEpochs
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Cut", "cut_files", "find_cut", "rename_behind"]
 
 
-class Cut(NamedTuple):
+@frozen
+class Cut:
     """A log after a truncation.
 
     Attributes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -25,6 +24,7 @@ from aiokq.core.errors import (
     RecordTooLarge,
     UnsupportedCompressionType,
 )
+from aiokq.core.frozen import frozen
 from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
 from aiokq.core.types import Buffer
 from aiokq.records import compression
@@ -63,7 +63,7 @@ MAX_CONTENT: Final = 256 * 1024 * 1024
 """The most bytes that a batch may decompress to if the broker has to read its records."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordError:
     """The error of one record in a refused batch.
 

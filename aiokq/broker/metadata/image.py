@@ -26,6 +26,7 @@ from aiokq.broker.metadata.records import (
     config_records,
 )
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.frozen import frozen
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
@@ -251,7 +252,8 @@ class MetadataImage:
         yield AppendsCounted(self.appends)
 
 
-class TopicState(NamedTuple):
+@frozen
+class TopicState:
     """An immutable copy of a topic after an append."""
 
     name: str

@@ -17,7 +17,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import Closed, KafkaStorage
@@ -59,7 +58,6 @@ class _Stopped(Exception):
     """The log is not needed any more: the node is closing, or the topic was deleted."""
 
 
-@dataclass(slots=True, eq=False)
 class _Attempt:
     """The recovery of one log.
 
@@ -68,10 +66,13 @@ class _Attempt:
         checked: number of bytes checked so far.
     """
 
-    partition: Partition
-    bytes: int = 0
-    checked: int = 0
-    stopped: bool = False
+    __slots__ = ("bytes", "checked", "partition", "stopped")
+
+    def __init__(self, partition: Partition, nbytes: int = 0) -> None:
+        self.partition = partition
+        self.bytes = nbytes
+        self.checked = 0
+        self.stopped = False
 
 
 class LogOpening:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiokq.broker.log.config import LONG_MAX, LogConfig
@@ -33,7 +32,6 @@ _MINUTE_MS: Final = 60_000
 _DEFAULTS: Final = LogConfig()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TopicConfig(Setting):
     """One row of the table.
 
@@ -42,8 +40,25 @@ class TopicConfig(Setting):
         unit: unit of the value, if it has one.
     """
 
-    server: tuple[str, ...] = ()
-    unit: str = ""
+    __slots__ = ("server", "unit")
+
+    def __init__(
+        self,
+        name: str,
+        field: str,
+        kind: str,
+        default: SettingValue,
+        doc: str,
+        at_least: float | None,
+        at_most: float | None,
+        choices: tuple[str, ...],
+        *,
+        server: tuple[str, ...],
+        unit: str,
+    ) -> None:
+        super().__init__(name, field, kind, default, doc, at_least, at_most, choices)
+        self.server = server
+        self.unit = unit
 
 
 def _row(
@@ -60,14 +75,14 @@ def _row(
     value = getattr(_DEFAULTS, field)
     default: SettingValue = ",".join(value) if isinstance(value, tuple) else value
     return TopicConfig(
-        name=name,
-        field=field,
-        kind=kind,
-        default=default,
-        doc=doc,
-        at_least=at_least,
-        at_most=at_most,
-        choices=choices,
+        name,
+        field,
+        kind,
+        default,
+        doc,
+        at_least,
+        at_most,
+        choices,
         server=server,
         unit=unit,
     )

@@ -16,6 +16,7 @@ from aiokq.core.errors import (
     InvalidReplicationFactor,
     PolicyViolation,
 )
+from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
     import uuid
@@ -40,7 +41,8 @@ class TopicSpec(NamedTuple):
     configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-class CreatedTopic(NamedTuple):
+@frozen
+class CreatedTopic:
     """A topic that was created, or would be created by a validated request."""
 
     name: str

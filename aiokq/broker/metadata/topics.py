@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aiokq.broker.metadata.topic_names import INTERNAL_TOPICS
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Topic", "TopicRegistry"]
 
 
-@dataclass(slots=True, eq=False)
 class Topic:
     """A topic that exists.
 
@@ -31,16 +29,22 @@ class Topic:
         limits: limits of a client's batch, according to `config`.
     """
 
-    name: str
-    topic_id: uuid.UUID
-    configs: Mapping[str, str]
-    config: LogConfig
-    partitions: list[Partition] = field(default_factory=list)
-    kafka_epochs: tuple[int, ...] = ()
-    limits: ProduceLimits = field(init=False)
+    __slots__ = ("config", "configs", "kafka_epochs", "limits", "name", "partitions", "topic_id")
 
-    def __post_init__(self) -> None:
-        self.configure(self.configs, self.config)
+    def __init__(
+        self,
+        name: str,
+        topic_id: uuid.UUID,
+        configs: Mapping[str, str],
+        config: LogConfig,
+        *,
+        kafka_epochs: tuple[int, ...] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: list[Partition] = []
+        self.kafka_epochs = kafka_epochs
+        self.configure(configs, config)
 
     def configure(self, configs: Mapping[str, str], config: LogConfig) -> None:
         """Replace the settings; `config` has all of them, with the defaults."""

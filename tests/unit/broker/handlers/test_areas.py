@@ -9,7 +9,7 @@ import typing
 import pytest
 
 from aiokq.broker.handlers import APIS, areas
-from aiokq.broker.handlers.areas import Areas, bind
+from aiokq.broker.handlers.binding import Areas, bind
 from tests.unit.broker.harness import Broker
 
 PROTOCOLS = [

@@ -1,0 +1,54 @@
+"""`Areas` and `bind`: handlers are given the areas of the node that their signatures name.
+
+Tests: ``tests/unit/broker/handlers/test_areas.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiokq.broker.handlers.areas import (
+        Changes,
+        Cluster,
+        Configs,
+        Groups,
+        Handler,
+        Host,
+        Logs,
+        ProducerIds,
+        Topics,
+    )
+    from aiokq.connection.turn import Turn
+    from aiokq.wire.struct import Response
+
+__all__ = ["Areas", "bind"]
+
+
+class Areas(NamedTuple):
+    """The areas of one open node, by the names of the parameters of handlers."""
+
+    topics: Topics
+    changes: Changes
+    groups: Groups
+    logs: Logs
+    cluster: Cluster
+    configs: Configs
+    producer_ids: ProducerIds
+    host: Host
+    turn: Turn
+
+
+def bind(handle: Callable[..., Awaitable[Response | None]], areas: Areas) -> Handler:
+    """Bind the leading parameters of `handle` to the areas of the same names.
+
+    Called when the first request of an API version arrives.
+    """
+    code = handle.__code__
+    names = code.co_varnames[: code.co_argcount - 2]  # all but request and call
+    if not names:
+        return handle
+    return functools.partial(handle, *(getattr(areas, name) for name in names))
