@@ -189,7 +189,7 @@ class AcceptedConnection:
     def check(self, now: float) -> None:
         """Close the connection if the client is idle for too long, or stalled within a request."""
         limits = self._server.limits
-        if self.busy or not self.transport.made:  # a handshake has its own timeout
+        if self.busy or not self.transport.made:  # a TLS handshake has its own timeout
             return
         quiet = now - self.last_active
         if self.transport.closing:

@@ -115,7 +115,7 @@ class Connection:
 
     @property
     def retiring(self) -> bool:
-        """Whether it should be replaced, because the login expires soon (KIP-368).
+        """Whether the connection should be replaced, because its login expires soon (KIP-368).
 
         It closes as soon as nothing is in flight.
         """
@@ -125,7 +125,7 @@ class Connection:
         """Return the newest version of an API that both sides support.
 
         Raises:
-            UnsupportedVersion: there is none.
+            UnsupportedVersion: there is no such version.
         """
         key = request_class.API_KEY
         version = self._versions.get(key)
@@ -183,7 +183,7 @@ class Connection:
             message: the request.
             timeout: seconds until the request fails and the connection is closed, because a broker
                 answers in order. Default: `request_timeout_ms`.
-            version: default: the newest version that both sides support.
+            version: version of the request; default: the newest that both sides support.
 
         Raises:
             ConnectionLost: the connection has ended; nothing was sent.

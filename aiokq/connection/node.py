@@ -221,7 +221,7 @@ class Node:
         return await connection.request(message, timeout=timeout)
 
     def throttled(self, milliseconds: float) -> None:
-        """Record that the broker throttles the client for so many milliseconds (KIP-219)."""
+        """Record that the broker throttles the client for this many milliseconds (KIP-219)."""
         seconds = milliseconds / 1000
         until = asyncio.get_running_loop().time() + seconds
         self._counters.throttle_seconds += seconds
@@ -349,7 +349,7 @@ class Node:
             await asyncio.sleep(remaining)
 
     async def _try_addresses(self, host: str, port: int) -> Connection:
-        """Return a connection to the first address that works; the error names all of them."""
+        """Return a connection to the first address that works; the error names every address."""
         try:
             addresses = await self._environment.network.resolve(host, port)
         except OSError as error:
@@ -383,8 +383,8 @@ class Node:
                 self._spoken.add(address)
                 return connection
             except TimeoutError as error:
-                # Either a request of the handshake timed out, and its message says so, or the
-                # setup.
+                # Either a request of the handshake timed out, as its message says, or the whole
+                # setup did.
                 told = error.message if isinstance(error, RequestTimeout) else None
                 reasons.append(
                     f"{address}: {told or f'no answer within {timeout:.3g} s'}:"
@@ -402,7 +402,7 @@ class Node:
                 if not error.retriable:
                     failure = error
                 if isinstance(error, AuthenticationFailed):
-                    break  # every address has the same accounts, which may be locked
+                    break  # every address has the same accounts: retries may lock them
         if failure is not None:
             raise failure
         where = f"{host}:{port}"

@@ -281,7 +281,7 @@ class ResponseWriter:
             try:
                 answer = fcntl.ioctl(descriptor, termios.TIOCOUTQ, b"\0\0\0\0")
                 queued = int.from_bytes(answer, sys.byteorder)
-            except OSError:  # not on this system: only the transport's own buffer counts
+            except OSError:  # no such ioctl here: only the transport's own buffer counts
                 queued = 0
         return self._transport.unsent, queued
 
@@ -305,5 +305,5 @@ class ResponseWriter:
 
 
 def _peer_is_gone(error: OSError) -> bool:
-    """Return whether an error means that the peer is gone; others are the file's, or a bug."""
+    """Return whether an error means that the peer is gone, not an error of the file or a bug."""
     return isinstance(error, ConnectionError) or error.errno in _GONE

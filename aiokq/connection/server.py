@@ -217,7 +217,7 @@ class Server:
         return self._quotas.idle_since(behind)
 
     def make_room(self) -> bool:
-        """Close the connection that has been idle longest; return False if none is idle."""
+        """Close the connection that has been idle longest; return False if none can be closed."""
         return self._quotas.make_room()
 
     # -- called by its connections
@@ -237,7 +237,7 @@ class Server:
         so that a client that sends garbage in a loop does not fill the disk.
 
         Args:
-            api: name of the API, of which there are few; "none" for input that is not a request.
+            api: name of the API, as part of the kind; "none" for input that is not a request.
         """
         bug = None if isinstance(error, ProtocolError) else error
         level, times = self._complaints.note((api, bug is None))

@@ -24,7 +24,7 @@ _SINCE: Final = {
 
 
 def throttle_seconds(response: Response, version: int) -> float:
-    """Return the seconds to send nothing to the node after this response; mostly 0."""
+    """Return the seconds for which nothing may be sent to the node now; mostly 0."""
     milliseconds = getattr(response, "throttle_time_ms", 0)
     if milliseconds <= 0 or version < _SINCE.get(response.API_KEY, 0):
         return 0.0

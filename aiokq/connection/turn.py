@@ -50,7 +50,7 @@ class Turn:
         """Count requests; return whether to await ``next`` before they are begun.
 
         Args:
-            nbytes: ignored: a ``Share`` limits the bytes, for one activity.
+            nbytes: ignored, because a ``Share`` limits the bytes of one activity.
         """
         # hot: benchmarks/micro/produce.py
         if self._left == REQUESTS_PER_TURN:

@@ -28,7 +28,7 @@ def common_versions(
         node: the broker, for the error.
 
     Raises:
-        UnsupportedVersion: there is none.
+        UnsupportedVersion: there is no such version.
     """
     found = theirs.get(request_class.API_KEY)
     if found is None:

@@ -1,1 +1,1 @@
-"""The producer: records in, acknowledged batches out; it stands on the cluster engine."""
+"""The producer: records in, acknowledged batches out; built on the cluster engine."""

@@ -83,7 +83,7 @@ class BatchCompletion:
             self._outages.lost(EXPIRED, place, error, records=batch.count)
         else:
             logger.log(
-                # InternalErrors has logged it already.
+                # InternalErrors has logged the bug already.
                 logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
                 "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
                 batch.topic,

@@ -33,7 +33,7 @@ def regroup(
         payload = decompress(codec, batch.data[HEADER_SIZE:], batch.size)
     records = batch.records(payload)
     created = batch.created
-    accumulator.release(batch)  # the parts take this memory: it is never counted twice
+    accumulator.release(batch)  # the parts take this memory; it must not be counted twice
     targets: dict[int, Delivery] = {}
     parts = []
     for group in groups:

@@ -70,7 +70,7 @@ class IncompleteBatches:
                 flush.done.set_result(None)
 
     def replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Replace a batch that was split; a flush that waits for it waits for the parts."""
+        """Replace a batch that was split; a flush that waited for it waits for its parts."""
         self._batches.update(dict.fromkeys(parts))
         for flush in self._flushes:
             if batch in flush.batches:

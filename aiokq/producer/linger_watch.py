@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["LingerWatch"]
 
 _NOTHING: Final = 0
-"""Value of `before` in the first look after a change."""
+"""Value of `before` in the first check after a change."""
 _UNAWAITED: Final = -1
-"""Value of `before` in the second look, if the first one found records that nobody awaits."""
+"""Value of `before` in the second check, if the first one found records that nobody awaits."""
 
 
 class LingerWatch:
@@ -27,7 +27,7 @@ class LingerWatch:
     of the event loop without a new record. While a record is not awaited, or a batch is in flight,
     batches linger as configured. Awaiting the Deliveries of `send_many` awaits each of its records.
 
-    A look is scheduled when a batch was opened or finished, never per record. Before `start`,
+    A check is scheduled when a batch was opened or finished, never per record. Before `start`,
     changes are ignored.
     """
 
@@ -51,13 +51,13 @@ class LingerWatch:
         self._loop = asyncio.get_running_loop()
 
     def changed(self) -> None:
-        """Schedule a look, because a batch was opened or finished."""
+        """Schedule a check, because a batch was opened or finished."""
         if not self._looking and self._loop is not None:
             self._looking = True
             self._loop.call_soon(self._look, _NOTHING)
 
     def _look(self, before: int) -> None:
-        """Look at all batches; `before` is the number of records that the previous look counted."""
+        """Check all batches; `before` is the number of records that the previous check counted."""
         assert self._loop is not None
         records = 0
         awaited = True
@@ -68,7 +68,7 @@ class LingerWatch:
             awaited = awaited and batch.awaited
             records += batch.count
         if not awaited and before == _NOTHING:
-            # gather() and wait_for() await in new tasks, which first run before the next look.
+            # gather() and wait_for() await in new tasks, which first run before the next check.
             self._loop.call_soon(self._look, _UNAWAITED)
         elif awaited and records != before:
             self._loop.call_soon(self._look, records)

@@ -1,4 +1,4 @@
-"""MissingTopics: warnings about topics that do not exist, and how long close() waits for one.
+"""MissingTopics: warnings about topics that do not exist, and how long close() waits for them.
 
 producer_metadata.py waits for the topics, and fails the records that wait for them.
 """
@@ -124,7 +124,7 @@ class MissingTopics:
         try:
             watch.task = self._spawn(self._warn(topic), f"watch {topic}")
         except Closed:
-            return  # closed: no warning is needed
+            return  # the producer is closed: no warning is needed
 
     async def _warn(self, topic: str) -> None:
         lookup = self._engine.topics
@@ -133,7 +133,7 @@ class MissingTopics:
                 # Unusable for another reason, or no broker answers: other messages report that.
                 await self._engine.refresher.refresh([topic], urgent=False)
             near = await lookup.nearest_name(topic)
-        except KafkaError as error:  # the waiters get this error
+        except KafkaError as error:  # the waiting calls raise this error
             logger.debug("topic not watched: topic=%s error=%s", topic, error)
             return
         if lookup.missing_for(topic) is not None:

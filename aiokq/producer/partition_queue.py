@@ -155,8 +155,8 @@ class PartitionQueue:
         if self.leader < 0 or window.draining:
             return None
         if now < self.retry_at:
-            # `reschedule` ignores a pause while there is no batch, so the timer may not be set for
-            # its end.
+            # Perhaps the timer is not set for the end of the pause: `reschedule` ignores a pause
+            # while there is no batch.
             self._owner.schedule(self, self.retry_at)
             return None
         if window.in_flight >= self._limit():
@@ -233,7 +233,7 @@ class PartitionQueue:
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
             # The broker checks for duplicates before the order, so no earlier attempt of this batch
-            # is in the log. Of a torn batch, the whole may be.
+            # is in the log. A torn batch may still be in the log as part of the whole batch.
             queued.uncertain = queued.torn
         elif not wrote_nothing(error):
             queued.uncertain = True
@@ -338,7 +338,8 @@ class PartitionQueue:
         own = final_error(queued, error)
         own.may_have_been_written = written
         self._outcomes.failed(queued, own)
-        # A sender may be calling this, so the batches after this one are offered by the timer.
+        # A sender may be calling this method, so the batches after this one are offered by the
+        # timer.
         self._owner.schedule(self, queued.batch.created)
 
     def give_up_all(self, error: KafkaError) -> None:

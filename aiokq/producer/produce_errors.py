@@ -33,7 +33,7 @@ OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
     {
         0: Outcome.DELIVERED,
         2: Outcome.RETRY,  # CORRUPT_MESSAGE: damaged on the way
-        3: Outcome.MOVED,  # UNKNOWN_TOPIC_OR_PARTITION: or the broker's metadata is old
+        3: Outcome.MOVED,  # UNKNOWN_TOPIC_OR_PARTITION: perhaps the broker's metadata is old
         5: Outcome.MOVED,  # LEADER_NOT_AVAILABLE
         6: Outcome.MOVED,  # NOT_LEADER_OR_FOLLOWER
         7: Outcome.RETRY,  # REQUEST_TIMED_OUT: appended, not yet replicated
@@ -87,7 +87,7 @@ DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 
 """Codes of retriable or special errors after which the attempt certainly wrote nothing.
 
 NOT_LEADER_OR_FOLLOWER is not among them: a leader that resigns while it waits for the replicas
-returns it after the append.
+returns this error after the append.
 """
 
 

@@ -415,7 +415,7 @@ class Producer:
             closing.set_result(await self._shut_down())
         except BaseException as error:
             closing.set_exception(error)
-            closing.exception()  # raised here; concurrent callers of close() get it, too
+            closing.exception()  # mark as retrieved: raised here, and by concurrent close() calls
             raise
 
     async def _shut_down(self) -> CloseReport:

@@ -216,8 +216,8 @@ class ProducerMetadata:
             await self._engine.refresh([topic])
             info = await self._known(topic)
         if self._followed.get(topic) is not info:
-            # The queues must not get metadata that they have: it would end their pauses, as a new
-            # leader does.
+            # The queues must not get metadata that they already have: it would end their pauses, as
+            # a new leader does.
             self._follow(info)
         return info
 
@@ -236,7 +236,8 @@ class ProducerMetadata:
                 waited = self._engine.now() - lookup.started
                 self._give_up(topic, self._engine.topics.missing_error(topic, waited))
             else:
-                # Other topics are not affected, and the next record of this topic asks again.
+                # Other topics are not affected, and the next record of this topic starts another
+                # lookup.
                 self._give_up(topic, self._internal_errors.report("metadata", error, topic))
         finally:
             if lookup.ending is not None:
@@ -252,7 +253,7 @@ class ProducerMetadata:
     async def _end(self, topic: str, lookup: _Lookup) -> None:
         try:
             await self._missing.given_up(topic)
-        except KafkaError as error:  # the waiters get this error
+        except KafkaError as error:  # the waiting records fail with this error
             logger.debug("topic not asked for again: topic=%s error=%s", topic, error)
         else:
             lookup.limit.reschedule(self._engine.now())

@@ -251,7 +251,7 @@ class RecordAppender:
         return await self._append(record)
 
     async def _look_for(self, topic: str, partition: int) -> None:
-        """Raise UnknownTopicOrPartition if the topic lacks the partition, after a refresh, too."""
+        """Raise UnknownTopicOrPartition if the topic lacks the partition even after a refresh."""
         info = await self.metadata.find(topic, partition=partition)
         if partition not in info.partitions:
             raise UnknownTopicOrPartition(

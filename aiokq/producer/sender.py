@@ -248,7 +248,7 @@ class Sender:
                 self._all_refused(in_flight, error)
                 raise
             except KafkaError as error:
-                self._all_refused(in_flight, error)  # it cannot be encoded: its batches fail
+                self._all_refused(in_flight, error)  # the request cannot be encoded
                 continue
             except Exception as error:  # noqa: BLE001  logged by report()
                 self._all_broke(in_flight, "request", error)
@@ -289,7 +289,7 @@ class Sender:
                 del ready[queue]  # offered again if it has more batches
                 continue
             launched.append(_Launched(queued, attempt))
-            # The queue goes to the end of the order: its next batch is for the next request.
+            # Move the queue to the end: its next batch goes into the next request.
             ready.move_to_end(queue)
         self._waiting_since = now if ready else None
         return launched
@@ -306,7 +306,7 @@ class Sender:
         return version
 
     def _zstd(self, queue: PartitionQueue, version: int) -> bool:
-        """Return whether the queue uses zstd; if so, fail its batches: the broker has no zstd."""
+        """Return whether the queue uses zstd, which this broker lacks; if so, fail its batches."""
         if self._owner.codec(queue.topic) != ZSTD:
             return False
         queue.fail_unsent(

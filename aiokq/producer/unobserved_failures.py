@@ -1,4 +1,4 @@
-"""UnobservedFailures: the failures that flush() and close() report because nobody has seen them."""
+"""UnobservedFailures: the failures for flush() and `async with` to raise, as nobody saw them."""
 
 from __future__ import annotations
 
