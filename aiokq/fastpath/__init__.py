@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from aiokq.fastpath.loading import choose, load
 
 COMPILED, MISSING = choose()
-"""Whether the compiled core is in use; the reason and the remedy if it is missing although the pure
-one was not requested, else None.
+"""Whether the compiled core is in use; if it is unexpectedly missing, the reason and the remedy.
+
+MISSING is None if the compiled core is in use, or if AIOKQ_PURE=1 requested the pure core.
 """
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ cdef class LoopGuard:
 cdef int look_closer(LoopGuard guard) except? -1
 
 
-# Inline, because it runs once per record; the uncompiled one is look_closer itself.
+# Inline, because it runs once per record; the uncompiled version is look_closer itself.
 cdef inline int require_loop(LoopGuard guard) except? -1:
-    """Raises what the guard's check does, if this is not the place."""
+    """Raise the error of the guard's check if this is another loop or thread."""
     if <void *>guard.hook == aiokq_loop_hook():
         return 0
     return look_closer(guard)

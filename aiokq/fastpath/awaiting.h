@@ -62,7 +62,7 @@ static PyObject *aiokq_next(aiokq_step step, PyObject *self) {
 #endif
 }
 
-/* Gives a type both slots; NAME makes the two C functions that carry its step. */
+/* Sets both slots of a type to C functions that call its step; NAME ends their names. */
 #define AIOKQ_AWAITABLE(NAME)                                                                   \
     static aiokq_step aiokq_step_##NAME;                                                        \
     static PySendResult aiokq_send_##NAME(PyObject *self, PyObject *Py_UNUSED(value),           \

@@ -1,7 +1,7 @@
 """The choice between the compiled and the pure core, and the loading of a unit of either.
 
 All units are compiled, or all are pure. A mixture would combine a compiled Delivery with a pure
-Batch, or a Batch with the field layout of another build's Accumulator; it is an ImportError.
+Batch, or a Batch with the field layout of another build's Accumulator; it raises ImportError.
 Tests: tests/unit/fastpath/test_build.py, tests/unit/test_fastpath.py.
 """
 
@@ -23,7 +23,8 @@ def choose() -> tuple[bool, tuple[str, str] | None]:
     """Return whether to use the compiled core, and if it is missing the reason and the remedy.
 
     Raises:
-        ImportError: AIOKQ_REQUIRE_COMPILED=1 and it is missing, or only a part of it is there.
+        ImportError: only a part of the compiled core is there, or it cannot be imported although
+            AIOKQ_REQUIRE_COMPILED=1.
     """
     if os.environ.get("AIOKQ_PURE") == "1":
         return False, None
@@ -52,7 +53,7 @@ def choose() -> tuple[bool, tuple[str, str] | None]:
 
 
 def load(unit: str, compiled: bool) -> dict[str, object]:
-    """Return a unit's exports by name, from its compiled or pure parts; both can be loaded.
+    """Return a unit's exports by name, from its compiled or pure parts; a process may load both.
 
     Raises:
         ImportError: the compiled parts are of different builds.
@@ -90,8 +91,9 @@ def _listed(names: list[str]) -> str:
 
 
 def _other_builds(unit: str, source_hash: str) -> list[str]:
-    """Return the extensions of a unit without this hash. The files are read, not loaded:
-    a mixture may fail to import.
+    """Return the extensions of a unit without this hash.
+
+    The files are read, not loaded: a mixture may fail to import.
     """
     other = []
     for name in parts(unit, True):

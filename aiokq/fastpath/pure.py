@@ -153,7 +153,7 @@ def crc32c_cramjam() -> Checksum:
 
     def crc32c(data: Buffer, value: int = 0) -> int:
         view = _octets(data)
-        # The incomplete piece first: the CRC is advanced by the same length for all others.
+        # The incomplete block comes first: the CRC is advanced by the same length for all others.
         at = len(view) % block_size
         if at:
             first = of_block(view[:at])

@@ -17,7 +17,7 @@ import sys
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the import exists because the compiler needs the name
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -115,7 +115,12 @@ def read_varint(data, at):
 
 
 def int_of(value, name, bits):
-    """Return `value` if it is an int of at most `bits` bits, as stored in C, in both builds."""
+    """Return `value` if it is an int that fits into a signed C integer of `bits` bits.
+
+    Raises:
+        TypeError: it is not an int.
+        ValueError: it is too large.
+    """
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is an int, not {value!r}")
     if value.bit_length() >= bits and value != -(1 << bits - 1):
@@ -124,7 +129,7 @@ def int_of(value, name, bits):
 
 
 def thrown(kind, value, traceback):
-    """Return the exception that a call of the old three-argument throw() means."""
+    """Return the exception to raise for the arguments of a three-argument throw()."""
     if isinstance(kind, BaseException):
         error = kind
     elif isinstance(value, BaseException):
@@ -180,7 +185,7 @@ def look_closer(guard: LoopGuard) -> cython.int:
 
 
 if not cython.compiled:
-    # The compiled one is inline in _shared.pxd: it runs once per record.
+    # The compiled version is inline in _shared.pxd: it runs once per record.
     require_loop = look_closer
 
 

@@ -1,5 +1,5 @@
-/* The byte loops of log compaction: the map from a key to its last offset, and the copy of the
- * records of v2 batches that are kept. They run without the GIL. Batches of transactions and
+/* The byte loops of log compaction: they fill the map from a key to its last offset, and copy the
+ * records to keep out of v2 batches. They run without the GIL. Batches of transactions and
  * compressed batches are left to the caller.
  * Tests: tests/unit/fastpath/test_compaction.py. */
 #ifndef AIOKQ_CLEANER_H
@@ -19,7 +19,7 @@
 /* Flags of one pass. */
 #define AIOKQ_ONE 1      /* one uncompressed batch, whatever its attributes */
 #define AIOKQ_TRUSTED 2  /* the CRC-32C was verified before */
-#define AIOKQ_KEEP_ALL 4 /* keep all records: it is a marker */
+#define AIOKQ_KEEP_ALL 4 /* keep all records, whatever the map says */
 #define AIOKQ_HORIZON 8  /* set a delete horizon if there is none */
 
 #define AIOKQ_BATCH_HEADER 61
@@ -428,7 +428,8 @@ static int aiokq_mark(aiokq_keeping *keeping, const aiokq_batch *batch, int flag
     return AIOKQ_WALK_END;
 }
 
-/* Writes the kept records to `to`, relative to the delete horizon as the new base timestamp. */
+/* Writes the kept records to `to`, with timestamps relative to the delete horizon, which becomes
+ * the base timestamp. */
 static unsigned char *aiokq_put_moved(const aiokq_keeping *keeping, const aiokq_batch *batch,
                                       unsigned char *to) {
     const unsigned char *at = batch->records;

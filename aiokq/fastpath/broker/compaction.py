@@ -58,19 +58,20 @@ __all__ = [
 ]
 
 
-# Why a walk over batches ended: no whole batch is left; the caller has to handle the next one
-# (another magic, compressed, transactional, a marker); no room; its header is wrong.
+# The reasons for the end of a pass over batches, in this order: no complete batch is left; the
+# caller has to handle the next batch (another magic, compressed, transactional or a control batch);
+# the map or the block is full; the next batch contradicts its header.
 WALK_END, WALK_OTHER, WALK_FULL, WALK_CORRUPT = 0, 1, 2, 3
 
 
-# Options of a walk: one batch of any attributes whose records are not compressed; its CRC-32C
-# was checked before; keep all records; set a delete horizon if it has none.
+# Flags of a pass, in this order: one batch with any attributes, whose records are not compressed;
+# the CRC-32C was verified before; keep all records; set a delete horizon if there is none.
 WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
 
 
 _NOTES = 4096
 OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
-"""Bytes of a key in an OffsetMap."""
+"""Bytes that one key takes in an OffsetMap."""
 
 
 @cython.final
@@ -78,13 +79,17 @@ OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
 class OffsetMap:
     """The last offset of each key in a part of a log, in memory allocated at the start.
 
-    A key is represented by a 128-bit hash under a secret, where Kafka uses MD5. The chance that two
-    keys have the same hash is 2**-90 among as many keys as fit a gigabyte.
+    A key is represented by a 128-bit hash under a secret, where Kafka uses MD5. If the map is full
+    and takes a gigabyte, the chance that any two of its keys have the same hash is about 2**-78.
 
     Args:
         slots: capacity, OFFSET_MAP_ENTRY bytes each; at least 2.
-        most: most keys in the map; fewer than `slots`, otherwise lookups would become slow.
+        most: maximum number of keys, limited to `slots` - 1; lookups are slow in a map that is
+            nearly full.
         secret: 16 random bytes.
+
+    Raises:
+        ValueError: fewer than 2 slots or 1 key, or a secret of another length.
     """
 
     __slots__ = ("closed", "entries", "latest_offset", "most", "secret")
@@ -117,7 +122,7 @@ class OffsetMap:
             return len(self.entries)
 
     def close(self):
-        """Frees the memory, which takes long, without the GIL. A second call does nothing.
+        """Free the memory, which takes long, without the GIL. A second call does nothing.
 
         Neither the map nor a KeptBatches that uses it may be used afterwards.
         """
@@ -135,7 +140,7 @@ class OffsetMap:
             raise RuntimeError("the offset map is closed")
 
     def put(self, key, offset):
-        """Sets the last offset of a key; returns False if the key is new and there is no room."""
+        """Set the last offset of a key; return False if the key is new and the map is full."""
         self._check_open()
         data: bytes = bytes(key)
         if cython.compiled:
@@ -155,7 +160,7 @@ class OffsetMap:
             return True
 
     def get(self, key):
-        """Returns the last offset of a key; -1 if the map does not have it."""
+        """Return the last offset of a key; -1 if the map does not have it."""
         self._check_open()
         data: bytes = bytes(key)
         if cython.compiled:
@@ -168,9 +173,9 @@ class OffsetMap:
             return self.entries.get(pure_compaction.hashed(self.secret, data), -1)
 
     def index(self, data, at, start_offset, flags=0):
-        """Adds the keys of the batches from byte `at` of `data` on. Releases the GIL.
+        """Add the keys of the batches from byte `at` of `data` on. Releases the GIL.
 
-        `latest_offset` is afterwards the last offset whose records are in the map.
+        Afterwards, `latest_offset` is the last offset whose records are in the map.
 
         Args:
             start_offset: earlier records are left out.
@@ -220,15 +225,17 @@ class KeptBatches:
         offsets: the last offset of each key.
         now_ms: the time; tombstones whose horizon has passed are removed.
         horizon_ms: delete horizon for batches that have tombstones but no horizon yet.
-        upper_offset: the batch that ends before this offset is kept, if necessary without records.
-        producers: last offset of each active producer, whose batch is kept as well.
+        upper_offset: the batch that ends right before this offset is kept, if necessary without
+            records.
+        producers: last offset of each active producer; the batch that ends with it is kept, too.
         index_interval_bytes: bytes between two index entries.
         room: initial bytes of the block.
 
     Attributes:
         read, kept, keyless: numbers of records read, kept, and removed for lack of a key.
-        batches: number of batches in the block.
-        max_timestamp_ms, max_timestamp_offset: the largest of the segment; -1 at first.
+        batches: number of batches kept.
+        max_timestamp_ms, max_timestamp_offset: the largest timestamp in the segment, -1 if there is
+            none, and the last offset of its batch.
     """
 
     __slots__ = (
@@ -273,7 +280,7 @@ class KeptBatches:
             aiokq_marks_free(cython.address(self.keeping))
 
     def begin_segment(self, base_offset):
-        """Starts a new segment with an empty block."""
+        """Start a new segment with an empty block."""
         self.clear()
         if cython.compiled:
             c = cython.address(self.keeping)
@@ -285,7 +292,7 @@ class KeptBatches:
             self.max_timestamp_ms, self.max_timestamp_offset = -1, base_offset
 
     def keep(self, data, at, flags=0):
-        """Adds the kept part of the batches from byte `at` of `data` on. Releases the GIL.
+        """Add the kept part of the batches from byte `at` of `data` on. Releases the GIL.
 
         Args:
             flags: WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON.
@@ -320,7 +327,7 @@ class KeptBatches:
             return pure_compaction.keep(self, bytes(data), at, flags)
 
     def put(self, batch, last_offset, max_timestamp_ms):
-        """Adds a complete batch; returns False if there is no room."""
+        """Add a complete batch; return False if there is no room."""
         data: bytes = bytes(batch)
         if cython.compiled:
             c = cython.address(self.keeping)
@@ -352,7 +359,7 @@ class KeptBatches:
             return True
 
     def stays_empty(self, producer_id, last_offset):
-        """Whether a batch without remaining records is kept."""
+        """Return whether a batch without remaining records is kept."""
         if cython.compiled:
             return bool(aiokq_stays_empty(cython.address(self.keeping), producer_id, last_offset))
         else:
@@ -361,7 +368,7 @@ class KeptBatches:
             )
 
     def reserve(self, room):
-        """Enlarges the empty block to at least `room` bytes."""
+        """Enlarge the empty block to at least `room` bytes."""
         if cython.compiled:
             c = cython.address(self.keeping)
             if c.used:
@@ -374,17 +381,17 @@ class KeptBatches:
             self.room = max(self.room, room)
 
     def filled(self):
-        """Returns the bytes in the block; valid until clear()."""
+        """Return the bytes in the block; valid until clear()."""
         if cython.compiled:
             return memoryview(self.block)[: self.keeping.used]
         else:
             return bytes(self.block)
 
     def clear(self):
-        """Empties the block, which was written, and returns its index entries.
+        """Empty the block, which the caller has written, and return its index entries.
 
-        An entry is (last offset, position, largest timestamp so far, last offset of its batch), for
-        both indexes.
+        An entry is (last offset, position, largest timestamp so far, last offset of the batch with
+        that timestamp), for the offset index and the time index.
         """
         if cython.compiled:
             c = cython.address(self.keeping)

@@ -46,19 +46,19 @@ __all__ = ["read_produced"]
 
 
 def read_produced(frame):
-    """Returns the checked batches of an ordinary Produce request; None for any other request.
+    """Return the checked batches of an ordinary Produce request; None for any other request.
 
-    Ordinary is what producers usually send without transactions: version 3 to 13, at most 1024
-    topics and partitions together, and for each partition one batch of format 2 that a broker may
-    store unchanged, judged by the batch alone. For None the caller decodes the request and finds
-    the error, if there is one.
+    An ordinary request is what producers usually send without transactions: version 3 to 13, at
+    most 1024 topics and partitions together, and for each partition one batch of format 2 that a
+    broker may store unchanged, judged by the batch alone. After None, the caller decodes the
+    request and finds the error, if there is one.
 
     Args:
         frame: a Produce request with its header; the records in the result are views of it.
 
     Returns:
-        Version, correlation id, acks, and per topic its name (from version 13 on its id, 16 bytes)
-        and partitions: index, bytes, and the 13 fields of the batch header.
+        Version, correlation id, acks, and for each topic its name (from version 13 on its id, 16
+        bytes) and its partitions: index, bytes, and the 13 fields of the batch header.
     """
     if cython.compiled:
         buffer = cython.declare(Py_buffer)

@@ -174,7 +174,7 @@ def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
 
 
 def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
-    """Keep a batch; return False without room: with a delete horizon a batch may grow."""
+    """Add the kept part of a batch, which may grow with a delete horizon; return False if full."""
     offsets, latest = kept.map, kept.map.latest_offset
     attributes = batch.attributes
     base, largest_known = batch.fields[7], batch.fields[8]

@@ -19,7 +19,7 @@ _INT32: Final = struct.Struct(">i")
 _BATCH: Final = struct.Struct(">qiibIhiqqqhii")
 
 _OLDEST, _NEWEST, _ZSTD_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 3, 13, 7, 9, 13
-_CODEC, _SPECIAL = 0x07, 0x38  # LogAppendTime, transactional, control
+_CODEC, _SPECIAL = 0x07, 0x38  # _SPECIAL: LogAppendTime, transactional, control
 _ZSTD: Final = 4
 _MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS
 

@@ -11,7 +11,7 @@ from aiokq.core.errors import CorruptRecord
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -79,10 +79,10 @@ class Columns:
     """Records of one partition as columns in Arrow's memory layout.
 
     Attributes:
-        topic: of all rows.
-        partition: of all rows.
+        topic: topic of all rows.
+        partition: partition of all rows.
         count: the number of rows.
-        names: the columns that were requested.
+        names: the columns that were requested; the attributes of other columns are None.
         key: (validity bits or None, int32 offsets, bytes).
         value: as `key`.
         offset: int64.
@@ -257,7 +257,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 break
             taken += cursor.opened_bytes
             payload = cursor.record_end - cursor.record
-            # The remaining uncompressed bytes limit the size of the column: mostly one allocation.
+            # Room for all bytes left is reserved at once: unless batches are compressed, no buffer
+            # of keys or values has to grow.
             ahead = payload + (cursor.size - cursor.at)
             if rows > 0 and (
                 key_used + payload > _MAX_INT32
@@ -375,8 +376,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                                 memcpy(names.base + name_used, name, name_size)
                                 name_used += name_size
                             else:
-                                # Arrow's strings are UTF-8: the name is decoded and encoded, as in
-                                # a Record.
+                                # Arrow's strings must be valid UTF-8: invalid bytes are replaced,
+                                # as in a Record.
                                 other = PyUnicode_DecodeUTF8(
                                     cython.cast(cython.p_char, name), name_size, b"replace"
                                 ).encode()
@@ -403,7 +404,7 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 cursor.last_epoch = cursor.epoch
                 cursor.position = offset + 1
             if problem is not None and cursor.position >= cursor.stop:
-                problem = None  # as in _bad_record()
+                problem = None  # all requested records were read; as in _bad_record()
                 end_cursor(cursor)
             if cursor.remaining == 0 and cursor.opened:
                 leave_batch(cursor)
@@ -476,7 +477,7 @@ def _put_int64(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlo
 @cython.inline
 @cython.exceptval(check=False)
 def _put_bit(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uchar) -> cython.void:
-    """Set bit `at`; the first bit of each byte resets the byte."""
+    """Set bit `at` to `value`; the first bit of each byte clears the other bits of the byte."""
     if cython.compiled:
         if at & 7 == 0:
             base[at >> 3] = value

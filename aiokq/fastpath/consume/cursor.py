@@ -21,7 +21,7 @@ from aiokq.core.types import TopicPartition
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -94,7 +94,7 @@ class Record:
         key: bytes or None.
         value: bytes; None for a tombstone.
         headers: (name, value) pairs; () if there are none.
-        leader_epoch: of the record's batch; -1 if unknown.
+        leader_epoch: leader epoch of the record's batch; -1 if unknown.
     """
 
     # Not tracked by the garbage collector: strings, bytes and numbers form no cycles.
@@ -359,7 +359,7 @@ class Cursor:
         if not cython.compiled and len(self.ready) > 1:
             return pop_ready(self)
         if self.error is not None and not self.deferred:
-            raise StopIteration  # an exception ends an iterator
+            raise StopIteration  # the iterator ended when it raised the error
         record = next_record(self)
         if record is None:
             raise StopIteration
@@ -389,13 +389,13 @@ class Cursor:
                 out += take_records(self, limit - len(out))
             except CorruptRecord:
                 if out:
-                    self.deferred = True  # the next call raises it
+                    self.deferred = True  # the next call raises the error
                     break
                 raise
         return out
 
     def more(self):
-        """Whether there is another record; opens the next batch if necessary.
+        """Return whether there is another record; open the next batch if necessary.
 
         Raises:
             CorruptRecord: as in iteration.
@@ -408,7 +408,8 @@ class Cursor:
         """Return another cursor at the same position, which shares decompressed bytes.
 
         Args:
-            stop_offset: the offset at which to stop, if before that of this cursor.
+            stop_offset: the offset at which to stop, if it is before the stop offset of this
+                cursor.
         """
         return _fork(self, self.stop if stop_offset is None else min(stop_offset, self.stop))
 
@@ -425,12 +426,12 @@ class Cursor:
     def columns(self, names=None, max_bytes=None):
         """Return all remaining records as columns; see Columns.
 
-        Fewer are returned before a corrupt batch, and where a column would exceed 2 GiB. Call again
-        until `exhausted` is true.
+        Fewer records are returned before a corrupt batch, and if a column would exceed 2 GiB. Call
+        again until `exhausted` is true.
 
         Args:
             names: the columns; all by default; see COLUMN_NAMES.
-            max_bytes: open no further batch after so many decompressed bytes of records; no limit
+            max_bytes: open no further batch after this many decompressed bytes of records; no limit
                 by default.
 
         Raises:
@@ -451,7 +452,7 @@ class Cursor:
 
 @cython.cfunc
 def _offset_behind(cursor: Cursor) -> object:
-    """Return the offset behind the next batch by its header; None if that is nonsensical."""
+    """Return the offset after the next batch, from its header; None if the header is invalid."""
     if cursor.opened:
         return cursor.next_offset
     head = b"" if cursor.sub is not None else bytes(cursor.source[cursor.at : cursor.at + 27])
@@ -479,14 +480,14 @@ def raise_corrupt(cursor: Cursor, what: object, cause: object) -> object:
     )
     error.__cause__ = cause
     cursor.error = error
-    # No record is available: a stream turns to its source.
+    # No record is available, so that a stream asks its source for the next cursor.
     cursor.remaining = 0
     raise copy_error(error)
 
 
 @cython.cfunc
 def _fork(cursor: Cursor, stop: cython.longlong) -> Cursor:
-    """Implement Cursor.fork; `stop` is not behind the cursor's own stop offset."""
+    """Implement Cursor.fork; `stop` is not after the cursor's own stop offset."""
     twin: Cursor = Cursor(
         cursor.topic,
         cursor.partition,
@@ -546,11 +547,11 @@ def next_record(cursor: Cursor) -> object:
 
 @cython.cfunc
 def take_records(cursor: Cursor, limit: cython.Py_ssize_t) -> list:
-    """Return at most `limit` records of the open batch; the next call meets a corrupt one."""
+    """Return at most `limit` records of the open batch; fewer before a corrupt record."""
     out: list = []
     record: object
     if not cython.compiled and len(cursor.ready) > 1:
-        # All but the last one at once; _hand_over() does what follows the last one.
+        # Take all records but the batch's last one at once; _hand_over() also leaves the batch.
         first = max(len(cursor.ready) - limit, 1)
         out = cursor.ready[first:]
         del cursor.ready[first:]
@@ -584,7 +585,7 @@ def end_cursor(cursor: Cursor) -> object:
 
 @cython.cfunc
 def move_up_to(cursor: Cursor, offset: cython.longlong) -> object:
-    """Move the position forward to `offset`, but not behind the stop offset."""
+    """Move the position forward to `offset`, but not beyond the stop offset."""
     offset = min(offset, cursor.stop)
     if offset > cursor.position:
         cursor.position = offset
@@ -751,8 +752,8 @@ def open_next(cursor: Cursor) -> cython.int:
                 if not cython.compiled:
                     _decode_batch(cursor, count)
         elif cursor.aborted is not None:
-            # The data may begin behind the end of an aborted transaction, which must not hide later
-            # records of the same producer.
+            # The marker that ends an aborted transaction may be before the position. It must be
+            # seen: later records of the same producer are not aborted.
             _hidden(cursor, at, total, attributes, producer_id, base_offset, last_delta)
         if cursor.sub is not None:
             cursor.sub_at = at + total
@@ -786,7 +787,7 @@ def _hidden(
     base_offset: cython.longlong,
     last_delta: cython.longlong,
 ) -> cython.int:
-    """Whether to skip a batch: a control batch, or one of an aborted transaction.
+    """Return whether to skip a batch: a control batch, or one of an aborted transaction.
 
     Source: Kafka's CompletedFetch.nextFetchedRecord.
     """
@@ -817,7 +818,7 @@ def _is_abort_marker(
     total: cython.Py_ssize_t,
     attributes: cython.int,
 ) -> object:
-    """Whether a control batch aborts a transaction: its record's key has type 0."""
+    """Return whether a control batch aborts a transaction: the key of its record has type 0."""
     payload: bytes = _decompressed(cursor, at, total, attributes)
     try:
         _, place = read_varint(payload, 0)
@@ -878,7 +879,8 @@ def _open_legacy(cursor: Cursor) -> object:
     """Convert the next entries of one magic, 0 or 1, to one v2 batch.
 
     Entries with LogAppendTime are converted one at a time, because a v2 batch has one such time for
-    all records. A v2 batch cannot express that entries of magic 0 have no time: the cursor does.
+    all records. A v2 batch cannot express that entries of magic 0 have no time, so that the cursor
+    notes it in `untimed`.
     """
     start: cython.Py_ssize_t = cursor.at
     end: cython.Py_ssize_t = start
@@ -907,7 +909,7 @@ def _open_legacy(cursor: Cursor) -> object:
 
 @cython.cfunc
 def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
-    """Skip the next batch by its header, if that makes sense."""
+    """Skip the next batch, as far as the size and offsets in its header are plausible."""
     if cursor.sub is not None:
         cursor.sub = None
         return None
@@ -939,7 +941,7 @@ def _skip_below(cursor: Cursor) -> cython.int:
         fields = cython.declare(aiokq_record)
         while cursor.remaining > 0:
             if not aiokq_parse_record(cursor.record, cursor.record_end, cython.address(fields)):
-                return 1  # _hand_over() raises for it
+                return 1  # _hand_over() will raise the error
             if cursor.base_offset + fields.offset_delta >= cursor.position:
                 return 1
             cursor.record = fields.end
@@ -963,7 +965,7 @@ def _bad_record(cursor: Cursor, what: object) -> object:
 
 @cython.cfunc
 def _hand_over(cursor: Cursor) -> object:
-    """Return the next record of the open batch; None if it is behind the stop offset."""
+    """Return the next record of the open batch; None if it is not before the stop offset."""
     if cython.compiled:
         fields = cython.declare(aiokq_record)
         offset: cython.longlong
@@ -1087,7 +1089,7 @@ if not cython.compiled:
         twin.remaining = 0 if cursor.error is not None else len(ready) + (error is not None)
 
     def pop_ready(cursor):
-        """Do the same as _hand_over() if more than one record is ready."""
+        """Return the next ready record, as _hand_over() does; more than one must be ready."""
         record = cursor.ready.pop()
         offset = record.offset
         cursor.remaining -= 1

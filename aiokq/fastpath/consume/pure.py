@@ -47,8 +47,8 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
     """Return the records of the cursor's open batch, last one first, and the error after them.
 
     All records are decoded at once, because a call per record would cost as much as decoding it.
-    Single reads may run past the record's end; the end of the record is checked instead. None
-    stands for a record at or behind the stop offset.
+    Reading a field may run past the end of the record, because only the position after all fields
+    is checked. None stands for a record at or after the stop offset.
 
     Args:
         cursor: a Cursor whose batch was just opened.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the compiler looks for this name, and finds it here
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -35,13 +35,13 @@ class RecordStream:
     """The iterator of `async for record in ...`: the records of one cursor after another.
 
     Args:
-        source: provides cursors. `next_cursor()` returns the next Cursor or None, and takes the
-            position of the last one; it may raise StopAsyncIteration. `wait()` returns a new
+        source: provides cursors. `next_cursor()` returns the next Cursor or None, and reads the
+            position of the previous one; it may raise StopAsyncIteration. `wait()` returns a new
             awaitable, which is done when there may be a cursor again.
 
     Attributes:
         cursor: the cursor from which records are taken, or None.
-        in_hand: a record was delivered and the next one was not requested yet.
+        in_hand: whether a record was delivered and the next one was not requested yet.
     """
 
     # A record that is available costs three slot calls and no object: __anext__ and __await__

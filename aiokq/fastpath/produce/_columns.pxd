@@ -37,9 +37,9 @@ cdef class RecordColumns:
 cdef Py_ssize_t row_headers_size(RecordColumns columns, Py_ssize_t n) noexcept
 
 
-# Inline, because they run once per record; columns.py has the uncompiled ones.
+# Inline, because they run once per record; columns.py has the uncompiled versions.
 cdef inline bint bit(Part part, Py_ssize_t n) noexcept:
-    """Whether row `n` has a value; all have where there are no bits."""
+    """Return whether row `n` has a value; without validity bits every row has."""
     return part is None or (part.base[n >> 3] >> (n & 7)) & 1
 
 

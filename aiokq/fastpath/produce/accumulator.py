@@ -12,7 +12,7 @@ To follow a record that is sent, start at Accumulator.append.
 Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
 # ruff: noqa: SIM108
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aiokq.fastpath.produce.refusals import (
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the import exists because the compiler needs the name
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -131,27 +131,30 @@ _NO_TOPIC = object()
 @cython.final
 @cython.cclass
 class Accumulator:
-    """Appends records, one call each, to the batch of their partition; owns buffer_memory.
+    """Appends records to the open batch of their partition; counts buffer_memory.
 
     Args:
         batch_size: bytes a batch grows to. A larger record gets a batch of its own.
         buffer_memory: bytes of all batches that are not done.
         max_record_bytes: the largest batch of a single record (max.request.size).
-        clock: None or the system clock for the clock in C, else called for every record.
+        clock: called for every record; None and SystemClock stand for the system's clock, which
+            the core reads itself.
         on_unknown_topic: called with the topic when a record for a topic without metadata
             begins to wait.
         on_memory_freed: called when memory was freed while `waiting` is above 0.
-        on_refused: called with a batch that failed here: its records had waited for the metadata
-            of their topic, and named a partition that it does not have, or a bug ended the batch.
+        on_refused: called with a batch that failed in the core: its records had waited for the
+            metadata of their topic and named a partition that the topic does not have, or a bug
+            ended the batch.
         on_bug: called with the name of a callback and the exception that it raised, which must not
-            leave the core; returns the error for the records concerned. Without it they get the
-            exception itself.
+            leave the core; returns the error for the records concerned. Without `on_bug` the
+            records get the exception itself.
         choose: called with a topic when the partition for records without a key changes; returns
-            the new one, or -1 for a uniform choice among the available ones.
-        seed: of the choice of a partition for records without a key.
+            the new partition, or -1 for a uniform choice among the available partitions.
+        seed: seed of the random choice of a partition for records without a key.
         ignore_keys: partition records with a key like those without one
             (partitioner.ignore.keys).
-        guard: of the loop that appends and awaits of deliveries must run on; any by default.
+        guard: guard of the loop on which records must be appended and deliveries awaited; any
+            loop by default.
 
     Attributes:
         used_bytes: bytes of buffer_memory in use.
@@ -202,8 +205,8 @@ class Accumulator:
     ):
         if batch_size < 0 or buffer_memory <= 0 or max_record_bytes <= 0:
             raise ValueError("batch_size, buffer_memory and max_record_bytes are sizes in bytes")
-        # A batch never exceeds the largest batch of a single record, so one comparison checks both;
-        # nor int32, the type of sizes in Kafka.
+        # A batch never exceeds the largest batch of a single record, so one comparison checks both
+        # limits; and it never exceeds int32, the type of sizes in Kafka.
         self.max_record_bytes = min(max_record_bytes, buffer_memory, _MAX_INT32 - 64)
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), self.max_record_bytes)
         self.buffer_memory = buffer_memory
@@ -240,19 +243,21 @@ class Accumulator:
         self.queued = count
 
     def has_memory(self, size):
-        """Return whether a record of `size` bytes (key, value and headers) fits, in a new batch if
-        necessary. `waiting` does not matter: the caller is the next waiter.
+        """Return whether a record of `size` bytes fits, in a new batch if necessary.
+
+        `size` counts key, value and headers. `waiting` does not matter: the caller is the next
+        waiter.
         """
         return self.used + HEADER_SIZE + RECORD_OVERHEAD + size <= self.buffer_memory
 
     def append(self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None):
-        """Append a record: this is `producer.send_nowait`.
+        """Append a record; without hooks, this method is `producer.send_nowait`.
 
         Args:
             topic: the topic's name.
             value: the record's value, copied; None is a tombstone.
             key: determines the partition, as in Java's client; None spreads evenly.
-            partition: the partition, overriding every choice.
+            partition: number of the partition; overrides the key.
             timestamp_ms: milliseconds since 1970; now by default.
             headers: (name, value) pairs.
 
@@ -261,12 +266,13 @@ class Accumulator:
 
         Raises:
             BufferFull: no memory, or other calls wait for memory.
-            RecordTooLarge: no batch can hold it.
+            RecordTooLarge: no batch can hold the record.
             UnknownTopicOrPartition: the topic has no such partition.
             InvalidTopic: `topic` is not a valid topic name.
             Closed: the accumulator was closed.
-            TypeError: a key or value that is not bytes-like.
-            ValueError: a negative partition or timestamp.
+            TypeError: a key or value that is not bytes-like, a number that is not an int, or
+                headers that are not pairs.
+            ValueError: a partition or timestamp that is negative or too large.
             others: errors of the guard's check, before anything else.
         """
         require_loop(self.guard)
@@ -331,7 +337,7 @@ class Accumulator:
             many = into
             if not 0 <= start <= total or total - start > many.capacity - many.filled:
                 raise ValueError("`start` and `records` do not continue the previous call")
-        now = many.timestamp  # of the call, as in Java: waiting for memory does not change it
+        now = many.timestamp  # time of the call, as in Java: waiting for memory does not change it
         consumed = start
         if self.queued and not waited:
             return many, consumed
@@ -437,6 +443,9 @@ class Accumulator:
             partitions: number of partitions.
             available: the partitions that have a leader.
             owner_factory: called with each new Slot; returns its owner.
+
+        Raises:
+            ValueError: there is no partition.
         """
         if partitions <= 0:
             raise ValueError("a topic has at least one partition")
@@ -495,7 +504,7 @@ class Accumulator:
             try:
                 _move_pending(self, route, batch)
             except Exception as error:  # noqa: BLE001  reported to the owner
-                # The batches behind it are moved nevertheless.
+                # The batches after this one are moved nevertheless.
                 give_up(batch, "resolve_pending", error)
             else:
                 moved += batch.count
@@ -526,6 +535,10 @@ class Accumulator:
 
         Returns:
             The batch and a Delivery per record.
+
+        Raises:
+            RecordTooLarge: the records do not fit into one batch.
+            ValueError: there are no records.
         """
         apart: Slot = Slot(slot.topic, slot.partition)
         batch: Batch = None
@@ -823,7 +836,7 @@ if not cython.compiled:
         if type(value) is not bytes:
             return None
         if headers is not None and type(headers) is not list and type(headers) is not tuple:
-            return None  # read once: a generator would be exhausted for _place()
+            return None  # a generator can be read only once: leave it to _place()
         if type(key) is bytes and not accumulator.ignore_keys:
             found = route.cache.get(key)
             if found is None:
@@ -891,17 +904,19 @@ def _put_pending(
 
 @cython.cfunc
 def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> object:
-    """Append the records of a batch that waited for the topic to their partitions; afterwards each
-    has an outcome, or is in a batch that will have one.
+    """Append the records of a batch that waited for the topic to their partitions.
+
+    Afterwards each record has an outcome, or is in a batch that will have one.
     """
     there: Batch
-    # Before anything is changed: an error here fails the batch as it is.
+    # Read before anything is changed: an error here fails the batch as it is.
     records = batch.records()
     wanted = batch.wanted
     created = batch.created
     refused = {}
     targets = []
-    # The memory is freed before the records take it again elsewhere: never counted twice.
+    # The memory is freed before the records take it again elsewhere, so that it is never counted
+    # twice.
     accumulator.used -= batch.reserved
     batch.reserved = 0
     for n, (key, value, headers, timestamp) in enumerate(records):
@@ -1248,8 +1263,9 @@ def _batch_for(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Return a batch with memory for a record of `rest` bytes besides its numbers. A new one has
-    no record yet, and the time of this one.
+    """Return a batch with memory for a record of `rest` bytes besides its numbers.
+
+    A new batch has no record yet, and `timestamp` as its base timestamp.
     """
     batch: Batch
     body: cython.Py_ssize_t
@@ -1274,7 +1290,7 @@ def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> 
     """Return the next partition for records without a key; close the previous one's full batch."""
     slot: Slot = route.sticky
     batch: Batch = slot.batch
-    _check_size(accumulator, rest)  # before a batch is closed for a record that is then refused
+    _check_size(accumulator, rest)  # first: a refused record must not close a batch
     if batch is not None and batch.pos + rest + NUMBERS > accumulator.batch_size:
         _close(slot, batch)
     return next_sticky(accumulator, route)
@@ -1288,7 +1304,8 @@ def _close(slot: Slot, batch: Batch) -> object:
         try:
             slot.owner.batch_full(batch)
         except Exception as error:  # noqa: BLE001  reported to the owner
-            # Its records were accepted; the record being appended is not affected.
+            # The batch's records were accepted, and fail. The record being appended is not
+            # affected.
             give_up(batch, "batch_full", error)
     return None
 
@@ -1335,7 +1352,7 @@ def _open(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Open a batch in the slot with memory for a first record; as large as the previous one."""
+    """Open a batch in the slot with memory for a first record; as large as the previous batch."""
     first: cython.Py_ssize_t
     capacity: cython.Py_ssize_t
     free: cython.Py_ssize_t

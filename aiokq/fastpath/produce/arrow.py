@@ -1,4 +1,4 @@
-"""Conversion of Arrow batches to RecordColumns; imports pyarrow when the first one is converted."""
+"""Conversion of Arrow batches to RecordColumns; imports pyarrow for the first batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
         kind: the class RecordColumns of the core that takes them.
 
     Raises:
-        ValueError: it has no column `value`; or as `RecordColumns`.
+        ValueError: there is no column `value`, or a column is not valid for RecordColumns.
         TypeError: a column of another type, or a header without a name.
     """
     import pyarrow as pa
@@ -88,7 +88,10 @@ def _headers(
 
 
 def _without_none(times: pyarrow.Array) -> pyarrow.Array:
-    """Replace Kafka's -1 ms, a record read without a timestamp, by null: the time of sending."""
+    """Replace -1 ms, Kafka's value for no timestamp, by null: the time of sending.
+
+    `Columns.to_arrow` writes -1 ms for records that were read without a timestamp.
+    """
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     none = pc.equal(times.view("int64"), NO_TIMESTAMP_MICROS)

@@ -19,7 +19,7 @@ from aiokq.core.errors import KafkaError
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the import exists because the compiler needs the name
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -190,7 +190,7 @@ class Batch:
 
     @property
     def data(self):
-        """The bytes that were last stamped, read-only; empty before that and once it is done."""
+        """The bytes that were last stamped, read-only; empty before, and when the batch is done."""
         return self.view if self.view is not None else memoryview(b"")
 
     def payload(self):
@@ -211,7 +211,7 @@ class Batch:
             compressed: the compressed payload().
 
         Raises:
-            RuntimeError: it is sealed already.
+            RuntimeError: the batch is sealed or done already.
             ValueError: a codec without bytes, or bytes without a codec.
         """
         if self.state != OPEN:
@@ -302,6 +302,7 @@ class Batch:
 
         Raises:
             ValueError: not one target per record.
+            RuntimeError: the batch is done.
         """
         wait: Wait
         target: Delivery
@@ -388,9 +389,7 @@ def blank_batch(accumulator: Accumulator, topic: object, partition: cython.int) 
 def failed_batch(
     accumulator: Accumulator, topic: object, partition: cython.int, error: object
 ) -> Batch:
-    """Return an empty batch for records that waited for their topic and fail now that its metadata
-    is known.
-    """
+    """Return an empty failed batch, for records that fail once their topic's metadata is known."""
     batch: Batch = blank_batch(accumulator, topic, partition)
     batch.state = FAILED
     batch.error = error
@@ -573,8 +572,10 @@ def report_bug(accumulator: Accumulator, where: object, error: object) -> object
 
 @cython.cfunc
 def refused_by(batch: Batch, where: object, error: object) -> object:
-    """End a batch of one record whose owner raised: a KafkaError refuses the record; any other
-    exception is a bug, and the record is accepted and fails.
+    """End a batch of one record whose owner raised.
+
+    A KafkaError or an interrupt (not an Exception) refuses the record and is raised. Any other
+    exception is a bug: the record is accepted and fails.
     """
     if isinstance(error, KafkaError) or not isinstance(error, Exception):
         batch.fail(error)
@@ -604,7 +605,7 @@ def tell_refused(batch: Batch) -> object:
 
 @cython.cfunc
 def report_memory_freed(accumulator: Accumulator) -> object:
-    """Call `on_memory_freed`; an exception must not keep the batch from its end."""
+    """Call `on_memory_freed`; an exception must not keep the batch from ending."""
     if accumulator.on_memory_freed is not None:
         try:
             accumulator.on_memory_freed()
@@ -636,7 +637,7 @@ def _decode_records(data, count, base_timestamp):
         headers = []
         for _ in range(names):
             length, at = read_varint(data, at)
-            # Columns may have names that are not UTF-8; they survive a move, too.
+            # RecordColumns may have names that are not UTF-8, which must not fail a move.
             name = data[at : at + length].decode(errors="replace")
             at += length
             length, at = read_varint(data, at)

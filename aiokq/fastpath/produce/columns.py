@@ -12,7 +12,7 @@ import struct
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the import exists because the compiler needs the name
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -51,9 +51,10 @@ class Part:
 
 @cython.cfunc
 def _part(data: object, size: cython.longlong, what: object) -> Part:
-    """Return a copy of the first `size` bytes of a buffer that is validated once and then trusted.
+    """Hold the first `size` bytes of a buffer that is validated once and then trusted.
 
-    Read-only views are copied as well: their memory may still change (toreadonly()).
+    They are copied unless they belong to a bytes object: memory under a read-only view may still
+    change (toreadonly()).
     """
     view = memoryview(data).cast("B")
     if len(view) < size:
@@ -65,7 +66,7 @@ def _part(data: object, size: cython.longlong, what: object) -> Part:
 
 @cython.cfunc
 def _contents(data: object) -> Part:
-    """Hold the bytes of keys, values or names; any content is valid, so it need not be copied."""
+    """Hold the bytes of keys, values or names; the content of a writable buffer is copied."""
     view = memoryview(data).cast("B")
     return _held(view if view.readonly else memoryview(bytes(view)))
 
@@ -76,7 +77,7 @@ def _held(view: object) -> Part:
     part.data = view
     part.size = len(view)
     if cython.compiled:
-        # Copied into memory of its own, for the same reason as a Cursor's.
+        # The Py_buffer is allocated separately, for the same reason as in Cursor.
         held: cython.pointer(Py_buffer) = cython.cast(
             cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
         )
@@ -93,7 +94,7 @@ def _held(view: object) -> Part:
 
 
 if not cython.compiled:
-    # The compiled ones are inline in _columns.pxd: they run once per record.
+    # The compiled versions are inline in _columns.pxd: they run once per record.
 
     def bit(part, n):
         """Return whether row `n` has a value; without validity bits every row has."""
@@ -157,7 +158,8 @@ class RecordColumns:
 
     def __init__(self, count, *, value, key=None, headers=None, timestamp=None, partition=None):
         items: cython.Py_ssize_t
-        # More rows than 32-bit offsets can address; also keeps the buffer sizes from overflowing.
+        # 32-bit offsets cannot address more rows. The limit also keeps buffer sizes from
+        # overflowing.
         if not isinstance(count, int) or isinstance(count, bool):
             raise TypeError(f"count is an int, not {type(count).__name__}")
         if not 0 <= count < 1 << 31:
@@ -199,7 +201,7 @@ class RecordColumns:
         Other columns are ignored, so that a batch from `to_arrow()` may be sent.
 
         Raises:
-            ValueError: there is no column `value`, or as the class.
+            ValueError: there is no column `value`, or a column is not valid for the class.
             TypeError: a column of another type, or a header without a name.
         """
         from aiokq.fastpath.produce.arrow import record_columns
@@ -285,8 +287,8 @@ def _slice(offsets: Part, data: Part, n: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
-    # Decoded like a name that is not UTF-8 when it is read: an error here would come after rows
-    # were accepted.
+    # Invalid UTF-8 is replaced, as when a record is read: an error here would come after rows were
+    # accepted.
     name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
     if not bit(columns.text_bits, item):
         return name, None

@@ -1,13 +1,13 @@
 """The outcomes of records: Delivery, Deliveries, and the waits for them.
 
     deliveries                  RecordMetadata, Delivery, Wait (one `await`), Wakes
-    many deliveries at once     Deliveries, the result of send_many()
+    many deliveries at once     Deliveries, the result of send_many() and send_columns()
     type slots                  what a compiled `await` calls directly (am_send)
 
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
 """
 
-# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
 # ruff: noqa: SIM110
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aiokq.core.types import TopicPartition
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the import exists because the compiler needs the name
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -85,8 +85,8 @@ class RecordMetadata:
     Attributes:
         topic: name of the topic.
         partition: number of the partition.
-        offset: offset in the partition; -1 if no broker was asked to answer (acks=0).
-        timestamp_ms: the record's own, or the log append time if the topic uses it.
+        offset: offset in the partition; -1 if the broker did not tell it, as with acks=0.
+        timestamp_ms: the record's own timestamp, or the log append time if the topic uses it.
     """
 
     __slots__ = ("offset", "partition", "timestamp_ms", "topic")
@@ -142,8 +142,8 @@ class Delivery:
     or its timeout ends that wait only. Created by the accumulator.
     """
 
-    # Not tracked by the garbage collector: it takes 48 bytes, and half a million pending ones do
-    # not slow down a collection. The cycles it can be part of (batch, waiter, delivery) end when
+    # Not tracked by the garbage collector: it takes 48 bytes, and half a million pending deliveries
+    # do not slow down a collection. The cycles it can be part of (batch, waiter, delivery) end when
     # its batch does, and closing a producer ends every batch.
     __slots__ = ("batch", "index", "timestamp")
 
@@ -163,12 +163,12 @@ class Delivery:
 
         Raises:
             asyncio.InvalidStateError: there is no outcome yet.
-            KafkaError: why the record was not delivered; each call raises its own copy.
+            KafkaError: the record was not delivered; each call raises its own copy.
         """
         return _outcome(self)
 
     def exception(self):
-        """Return why the record was not delivered, or None if it was.
+        """Return the error of a record that was not delivered, or None if it was.
 
         Raises:
             asyncio.InvalidStateError: there is no outcome yet.
@@ -193,7 +193,7 @@ class Delivery:
         _join(batch, _callback(self, fn, context, loop))
 
     def remove_done_callback(self, fn):
-        """Remove every add_done_callback(fn); return their number."""
+        """Remove every callback that is equal to `fn`; return their number."""
         batch: Batch = settle(self)
         removed: cython.int = 0
         wait: Wait
@@ -326,7 +326,7 @@ class Wait:
     def __init__(self):
         raise TypeError("objects of this class are created by awaiting a delivery")
 
-    # The part of an iterator, called by `await`.
+    # The methods of an iterator, called by `await`.
 
     def __iter__(self):
         return self
@@ -347,7 +347,7 @@ class Wait:
     def close(self):
         _leave(self)
 
-    # The part of a future, called by the task.
+    # The methods of a future, called by the task.
 
     def get_loop(self):
         return self.loop
@@ -381,7 +381,7 @@ class Wait:
     def done(self):
         return self.state != WAIT_SUSPENDED
 
-    # The task calls it only to learn whether to throw; __next__ produces the value.
+    # The task calls result() only to learn whether to throw; __next__ produces the value.
     def result(self):
         if self.state == WAIT_CANCELLED:
             if self.message is None:
@@ -569,7 +569,7 @@ _marks = 0
 @cython.final
 @cython.cclass
 class Deliveries:
-    """The outcomes of one send_many, in input order: `len`, indexing, and one await for all.
+    """The outcomes of one send_many or send_columns, in input order, with one await for all.
 
     Awaiting it returns a list of RecordMetadata. If a record failed, it raises DeliveryFailed,
     whose `errors` has an entry per record, None for a delivered one.
@@ -681,8 +681,9 @@ def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
 
 @cython.cfunc
 def records_by_batch(many: Deliveries) -> dict:
-    """Return the number of records in each batch. Counted on the first call, and cached: while
-    batches are full nobody calls this, and nothing is counted.
+    """Return the number of records in each batch; counted on the first call, then cached.
+
+    Nothing is counted while batches are sent full, because this is not called then.
     """
     n: cython.Py_ssize_t
     batch: Batch

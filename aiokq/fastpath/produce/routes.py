@@ -9,7 +9,7 @@ from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never: the import exists because the compiler needs the name
+except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
     import cython
 
 if cython.compiled:
@@ -24,7 +24,7 @@ __all__ = ["Route"]
 
 
 if cython.compiled:
-    # From C: a literal this large would be a Python int, and every operation a call.
+    # Imported from C: a literal this large would be a Python int, whose operations are calls.
     from cython.cimports.aiokq.fastpath.native import (
         AIOKQ_GOLDEN as _GOLDEN,
     )
