@@ -55,7 +55,7 @@ class FrameBudget:
     Attributes:
         limit: size in bytes.
         used: bytes in use.
-        ample: whether half of it is free, so that a reader may read ahead without asking.
+        ample: whether more than half is free, so that readers may read ahead without asking.
     """
 
     __slots__ = ("_overdrawn", "_waiting", "ample", "limit", "used")

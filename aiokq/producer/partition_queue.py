@@ -452,7 +452,7 @@ class PartitionQueue:
         self._outcomes.failed(queued, own)
 
     def _break_off(self, queued: QueuedBatch) -> None:
-        """Mark the sequence as broken if a batch with sequence numbers leaves unacknowledged."""
+        """Break the sequence if a numbered batch leaves the queue without an acknowledgement."""
         if queued.stamp is not None and self.sequences is not None:
             self.sequences.break_off()
 

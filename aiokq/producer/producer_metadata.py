@@ -106,7 +106,7 @@ class ProducerMetadata:
         self._spawn(self._leave_idle(), "idle topics")
 
     def refuse(self, error: KafkaError) -> None:
-        """Fail the callers that wait for a topic with `error`; their records are not accepted."""
+        """Fail with `error` the callers that wait for a topic; their records are not accepted."""
         if self._refusal is None:
             self._refusal = error
             now = self._engine.now()

@@ -132,7 +132,7 @@ class RecordAppender:
         self._memory_waiters.freed()
 
     def close(self, error: KafkaError) -> None:
-        """Refuse new records, and fail the calls that wait for memory or metadata with `error`."""
+        """Refuse new records; fail with `error` the calls that wait for memory or metadata."""
         self._accumulator.close()
         self._memory_waiters.fail(error)
         self.metadata.refuse(error)
