@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -26,10 +27,12 @@ from benchmarks.servers import compile_installed, resident_bytes
 from benchmarks.touched import touch
 from tests.peers.apache_kafka import ApacheKafka
 
-TOPIC: Final = "measured"
 VALUE: Final = b"v" * 1000
 RECORDS: Final = 10
 """Number of records appended to each partition before a clean shutdown, and again before a kill."""
+
+REQUEST_PARTITIONS: Final = 1000
+"""Partitions of one request."""
 
 
 class Startable(Protocol):
@@ -108,16 +111,21 @@ class Startup:
 
     def __init__(self, kind: type[AiokqBroker | ApacheBroker], directory: str) -> None:
         self.broker: Startable = kind(directory)
-        self._partitions = 0
+        self._topics: dict[str, int] = {}
 
-    def fill(self, partitions: int) -> None:
-        """Start the broker for the first time, fill partitions, and stop it cleanly."""
+    def fill(self, partitions: int, topics: int = 1) -> None:
+        """Start the broker for the first time, fill partitions, and stop it cleanly.
+
+        Args:
+            partitions: in all, evenly divided among the topics.
+        """
         self.broker.start()
         try:
             client = RawClient(self.broker.bootstrap)
-            create_topic(client, TOPIC, partitions)
-            _append(client, partitions)
-            self._partitions = partitions
+            self._topics = {f"measured-{each}": partitions // topics for each in range(topics)}
+            for topic, count in self._topics.items():
+                create_topic(client, topic, count)
+            _append(client, self._topics)
         finally:
             self.broker.stop(signal.SIGTERM)
 
@@ -132,46 +140,70 @@ class Startup:
         try:
             accepts = time.perf_counter() - began
             client = RawClient(self.broker.bootstrap)
-            if self._partitions:
-                _wait_until_ready(client, self._partitions)
+            _wait_until_ready(client, self._topics)
             ready = time.perf_counter() - began
             resident = resident_bytes(self.broker.pid)
-            if then_kill and self._partitions:
-                _append(client, self._partitions)
+            if then_kill:
+                _append(client, self._topics)
         finally:
             self.broker.stop(signal.SIGKILL if then_kill else signal.SIGTERM)
         return {"accepts_seconds": accepts, "ready_seconds": ready, "resident_bytes": resident}
 
 
-def _append(client: RawClient, partitions: int) -> None:
-    """Send one request with a batch for each partition."""
+def _append(client: RawClient, topics: dict[str, int]) -> None:
+    """Append a batch to each partition, with a thousand partitions to a request."""
     record = RawRecord(0, int(time.time() * 1000), None, VALUE)
     records = [record._replace(offset=offset) for offset in range(RECORDS)]
     batch = encode_batch(records, crc32c=crc32c)
-    data = [PartitionProduceData(index=each, records=batch) for each in range(partitions)]
-    topics = [TopicProduceData(name=TOPIC, partition_data=data)]
-    request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
-    response = client.request(request, PRODUCE_VERSION)
-    answers = response.responses[0].partition_responses
-    assert not any(answer.error_code for answer in answers), answers
+    for group in _grouped(topics):
+        data = [
+            TopicProduceData(
+                name=topic,
+                partition_data=[
+                    PartitionProduceData(index=each, records=batch) for each in indexes
+                ],
+            )
+            for topic, indexes in group.items()
+        ]
+        request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data)
+        response = client.request(request, PRODUCE_VERSION)
+        answers = [each for topic in response.responses for each in topic.partition_responses]
+        assert not any(answer.error_code for answer in answers), answers
 
 
-def _wait_until_ready(client: RawClient, partitions: int) -> None:
+def _wait_until_ready(client: RawClient, topics: dict[str, int]) -> None:
     """Wait until each partition's leader returns its end; metadata may name the leader earlier."""
-    while any(each.error_code for each in end_offsets(client, TOPIC, partitions)):
-        time.sleep(0.01)
+    for group in _grouped(topics):
+        while any(each.error_code for each in end_offsets(client, group)):
+            time.sleep(0.01)
+
+
+def _grouped(topics: dict[str, int]) -> Iterator[dict[str, list[int]]]:
+    """Yield the partitions of topics by name, at most `REQUEST_PARTITIONS` at a time."""
+    group: dict[str, list[int]] = {}
+    size = 0
+    for topic, count in topics.items():
+        for index in range(count):
+            group.setdefault(topic, []).append(index)
+            size += 1
+            if size == REQUEST_PARTITIONS:
+                yield group
+                group, size = {}, 0
+    if group:
+        yield group
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=1000)
+    parser.add_argument("--topics", type=int, default=1, help="topics that share the partitions")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--apache", action="store_true", help="Apache Kafka's broker instead")
     options = parser.parse_args()
     kind = ApacheBroker if options.apache else AiokqBroker
     with tempfile.TemporaryDirectory(prefix="aiokq-startup-") as directory:
         startup = Startup(kind, directory)
-        startup.fill(options.partitions)
+        startup.fill(options.partitions, options.topics)
         for _ in range(options.rounds):
             for stopped, then_kill in (("clean", True), ("killed", False)):
                 print(json.dumps({"stopped": stopped} | startup.measure(then_kill=then_kill)))

@@ -16,6 +16,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
@@ -122,7 +123,7 @@ def create_topic(client: RawClient, topic: str, partitions: int) -> None:
     assert response.topics[0].error_code in (0, 36), response
     # A created partition has no leader yet: a broker learns of it a moment later.
     deadline = time.monotonic() + 120
-    while any(each.error_code for each in end_offsets(client, topic, partitions)):
+    while any(each.error_code for each in end_offsets(client, {topic: range(partitions)})):
         assert time.monotonic() < deadline, "the new topic has no leaders"
         time.sleep(0.05)
 
@@ -134,16 +135,24 @@ def delete_topic(client: RawClient, topic: str) -> None:
 
 
 def end_offsets(
-    client: RawClient, topic: str, partitions: int
+    client: RawClient, partitions: Mapping[str, Iterable[int]]
 ) -> list[ListOffsetsPartitionResponse]:
-    """Return the ListOffsets response about the end of each partition."""
-    asked = [
-        ListOffsetsPartition(partition_index=partition, timestamp=-1)
-        for partition in range(partitions)
+    """Return the ListOffsets response about the end of each partition.
+
+    Args:
+        partitions: partition numbers by topic.
+    """
+    topics = [
+        ListOffsetsTopic(
+            name=topic,
+            partitions=[
+                ListOffsetsPartition(partition_index=index, timestamp=-1) for index in indexes
+            ],
+        )
+        for topic, indexes in partitions.items()
     ]
-    topics = [ListOffsetsTopic(name=topic, partitions=asked)]
-    answer = client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
-    return answer.topics[0].partitions
+    response = client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
+    return [partition for topic in response.topics for partition in topic.partitions]
 
 
 def produce(
@@ -187,7 +196,7 @@ def produce(
 
 def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
     """Fetch each partition from its start to its end, decoding batch headers only."""
-    found = end_offsets(client, topic, partitions)
+    found = end_offsets(client, {topic: range(partitions)})
     ends = {each.partition_index: each.offset for each in found}
     positions = dict.fromkeys(ends, 0)
     with watch:

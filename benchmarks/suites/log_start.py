@@ -17,6 +17,14 @@ PARTITIONS: Final = 1000
 EMPTY: Final = "new"
 CLEAN: Final = f"{PARTITIONS:,} partitions, stopped"
 KILLED: Final = f"{PARTITIONS:,} partitions, killed"
+MANY_PARTITIONS: Final = 10_000
+MANY_TOPICS: Final[dict[str, int]] = {
+    f"{MANY_PARTITIONS:,} partitions of one topic": 1,
+    f"{MANY_PARTITIONS:,} topics": MANY_PARTITIONS,
+}
+"""Number of topics of the directories that are measured with aiokq alone: Apache Kafka preallocates
+200 GB of sparse index files for as many partitions.
+"""
 TARGET_ACCEPTS: Final = 0.150
 TARGET_READY: Final = 2.0
 
@@ -40,7 +48,18 @@ def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[T
             progress(f"start: filling {PARTITIONS:,} partitions of {name}")
             filled[name] = Startup(kind, directory())
             filled[name].fill(PARTITIONS)
+        many = {}
+        for shape, topics in MANY_TOPICS.items():
+            progress(f"start: filling {shape}")
+            many[shape] = Startup(AiokqBroker, directory())
+            many[shape].fill(MANY_PARTITIONS, topics)
         for number in range(rounds):
+            for shape, startup in many.items():
+                for how, then_kill in (("stopped", True), ("killed", False)):
+                    state = f"{shape}, {how}"
+                    progress(f"start, round {number + 1} of {rounds}: {state}")
+                    measured = startup.measure(then_kill=then_kill)
+                    found.setdefault((AIOKQ, state), []).append(measured)
             for state in (EMPTY, CLEAN, KILLED):
                 for name, kind in kinds.items():
                     progress(f"start, round {number + 1} of {rounds}: {state}, {name}")
@@ -60,7 +79,9 @@ def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[T
         + ("Apache Kafka accepts", "ready", "memory"),
         unit="seconds until ready",
     )
-    for state in (EMPTY, CLEAN, KILLED):
+    states = [EMPTY, CLEAN, KILLED]
+    states += [f"{shape}, {how}" for shape in MANY_TOPICS for how in ("stopped", "killed")]
+    for state in states:
         row = [state]
         for name in KINDS:
             each = found.get((name, state))
