@@ -1,9 +1,10 @@
-"""`aiokq broker` on disks that break when told to: run as a program by test_disk_faults.
+"""`aiokq broker` on disks that fail on command; test_disk_faults runs this module as a program.
 
-A file named in `BROKEN_DISK` has a line per fault, `<operation> <path part> <what>`; it is read
-again each time. An errno is raised, of a write after half of it was written; `held` takes as long
-as it is there; `counted` does nothing. Both of these leave a line in the file with `.done` behind
-its name. What the operating system does to a file otherwise is what a test does to it.
+The file named by the environment variable `BROKEN_DISK` has one line per fault,
+`<operation> <path part> <what>`, and is read again before each operation. `<what>` is an errno,
+which the operation raises (a write raises it after writing half of its data); `held`, which blocks
+the operation while the line is in the file; or `counted`, which has no effect. `held` and
+`counted` append a line to the file of the same name plus `.done`. Tests damage files themselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What goes wrong in groups and must go well, for either broker: one coroutine per story.
+"""Fault scenarios of consumer groups, one coroutine each, for the embedded broker and Apache Kafka.
 
-Members of aiokq's beside raw ones that fall silent, are late or out of date. `test_groups.py` runs
-them on our broker, `tests/interop/apache/test_groups.py` on Apache Kafka.
+Each runs consumers of aiokq beside raw members that fall silent, are late or are out of date.
+`test_groups.py` runs them on aiokq's broker, `tests/interop/apache/test_groups.py` on Apache Kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 async def prepared(servers: str, partitions: int = 2, records: int = 0) -> str:
-    """A new topic with numbered records in turn in its partitions."""
+    """Create a topic whose partitions hold numbered records, round robin; return its name."""
     topic = f"group-faults-{next(_numbers)}"
     async with aiokq.Admin(servers) as admin:
         await admin.create_topics(topic, num_partitions=partitions, raise_errors=True)
@@ -43,7 +43,7 @@ async def prepared(servers: str, partitions: int = 2, records: int = 0) -> str:
 
 
 def member(servers: str, topic: str, **settings: Any) -> aiokq.Consumer:
-    """One of ours, that hears of rebalances at once; not started."""
+    """A consumer of aiokq, not started, whose short heartbeat interval shows rebalances early."""
     if settings.get("group_protocol") != "consumer":
         settings = {"heartbeat_interval_ms": 100, "session_timeout_ms": 10_000} | settings
     return aiokq.Consumer(
@@ -73,7 +73,7 @@ async def read_for_ever(consumer: aiokq.Consumer) -> None:
 
 @contextlib.asynccontextmanager
 async def beating(raw: RawClassicMember | RawConsumerMember) -> AsyncIterator[list[int]]:
-    """Heartbeats of a raw member for as long as the block lasts; the error codes it gets."""
+    """Send heartbeats of a raw member while the block runs; yield the error codes received."""
     codes: list[int] = []
 
     async def beat() -> None:
@@ -92,7 +92,10 @@ async def beating(raw: RawClassicMember | RawConsumerMember) -> AsyncIterator[li
 
 
 async def all_assigned(raw: RawConsumerMember) -> None:
-    """Join, and beat until both partitions are ours: the coordinator hears of a new topic late."""
+    """Join, and send heartbeats until both partitions are assigned to this member.
+
+    The coordinator learns of a new topic with a delay.
+    """
     told = assigned(await raw.join())
     async with asyncio.timeout(20):
         while told != {0, 1}:
@@ -101,7 +104,7 @@ async def all_assigned(raw: RawConsumerMember) -> None:
 
 
 async def a_silent_member_is_evicted(servers: str, session_ms: int) -> None:
-    """22: its partitions go to the others when its session ends, and not before."""
+    """The silent member's partitions go to the others when its session expires, and not before."""
     topic = await prepared(servers)
     async with (
         member(servers, topic) as ours,
@@ -117,7 +120,7 @@ async def a_silent_member_is_evicted(servers: str, session_ms: int) -> None:
 
 
 async def a_pending_member_is_evicted(servers: str, session_ms: int) -> None:
-    """22: who was given a member id and never came back must not hold up the group for ever."""
+    """A client that got a member id and never joins with it does not hold up the group for ever."""
     topic = await prepared(servers)
     async with (
         RawClassicMember(servers, f"g-{topic}", topic) as raw,
@@ -136,7 +139,7 @@ async def a_pending_member_is_evicted(servers: str, session_ms: int) -> None:
 
 
 async def who_is_late_in_a_rebalance_is_dropped(servers: str) -> None:
-    """23: it lives and beats, but does not join again; the others go on without it."""
+    """A member that sends heartbeats but does not rejoin is removed from the group."""
     topic = await prepared(servers)
     async with RawClassicMember(servers, f"g-{topic}", topic) as raw:
         await raw.join(session_ms=30_000, rebalance_ms=1_500)
@@ -151,7 +154,7 @@ async def who_is_late_in_a_rebalance_is_dropped(servers: str) -> None:
 
 
 async def a_static_member_bounces_unnoticed(servers: str, protocol: str) -> None:
-    """24: within its session it gets its partitions back, and nobody else is asked anything."""
+    """A member back within its session gets its partitions; no other member sees a rebalance."""
     topic = await prepared(servers, 4, records=40)
     told: list[tuple[str, int]] = []
     options: dict[str, Any] = {"group_protocol": protocol}
@@ -185,7 +188,7 @@ async def a_static_member_bounces_unnoticed(servers: str, protocol: str) -> None
 
 
 async def the_first_of_two_with_one_instance_id_is_fenced(servers: str) -> None:
-    """25: the later one has the place; the first one is told, and neither commits nor reads."""
+    """The second member takes over the instance id; the first cannot commit or read any more."""
     topic = await prepared(servers, records=10)
     tp = aiokq.TopicPartition(topic, 0)
     async with member(servers, topic, group_instance_id="a") as first:
@@ -208,7 +211,7 @@ async def the_first_of_two_with_one_instance_id_is_fenced(servers: str) -> None:
 
 
 async def an_instance_id_in_use_is_not_released(servers: str) -> None:
-    """25 by the consumer protocol: there the later one is refused, until the first one leaves."""
+    """In the consumer protocol the second member is rejected until the first one leaves."""
     topic = await prepared(servers)
     options = {"group_protocol": "consumer", "group_instance_id": "a"}
     first = member(servers, topic, **options)
@@ -224,7 +227,7 @@ async def an_instance_id_in_use_is_not_released(servers: str) -> None:
 
 
 async def a_stale_generation_commits_nothing(servers: str, protocol: str) -> None:
-    """26: what a zombie commits must not undo what its successor did."""
+    """A commit of a zombie does not overwrite the offset that its successor committed."""
     topic = await prepared(servers)
     kind = RawClassicMember if protocol == "classic" else RawConsumerMember
     async with (
@@ -244,7 +247,7 @@ async def a_stale_generation_commits_nothing(servers: str, protocol: str) -> Non
 
 
 async def a_lost_heartbeat_reply_is_made_up_for(servers: str) -> None:
-    """27: the member says the epoch before, with no more than it was assigned: it is not fenced."""
+    """A member with the previous epoch is not fenced if it owns only assigned partitions."""
     topic = await prepared(servers)
     async with RawConsumerMember(servers, f"g-{topic}", topic) as raw:
         await all_assigned(raw)
@@ -254,27 +257,27 @@ async def a_lost_heartbeat_reply_is_made_up_for(servers: str) -> None:
             await other.join()
             async with asyncio.timeout(20):
                 told = None
-                while told is None:  # to give one up
+                while told is None:  # until told to revoke one partition
                     told = assigned(await raw.heartbeat())
                 assert len(told) == 1
                 assert raw.generation == before
-                answer = await raw.heartbeat(owned=told)  # and now its epoch is the group's
+                answer = await raw.heartbeat(owned=told)  # advances to the group's epoch
                 while raw.generation == before:
                     answer = await raw.heartbeat(owned=told)
             assert answer.error_code == 0
             now = raw.generation
-            # The last answer was lost: from its point of view nothing happened.
+            # The last response counts as lost, so the member still has the previous epoch.
             again = await raw.heartbeat(owned=told, epoch=before, full=True)
             assert again.error_code == 0
             assert again.member_epoch == now
             assert assigned(again) == told
-            # With partitions that were taken from it, it is somebody who was away too long.
+            # Owning revoked partitions at the previous epoch means that it was away for too long.
             fenced = await raw.heartbeat(owned={0, 1}, epoch=before)
             assert fenced.error_code == FENCED_MEMBER_EPOCH
 
 
 async def a_slow_revoker_shares_nothing(servers: str) -> None:
-    """28: until it says that it gave a partition up, nobody else gets it."""
+    """A partition goes to no other member until its owner confirms the revocation."""
     topic = await prepared(servers, records=10)
     async with RawConsumerMember(servers, f"g-{topic}", topic) as raw:
         await all_assigned(raw)

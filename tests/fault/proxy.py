@@ -1,11 +1,11 @@
-"""A TCP proxy that breaks what passes it, on demand, over real sockets; no Kafka in it.
+"""A TCP proxy over real sockets that disturbs its traffic on demand; independent of Kafka.
 
     async with FaultProxy("127.0.0.1", broker_port) as proxy:
         client connects to 127.0.0.1:proxy.port
         proxy.to_client.delay = 0.5      # every piece waits
         proxy.to_server.piece = 1        # byte by byte
         proxy.stall()                    # nothing passes, nothing is closed
-        proxy.half_open()                # the server's side is gone, the client's is not told
+        proxy.half_open()                # the server's side is gone, the client is not told
         proxy.cut()                      # both sides are reset
 
 After asyncpg's `tests/test_adversity.py`.
@@ -23,11 +23,11 @@ READ_BYTES = 65_536
 
 @dataclass
 class Direction:
-    """What happens to bytes that go one way.
+    """What happens to bytes in one direction.
 
     Attributes:
         delay: seconds that each piece waits before it is passed on.
-        piece: bytes passed on at a time; 0 for as many as come.
+        piece: bytes passed on at a time; 0 for as many as arrive.
         limit: bytes after which the connection is cut; `None` for never.
         passed: bytes passed on so far.
     """
@@ -60,7 +60,7 @@ class FaultProxy:
 
     @property
     def connections(self) -> int:
-        """Connections that are open at the client's side."""
+        """The number of connections that clients have open."""
         return len(self._links)
 
     async def __aenter__(self) -> FaultProxy:
@@ -89,7 +89,7 @@ class FaultProxy:
         self._going.set()
 
     def half_open(self) -> None:
-        """The server's side is gone; what the client sends is swallowed, and nothing comes."""
+        """Reset the server's side; discard what clients send, and send them nothing."""
         for link in list(self._links):
             link.half_open()
 
@@ -108,7 +108,7 @@ class FaultProxy:
 
 
 class _Link:
-    """One client's connection and the one to the server."""
+    """One client's connection and the proxy's own connection to the server for it."""
 
     def __init__(
         self, proxy: FaultProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -172,9 +172,9 @@ class _Link:
                         self.cut()
                         return
                     if direction.piece:
-                        await asyncio.sleep(0)  # a piece of its own for the reader, too
+                        await asyncio.sleep(0)  # lets the reader receive this piece alone
             if self._half_open and not to_server:
-                return  # the server's end is no news for the client
+                return  # the client must not notice that the server's side is gone
             writer.close()
         except (ConnectionError, TimeoutError):
             self.cut()

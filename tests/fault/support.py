@@ -1,4 +1,4 @@
-"""What the fault tests share: both event loops, a node over real sockets, TLS contexts."""
+"""Shared by the fault tests: both event loops, a node over real sockets, TLS contexts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def run(loop_factory: LoopFactory, main: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Run a test on one of the loops; what it leaves open fails it."""
+    """Run a test on the given loop; tasks, sockets and errors that it leaves fail it."""
     unseen: list[dict[str, object]] = []
 
     async def bounded() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, what: unseen.append(what))
         async with asyncio.timeout(LIMIT):
             await main()
-        await asyncio.sleep(0.05)  # transports close in the next rounds of the loop
+        await asyncio.sleep(0.05)  # transports close in the next iterations of the loop
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
 
@@ -52,7 +52,7 @@ def run(loop_factory: LoopFactory, main: Callable[[], Coroutine[object, object, 
 def open_sockets() -> int:
     """TCP sockets of this process, duplicates included; 0 where they cannot be counted.
 
-    Not all descriptors: uvloop keeps some of its own from the first loop on.
+    Counts sockets instead of descriptors because uvloop keeps some descriptors of its first loop.
     """
     try:
         table = Path("/proc/self/net/tcp").read_text()
@@ -64,7 +64,7 @@ def open_sockets() -> int:
     for descriptor in descriptors:
         try:
             target = os.readlink(f"/proc/self/fd/{descriptor}")
-        except FileNotFoundError:  # the one that the listing itself used
+        except FileNotFoundError:  # the descriptor that listdir() itself used
             continue
         count += target.startswith("socket:[") and target[8:-1] in inodes
     return count
@@ -93,12 +93,12 @@ async def node_at(
 
 
 def server_tls() -> ssl.SSLContext:
-    """For listeners: a certificate for localhost and 127.0.0.1."""
+    """Return a context for listeners, with a certificate for localhost and 127.0.0.1."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     return context
 
 
 def client_tls(*, trusting: bool = True) -> ssl.SSLContext:
-    """For clients: trusts the tests' authority, or only the system's."""
+    """Return a context for clients that trusts the tests' authority, or only the system's."""
     return ssl.create_default_context(cafile=str(TLS / "authority.pem") if trusting else None)

@@ -66,7 +66,7 @@ def test_each_listener_gives_its_own_address(tmp_path):
 
 
 def test_the_line_has_every_listener(tmp_path):
-    """Scripts read the address behind "listens on"."""
+    """Scripts read the address that follows "listens on"."""
     process = subprocess.Popen(
         [*COMMAND, "--port", "0", *TWO, "listeners=PLAINTEXT://127.0.0.1:1,INNER://127.0.0.1:0"],
         stdout=subprocess.PIPE,
@@ -82,7 +82,7 @@ def test_the_line_has_every_listener(tmp_path):
 
 
 def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
-    """Otherwise some clients could not reach a broker that looks healthy to others."""
+    """A broker that started without it would look healthy, but not be reachable for all."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         data = str(tmp_path / "data")
@@ -92,7 +92,7 @@ def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
         assert f"port {port} is in use on 127.0.0.1" in one_line(done)
         assert "change the listener INNER" in one_line(done)
     again = run("--data-dir", data, "--profile", "kafka", "--host", "192.0.2.1", "--port", "0")
-    assert "192.0.2.1 is no address" in again.stderr  # and not: the directory is in use
+    assert "192.0.2.1 is no address" in again.stderr  # the directory is not in use any more
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
     ],
 )
 def test_what_this_broker_cannot_be_is_one_line_and_exit_code_2(setting, words):
-    """Nothing is opened or written before."""
+    """The broker opens and writes nothing before it rejects the setting."""
     done = run("--set", setting)
     assert done.returncode == 2
     assert words in one_line(done)
@@ -131,11 +131,11 @@ def test_a_listener_has_a_limit_of_its_own(tmp_path):
         Client(broker.bootstrap_servers).metadata("t")
 
 
-# the file of Apache Kafka
+# The configuration file of Apache Kafka
 
 
 def test_the_file_of_apache_kafka_starts_a_broker_with_other_ports(tmp_path):
-    """Only ports and directory differ: two brokers of a machine cannot share them."""
+    """Only ports and directory differ, because brokers on one machine cannot share them."""
     process = subprocess.Popen(
         [
             *(*COMMAND, "--config", str(KAFKAS_FILE), "--host", "127.0.0.1", "--port", "0"),
@@ -194,7 +194,7 @@ def isolated() -> list[str] | None:
 
 
 def test_the_file_of_apache_kafka_starts_a_broker_unchanged():
-    """In namespaces with a network and a /tmp of their own, so that nothing else is in use."""
+    """Namespaces give the broker a network and a /tmp of its own, where its ports are free."""
     command = isolated()
     if command is None:
         pytest.skip("needs the right to make namespaces")
@@ -214,10 +214,10 @@ def test_the_file_of_apache_kafka_starts_a_broker_unchanged():
     assert info["without_effect"] == WITHOUT_EFFECT
     assert info["profile"] == "kafka"
     assert info["produced"] == [0, 0]
-    assert info["controller"] != 0  # nobody listens on 9093
+    assert info["controller"] != 0  # nothing listens on 9093
     assert info["exit"] == 0
 
 
 def test_the_file_of_apache_kafka_has_nothing_but_settings_of_kafka():
-    """The fixture of the tests above must be a file that Kafka accepts."""
+    """The file that the tests above use must contain only settings that Kafka accepts."""
     assert set(parse_properties(KAFKAS_FILE.read_text())) <= set(KAFKA_SETTING_TYPES)

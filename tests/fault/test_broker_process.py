@@ -1,4 +1,4 @@
-"""`aiokq broker` as a process: its line, its exit codes, what survives a kill, hostile sockets."""
+"""`aiokq broker` as a process: its output, exit codes, durability over a kill, hostile sockets."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FORBIDDEN = ("pydantic", "typer", "rich", "prometheus_client", "pyarrow", "click
 
 
 def run(*arguments: str, timeout: float = 20, **options) -> subprocess.CompletedProcess[str]:
-    """The command to its end, which must be an early one."""
+    """Run the command to its end; the arguments must make it end early."""
     return subprocess.run(
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, **options
     )
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line on stderr; no traceback."""
+    """Return the only line on stderr, which must not be a traceback."""
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
     return lines[0]
@@ -45,14 +45,14 @@ _sockets: list[socket.socket] = []
 
 @pytest.fixture(autouse=True)
 def _close_sockets():
-    """Tests open clients as they need them; all go at the end."""
+    """Close the sockets of the `Client`s that a test opens."""
     yield
     while _sockets:
         _sockets.pop().close()
 
 
 class Client:
-    """A blocking socket that speaks whole frames."""
+    """A client with a blocking socket that sends and receives whole frames."""
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)
@@ -123,11 +123,11 @@ def broker(tmp_path):
         yield running
 
 
-# the line and the end
+# The line and the end
 
 
 def test_it_prints_one_line_once_it_accepts_and_stops_with_0():
-    """Scripts wait for that line; SIGTERM and ctrl-c are both a clean stop."""
+    """Scripts wait for that line; SIGTERM and Ctrl-C are both a clean shutdown."""
     for number in (signal.SIGTERM, signal.SIGINT):
         process = subprocess.Popen(
             [*COMMAND, "--port", "0", "--profile", "dev"],
@@ -146,7 +146,7 @@ def test_it_prints_one_line_once_it_accepts_and_stops_with_0():
 
 
 def test_an_ephemeral_broker_leaves_nothing_behind(tmp_path):
-    """Test suites start thousands."""
+    """Test suites start thousands of ephemeral brokers."""
     process = subprocess.Popen(
         [*COMMAND, "--port", "0", "--json"],
         stdout=subprocess.PIPE,
@@ -164,7 +164,7 @@ def test_an_ephemeral_broker_leaves_nothing_behind(tmp_path):
 
 
 def test_the_json_line_says_what_a_program_needs(tmp_path):
-    """Address, ids and directory."""
+    """The line has the address, ids and directory."""
     with broker_process(tmp_path / "data", "--profile", "dev", "--node-id", "3") as broker:
         assert broker.info["node_id"] == 3
         assert broker.info["profile"] == "dev"
@@ -174,7 +174,7 @@ def test_the_json_line_says_what_a_program_needs(tmp_path):
 
 
 def run_briefly(*arguments: str, terminal: bool = False) -> tuple[str, str]:
-    """Start, stop once it accepts; what it wrote to standard output and to standard error."""
+    """Start the broker, stop it once it accepts connections, and return its stdout and stderr."""
     ours, theirs = os.openpty() if terminal else os.pipe()
     process = subprocess.Popen(
         [*COMMAND, "--port", "0", *arguments],
@@ -195,7 +195,7 @@ def run_briefly(*arguments: str, terminal: bool = False) -> tuple[str, str]:
 
 
 def test_the_profile_is_dev_where_nothing_is_kept():
-    """At a terminal a group waited 3 s for its first record."""
+    """With Kafka's defaults a group would wait 3 s for its first record."""
     line, errors = run_briefly()
     assert "listens on" in line
     assert errors == (
@@ -205,7 +205,7 @@ def test_the_profile_is_dev_where_nothing_is_kept():
 
 
 def test_the_profile_of_a_new_directory_depends_on_the_terminal(tmp_path):
-    """Whoever types the command tries it out; a service runs as Kafka does."""
+    """A user at a terminal tries the broker out; a service gets Kafka's defaults."""
     typed = run_briefly("--data-dir", str(tmp_path / "typed"), terminal=True)[1]
     assert "profile dev, because it runs at a terminal with a new data directory" in typed
     service = run_briefly("--set", f"log.dirs={tmp_path / 'service'}")[1]
@@ -213,7 +213,7 @@ def test_the_profile_of_a_new_directory_depends_on_the_terminal(tmp_path):
 
 
 def test_the_profile_of_a_directory_in_use_is_kafka(tmp_path):
-    """What was kept once is not a trial any more."""
+    """A directory with data is no trial any more."""
     directory = ["--data-dir", str(tmp_path / "a"), "--data-dir", str(tmp_path / "b")]
     run_briefly("--profile", "dev", *directory)
     (tmp_path / "c").mkdir()
@@ -222,7 +222,7 @@ def test_the_profile_of_a_directory_in_use_is_kafka(tmp_path):
 
 
 def test_the_profile_with_a_settings_file_is_kafka(tmp_path):
-    """A file is what a deployment has."""
+    """A settings file is a sign of a deployment."""
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\n")
     errors = run_briefly("--config", str(file), terminal=True)[1]
@@ -230,7 +230,7 @@ def test_the_profile_with_a_settings_file_is_kafka(tmp_path):
 
 
 def test_a_profile_that_is_named_needs_no_reason(tmp_path):
-    """The line is for those who did not choose."""
+    """The line that explains the profile is for users who did not choose one."""
     assert run_briefly("--profile", "kafka", "--data-dir", str(tmp_path))[1] == ""
     line, errors = run_briefly("--json")
     info = json.loads(line)
@@ -239,7 +239,7 @@ def test_a_profile_that_is_named_needs_no_reason(tmp_path):
 
 
 def test_nothing_heavy_is_imported_to_start(tmp_path):
-    """150 ms from exec to accepting leave no room for pydantic or typer."""
+    """pydantic and typer would take too much of the 150 ms from exec to accepting."""
     code = (
         "import asyncio, sys, signal, os\n"
         "from aiokq.broker import process\n"
@@ -260,7 +260,7 @@ def test_nothing_heavy_is_imported_to_start(tmp_path):
 
 
 def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
-    """For Prometheus; imported only when asked for."""
+    """Prometheus scrapes this port; the server is imported only when the port is set."""
     import urllib.request
 
     with broker_process(tmp_path / "data", "--metrics-port", "0") as broker:
@@ -272,7 +272,7 @@ def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
     assert 'aiokq_broker_partitions{broker="0"} 1.0' in text
 
 
-# bad arguments and bad surroundings
+# Bad arguments and bad environments
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
     ],
 )
 def test_a_bad_setting_is_one_line_and_exit_code_2(arguments, words):
-    """Not a traceback, and nothing is started."""
+    """There is no traceback, and nothing is started."""
     done = run("--port", "0", *arguments)
     assert done.returncode == 2
     assert words in one_line(done)
@@ -304,7 +304,7 @@ def test_a_bad_setting_is_one_line_and_exit_code_2(arguments, words):
 
 
 def test_a_settings_file_that_is_no_text_says_so(tmp_path):
-    """A key store in place of the properties, say."""
+    """Such a file may be a key store given in place of the properties."""
     path = tmp_path / "broker.properties"
     path.write_bytes(b"\xff\xfe\x00")
     done = run("--port", "0", "--config", str(path))
@@ -313,7 +313,7 @@ def test_a_settings_file_that_is_no_text_says_so(tmp_path):
 
 
 def test_help_is_there_without_typer():
-    """The one command that is parsed by itself."""
+    """The broker is the one command that parses its arguments without typer."""
     done = run("--help")
     assert done.returncode == 0
     for flag in ("--port", "--data-dir", "--node-id", "--profile", "--set", "--config",
@@ -322,7 +322,7 @@ def test_help_is_there_without_typer():
 
 
 def test_a_port_in_use_says_so(broker, tmp_path):
-    """Exit code 1, and what to do."""
+    """The exit code is 1, and the line says what to do."""
     port = broker.bootstrap_servers.rsplit(":", 1)[1]
     done = run("--port", port, "--data-dir", str(tmp_path / "other"))
     assert done.returncode == 1
@@ -330,14 +330,14 @@ def test_a_port_in_use_says_so(broker, tmp_path):
 
 
 def test_an_address_of_another_machine_says_so(tmp_path):
-    """A typing error in --host."""
+    """The usual cause is a typing error in --host."""
     done = run("--port", "0", "--host", "192.0.2.1", "--data-dir", str(tmp_path))
     assert done.returncode == 1
     assert "192.0.2.1 is no address of this machine" in done.stderr.splitlines()[-1]
 
 
 def test_an_unknown_host_says_so():
-    """Not the resolver's error number alone."""
+    """The resolver's error number alone would not help."""
     done = run("--port", "0", "--host", "no-such-host.invalid")
     assert done.returncode == 1
     assert "no-such-host.invalid" in done.stderr.splitlines()[-1]
@@ -345,7 +345,7 @@ def test_an_unknown_host_says_so():
 
 
 def test_a_metrics_port_in_use_says_so(broker):
-    """It is not the broker's own port that is taken."""
+    """The message names the metrics port, because the broker's own port is free."""
     port = broker.bootstrap_servers.rsplit(":", 1)[1]
     done = run("--port", "0", "--metrics-port", port)
     assert done.returncode == 1
@@ -354,7 +354,7 @@ def test_a_metrics_port_in_use_says_so(broker):
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 def test_an_ipv6_address_is_printed_as_clients_take_it(host):
-    """Without brackets nobody can tell the port from the address."""
+    """Without brackets readers could not tell the port from the address."""
     process = subprocess.Popen(
         [*COMMAND, "--port", "0", "--host", host, "--json"], stdout=subprocess.PIPE, text=True
     )
@@ -376,7 +376,7 @@ def test_a_directory_in_use_says_so(broker):
 
 
 def test_an_embedded_cluster_on_a_port_in_use_says_so():
-    """A test-suite that fixes its port, run twice at once."""
+    """This happens when a test suite with a fixed port runs twice at once."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -386,7 +386,7 @@ def test_an_embedded_cluster_on_a_port_in_use_says_so():
 
 
 def test_another_nodes_directory_is_refused(tmp_path):
-    """Node ids are what replicas go by."""
+    """Replicas are identified by their node ids."""
     with broker_process(tmp_path / "data", "--node-id", "2"):
         pass
     done = run("--port", "0", "--data-dir", str(tmp_path / "data"), "--node-id", "5")
@@ -397,14 +397,14 @@ def test_another_nodes_directory_is_refused(tmp_path):
 
 
 def respect_modes():
-    """Before exec: root, too, is bound by the modes of files, as users are."""
+    """Before exec, drop root's right to ignore file modes, so that they bind root as well."""
     if os.geteuid() == 0:
         pr_capbset_drop, cap_dac_override = 24, 1
         assert ctypes.CDLL(None).prctl(pr_capbset_drop, cap_dac_override, 0, 0, 0) == 0
 
 
 def test_a_read_only_directory_says_so(tmp_path):
-    """A mounted volume with wrong rights is the usual case."""
+    """A mounted volume with wrong permissions is the usual case."""
     directory = tmp_path / "data"
     directory.mkdir(mode=0o500)
     done = run("--port", "0", "--data-dir", str(directory), preexec_fn=respect_modes)
@@ -413,7 +413,7 @@ def test_a_read_only_directory_says_so(tmp_path):
 
 
 def test_a_file_in_place_of_the_directory_says_so(tmp_path):
-    """--data-dir given a file."""
+    """--data-dir is the path of a file."""
     path = tmp_path / "file"
     path.write_text("x")
     done = run("--port", "0", "--data-dir", str(path))
@@ -425,7 +425,7 @@ def test_a_file_in_place_of_the_directory_says_so(tmp_path):
 
 
 def test_a_corrupt_metadata_log_stops_the_start(tmp_path):
-    """Going on would lose topics."""
+    """Starting without it would lose topics."""
     with broker_process(tmp_path / "data") as broker:
         Client(broker.bootstrap_servers).metadata("a", "b")
     log = tmp_path / "data" / "aiokq-metadata.log"
@@ -438,7 +438,7 @@ def test_a_corrupt_metadata_log_stops_the_start(tmp_path):
 
 
 def test_listening_to_others_warns_loudly(tmp_path):
-    """There is no authentication."""
+    """The broker has no authentication."""
     process = subprocess.Popen(
         [*COMMAND, "--port", "0", "--host", "0.0.0.0", "--advertise", "127.0.0.1", "--json"],
         stdout=subprocess.PIPE,
@@ -454,13 +454,13 @@ def test_listening_to_others_warns_loudly(tmp_path):
 
 
 def test_what_is_advertised_is_what_clients_are_told(tmp_path):
-    """Behind a port mapping the inner address is of no use."""
+    """Clients cannot use the inner address if they reach the broker through a port mapping."""
     with broker_process(tmp_path / "data", "--advertise", "kafka.example:19092") as broker:
         assert broker.bootstrap_servers == "kafka.example:19092"
 
 
 def test_settings_come_from_file_and_flags_and_flags_win(tmp_path):
-    """--config for many, --set for one."""
+    """--config holds the settings of many brokers, --set those of one."""
     config = tmp_path / "broker.properties"
     config.write_text("# a comment\nnum.partitions=3\nmessage.max.bytes: 5000\n")
     with broker_process(
@@ -470,7 +470,7 @@ def test_settings_come_from_file_and_flags_and_flags_win(tmp_path):
         assert len(response.topics[0].partitions) == 2
 
 
-# kills
+# Kills
 
 
 def restart(broker: BrokerProcess, number: int = signal.SIGKILL) -> Client:
@@ -480,7 +480,7 @@ def restart(broker: BrokerProcess, number: int = signal.SIGKILL) -> Client:
 
 
 def test_topics_ids_settings_and_records_survive_a_kill(broker):
-    """What was answered is durable against the death of the process."""
+    """What the broker acknowledged survives the death of its process."""
     client = Client(broker.bootstrap_servers)
     before = client.metadata("t")
     topic_id = (
@@ -495,13 +495,13 @@ def test_topics_ids_settings_and_records_survive_a_kill(broker):
     client = restart(broker)
     after = client.ask(wire.MetadataRequest(topics=None), 12)
     assert [(t.name, t.topic_id) for t in after.topics] == [("t", topic_id)]
-    assert after.topics[0].partitions[0].leader_epoch == 1  # the kill might have lost records
+    assert after.topics[0].partitions[0].leader_epoch == 1  # records might be lost
     assert client.end_offset("t") == 50
     assert client.produce("t", 5) == (0, 50)
 
 
 def test_a_retry_over_a_kill_is_still_recognised(broker):
-    """Scenario 13: sequences are in the log, so they survive with it."""
+    """The sequence numbers are in the log, so they survive with it."""
     client = Client(broker.bootstrap_servers)
     client.metadata("t")
     request = wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -516,7 +516,7 @@ def test_a_retry_over_a_kill_is_still_recognised(broker):
 
 
 def test_a_deleted_topic_stays_deleted_over_a_kill(broker):
-    """And its name can be had again, empty."""
+    """A new topic of that name is empty."""
     client = Client(broker.bootstrap_servers)
     client.metadata("t")
     client.produce("t", 5)
@@ -530,7 +530,7 @@ def test_a_deleted_topic_stays_deleted_over_a_kill(broker):
 
 
 def test_a_torn_tail_is_cut_off_and_the_log_goes_on(broker):
-    """Scenario 14: a batch that was never acknowledged may go, whole."""
+    """Recovery removes a torn batch whole, because it was never acknowledged."""
     client = Client(broker.bootstrap_servers)
     client.metadata("t")
     client.produce("t", 5)
@@ -545,7 +545,7 @@ def test_a_torn_tail_is_cut_off_and_the_log_goes_on(broker):
 
 
 def test_after_a_clean_stop_epochs_stay(broker):
-    """Nothing was lost, so nobody has to look for it."""
+    """A clean shutdown loses nothing, so there is no reason for a new leader epoch."""
     Client(broker.bootstrap_servers).metadata("t")
     Client(broker.bootstrap_servers).produce("t", 1)
     client = restart(broker, signal.SIGTERM)
@@ -553,7 +553,7 @@ def test_after_a_clean_stop_epochs_stay(broker):
 
 
 def test_partitions_that_no_topic_owns_are_set_aside_not_deleted(tmp_path):
-    """Somebody may have put them there, and may want them back."""
+    """Somebody may have put them there and want them back."""
     with broker_process(tmp_path / "data") as broker:
         Client(broker.bootstrap_servers).metadata("ours")
     directory = tmp_path / "data" / "foreign-0"
@@ -566,7 +566,7 @@ def test_partitions_that_no_topic_owns_are_set_aside_not_deleted(tmp_path):
     assert (stray / "00000000000000000000.log").read_bytes() == b"precious"
 
 
-# hostile and unlucky clients
+# Hostile and unlucky clients
 
 
 def resident_mib(pid: int) -> float:
@@ -588,7 +588,7 @@ def resident_mib(pid: int) -> float:
     ids=["http", "tls", "negative", "huge", "short", "client id", "api key"],
 )
 def test_what_is_not_kafka_is_disconnected(broker, data):
-    """And whoever speaks Kafka goes on."""
+    """Clients that speak Kafka are still served."""
     client = Client(broker.bootstrap_servers)
     client.socket.sendall(data)
     assert client.closed_by_broker()
@@ -596,7 +596,7 @@ def test_what_is_not_kafka_is_disconnected(broker, data):
 
 
 def test_counts_that_promise_more_than_the_frame_allocate_nothing(broker):
-    """Two billion topics in a frame of thirty bytes."""
+    """A frame of thirty bytes claims to hold two billion topics."""
     before = resident_mib(broker.process.pid)
     for key, version in ((3, 1), (0, 3), (1, 4), (19, 2)):
         client = Client(broker.bootstrap_servers)
@@ -607,7 +607,7 @@ def test_counts_that_promise_more_than_the_frame_allocate_nothing(broker):
 
 
 def test_half_sent_frames_hold_no_memory_of_their_promised_size(broker):
-    """Scenario 38: a hundred connections that promise 100 MB each and send a byte."""
+    """A hundred connections announce 100 MB each and send one byte."""
     before = resident_mib(broker.process.pid)
     clients = [Client(broker.bootstrap_servers) for _ in range(100)]
     for client in clients:
@@ -618,7 +618,7 @@ def test_half_sent_frames_hold_no_memory_of_their_promised_size(broker):
 
 
 def test_a_client_that_sends_byte_by_byte_is_served(broker):
-    """Slow is not wrong."""
+    """A slow client is not a broken one."""
     client = Client(broker.bootstrap_servers)
     parts = wire.encode_request(
         wire.MetadataRequest(topics=None), version=9, correlation_id=1, client_id="slow"
@@ -630,7 +630,7 @@ def test_a_client_that_sends_byte_by_byte_is_served(broker):
 
 
 def test_a_client_that_reads_nothing_does_not_fill_the_brokers_memory(broker):
-    """A thousand fetches of 10 MB each, none of them read."""
+    """It requests a thousand fetches of 10 MB each and reads no response."""
     client = Client(broker.bootstrap_servers)
     client.metadata("t")
     records = [RawRecord(n, 1, b"k", b"x" * 1000) for n in range(900)]
@@ -652,7 +652,7 @@ def test_a_client_that_reads_nothing_does_not_fill_the_brokers_memory(broker):
         for _ in range(1000):
             deaf.socket.sendall(frame)
     except TimeoutError:
-        pass  # the broker stopped reading, as it should
+        pass  # the broker has stopped reading, as it should
     time.sleep(0.3)
     assert Client(broker.bootstrap_servers).metadata("t").topics[0].error_code == 0
     assert resident_mib(broker.process.pid) - before < 60

@@ -1,4 +1,4 @@
-"""Many keyed records compacted while others read and write: on real files, in real threads."""
+"""Compaction of many keyed records during reads and writes, with real files and threads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BATCH = 100
 
 
 def memory_bytes() -> int:
-    """Resident memory of this process now."""
+    """Return the resident memory of this process in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -81,7 +81,7 @@ class Crowd:
         return self.environment.clock.timestamp_ms()
 
     async def write(self, waits: int = 0) -> None:
-        """Append the records; so often, evenly spread, a running cleaner is waited for."""
+        """Append the records; at `waits` evenly spread points, wait for a run of the cleaner."""
         keys = max(int(self.count * KEYS_PER_RECORD), 1)
         batches = self.count // BATCH
         pauses = {batches * (n + 1) // (waits + 1) for n in range(waits)}
@@ -104,13 +104,13 @@ class Crowd:
         self.log.roll(self.now_ms())
 
     async def compacted(self) -> None:
-        """Let the cleaner come to what was written, however slow the machine is."""
+        """Roll the log and wait for a run of the cleaner, however slow the machine is."""
         self.log.roll(self.now_ms())
         self.ran.clear()
         await self.ran.wait()
 
     async def read(self, pause: float) -> dict[bytes, tuple[int, bytes | None]]:
-        """From the beginning to the end of what the writer writes; the last of each key."""
+        """Read from the beginning to the end of the log; return the last record of each key."""
         found: dict[bytes, tuple[int, bytes | None]] = {}
         offset = 0
         while offset < self.count:
@@ -161,7 +161,7 @@ class Crowd:
         self.check(self.all_records())
 
     def check(self, found: dict[bytes, tuple[int, bytes | None]]) -> None:
-        """The last of each key is the model's: whoever read to the end knows the final state."""
+        """Compare the last record of each key, as a reader found it, with the model."""
         assert found.keys() == self.model.keys()
         assert found == self.model
 
@@ -188,14 +188,14 @@ class Crowd:
 async def test_keyed_records_are_compacted_under_readers_and_a_writer(
     count: int, tmp_path: Path
 ) -> None:
-    """The final state per key is a model's, for who read meanwhile and who reads afterwards."""
+    """Readers during and after compaction find the same final state per key as the model."""
     crowd = Crowd(tmp_path, count, seed=count)
     before = memory_bytes()
     try:
         await crowd.run()
         assert crowd.runs > 2
-        # what stays is little more than a record per key: three times, with headers and the
-        # newest segments that were dirty for too little
+        # One record per key is left, times three: for headers, and for newest segments whose dirty
+        # ratio was too small.
         assert crowd.log.size_bytes < count * 15
         assert crowd.peak - before < 150_000_000
     finally:

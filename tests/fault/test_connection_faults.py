@@ -47,7 +47,7 @@ async def behind_a_proxy(
 def test_a_reset_connection_fails_its_requests_and_is_made_anew(
     loop_factory: LoopFactory,
 ) -> None:
-    """A firewall forgets the connection: what was in flight fails, the next request works."""
+    """A firewall drops the connection: requests in flight fail, and the next request succeeds."""
 
     async def main() -> None:
         async with behind_a_proxy() as (_, proxy, node):
@@ -68,7 +68,7 @@ def test_a_reset_connection_fails_its_requests_and_is_made_anew(
 
 @both_loops
 def test_responses_that_come_byte_by_byte_are_whole(loop_factory: LoopFactory) -> None:
-    """The worst possible segmentation, in both directions."""
+    """Single bytes are the worst possible segmentation, here in both directions."""
 
     async def main() -> None:
         async with behind_a_proxy() as (_, proxy, node):
@@ -81,7 +81,7 @@ def test_responses_that_come_byte_by_byte_are_whole(loop_factory: LoopFactory) -
 
 @both_loops
 def test_a_response_cut_in_the_middle_is_a_lost_connection(loop_factory: LoopFactory) -> None:
-    """The broker dies while it answers: half a response is no response."""
+    """The broker dies while it responds: half a response is no response."""
 
     async def main() -> None:
         async with behind_a_proxy() as (_, proxy, node):
@@ -97,7 +97,7 @@ def test_a_response_cut_in_the_middle_is_a_lost_connection(loop_factory: LoopFac
 
 @both_loops
 def test_a_half_open_connection_is_found_by_the_deadline(loop_factory: LoopFactory) -> None:
-    """The broker's machine is gone without a word: TCP alone would wait for fifteen minutes."""
+    """The broker's machine is gone without a FIN: TCP alone would wait for fifteen minutes."""
 
     async def main() -> None:
         async with behind_a_proxy() as (_, proxy, node):
@@ -114,7 +114,7 @@ def test_a_half_open_connection_is_found_by_the_deadline(loop_factory: LoopFacto
 
 @both_loops
 def test_a_slow_handshake_is_given_more_time_each_try(loop_factory: LoopFactory) -> None:
-    """A bad line: the first attempt is cut off, a later one has doubled its time (KIP-601)."""
+    """On a bad network the first attempt times out; a later one has twice the time (KIP-601)."""
 
     async def main() -> None:
         options = ConnectionOptions(
@@ -138,7 +138,7 @@ def test_a_slow_handshake_is_given_more_time_each_try(loop_factory: LoopFactory)
 
 @both_loops
 def test_large_requests_pass_a_slow_line_whole(loop_factory: LoopFactory) -> None:
-    """Megabytes through pieces of 4,000 bytes: writes block, and nothing is lost or mixed up."""
+    """Megabytes pass in pieces of 4,000 bytes: writes block, and nothing is lost or mixed up."""
 
     async def main() -> None:
         async with behind_a_proxy() as (kafka, proxy, node):
@@ -168,7 +168,7 @@ def test_large_requests_pass_a_slow_line_whole(loop_factory: LoopFactory) -> Non
 
 @both_loops
 def test_nothing_listening_is_said_with_the_address(loop_factory: LoopFactory) -> None:
-    """The broker is not started."""
+    """The broker is not running."""
 
     async def main() -> None:
         with socket.socket() as unused:
@@ -198,7 +198,7 @@ def test_a_name_that_no_resolver_knows_is_said_in_words(loop_factory: LoopFactor
 
 @both_loops
 def test_localhost_works_where_only_ipv4_listens(loop_factory: LoopFactory) -> None:
-    """localhost is ::1 first on many machines; the broker listens on 127.0.0.1."""
+    """localhost resolves to ::1 first on many machines; the broker listens on 127.0.0.1."""
 
     async def main() -> None:
         async with ScriptedCluster() as kafka, node_at("localhost", kafka[1].port) as node:
@@ -209,7 +209,7 @@ def test_localhost_works_where_only_ipv4_listens(loop_factory: LoopFactory) -> N
 
 @both_loops
 def test_a_web_server_is_called_by_its_name(loop_factory: LoopFactory) -> None:
-    """The port of the admin page in bootstrap_servers."""
+    """bootstrap_servers has the port of the admin page."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
@@ -240,7 +240,7 @@ async def over_tls(options: ConnectionOptions) -> AsyncIterator[Node]:
 
 @both_loops
 def test_tls_works_with_large_responses(loop_factory: LoopFactory) -> None:
-    """The same frames through TLS records."""
+    """Large frames pass through TLS records."""
 
     async def main() -> None:
         options = ConnectionOptions(security=security("SSL", ssl_context=client_tls()))
@@ -256,7 +256,7 @@ def test_tls_works_with_large_responses(loop_factory: LoopFactory) -> None:
 def test_a_certificate_nobody_vouches_for_is_an_authentication_error(
     loop_factory: LoopFactory,
 ) -> None:
-    """A self-signed certificate and no ssl_cafile: trying again would not help."""
+    """A self-signed certificate without ssl_cafile: a retry would not help."""
 
     async def main() -> None:
         options = ConnectionOptions(
@@ -271,7 +271,7 @@ def test_a_certificate_nobody_vouches_for_is_an_authentication_error(
 
 @both_loops
 def test_a_listener_that_wants_a_certificate_of_ours_says_so(loop_factory: LoopFactory) -> None:
-    """With TLS 1.3 our side of the handshake is done by then: the refusal comes as an alert."""
+    """With TLS 1.3 the client has completed its handshake before the refusal comes as an alert."""
     demanding = server_tls()
     demanding.verify_mode = ssl.CERT_REQUIRED
 
@@ -298,7 +298,7 @@ def test_a_listener_that_wants_a_certificate_of_ours_says_so(loop_factory: LoopF
 
 @both_loops
 def test_a_plaintext_client_on_a_tls_port_is_told(loop_factory: LoopFactory) -> None:
-    """security_protocol is missing: the TLS server answers with an alert, or hangs up."""
+    """security_protocol is missing: the TLS server sends an alert or closes the connection."""
 
     async def main() -> None:
         async with over_tls(QUICK) as node:
@@ -310,7 +310,7 @@ def test_a_plaintext_client_on_a_tls_port_is_told(loop_factory: LoopFactory) -> 
 
 @both_loops
 def test_a_tls_client_on_a_plaintext_port_is_told(loop_factory: LoopFactory) -> None:
-    """The other way round: the listener hangs up on the ClientHello."""
+    """The plaintext listener closes the connection on the ClientHello."""
 
     async def main() -> None:
         options = ConnectionOptions(

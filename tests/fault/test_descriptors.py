@@ -1,6 +1,6 @@
-"""A broker whose process has few descriptors, and clients that take more of them than there are.
+"""A broker whose process has few descriptors, and clients that need more than there are.
 
-As a process and embedded, on asyncio and on uvloop, with limits of 256 and of 64.
+The broker runs as a process and embedded, on asyncio and on uvloop, with limits of 256 and of 64.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ everywhere = pytest.mark.parametrize(
 every_limit = pytest.mark.parametrize("limit", LIMITS)
 
 AT_WORK = {"log.segment.bytes": 1024 * 1024, "log.cleaner.backoff.ms": 100}
-"""Logs roll with every few batches, and the cleaner runs at once."""
+"""Settings with which logs roll after a few batches and the cleaner runs at once."""
 
 VALUE = bytes(300_000)
 
 SERVED_SECONDS = 1.0
-"""In which a new client is served; several are tried, as the machine may be busy for a moment."""
+"""Seconds in which one of several new clients must be served, as the machine may be busy."""
 
 
 @contextlib.contextmanager
 def closing() -> Iterator[Callable[[LimitedBroker, int], list[socket.socket]]]:
-    """Makes connections to a broker, all of which are closed at the end."""
+    """Yield a function that connects to a broker; close its connections at the end."""
     made: list[socket.socket] = []
 
     def connect(broker: LimitedBroker, count: int) -> list[socket.socket]:
@@ -66,7 +66,7 @@ METADATA = request(wire.MetadataRequest(topics=[]), 9)
 
 
 def answered(sock: socket.socket) -> bool:
-    """Whether a whole response comes; False if the connection is closed before."""
+    """Whether a whole response arrives; False if the connection is closed first or times out."""
     try:
         (size,) = struct.unpack(">i", receive(sock, 4))
         receive(sock, size)
@@ -86,7 +86,7 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 
 def served_within(broker: LimitedBroker, seconds: float) -> bool:
-    """Whether a new client's first request is answered in that time."""
+    """Whether a new client's first request gets its response within `seconds`."""
     began = time.monotonic()
     try:
         with socket.create_connection(broker.address, 10) as sock:
@@ -102,7 +102,7 @@ def serves_new_clients(broker: LimitedBroker) -> bool:
 
 
 def sound(broker: LimitedBroker) -> None:
-    """It runs, and nothing in it went wrong that it did not expect."""
+    """Check that the broker runs and has logged no traceback."""
     assert broker.is_running
     assert "Traceback" not in broker.errors(), broker.errors()
 
@@ -112,8 +112,10 @@ def sound(broker: LimitedBroker) -> None:
 async def test_twice_as_many_idle_connections_as_descriptors_stop_nobody(
     tmp_path: Path, how: str, loop: str, limit: int
 ) -> None:
-    """A pool that leaks, or a thousand sidecars: the first run of the cleaner imported a module,
-    for which there was no descriptor, and that ended the broker.
+    """Idle connections, as of a leaking pool or a thousand sidecars, must not end the broker.
+
+    Regression: the cleaner's first run imported a module without a free descriptor, which ended
+    the broker.
     """
     with limited_broker(tmp_path, how, loop, limit, **AT_WORK) as broker, closing() as connect:
         async with (
@@ -138,9 +140,9 @@ async def test_twice_as_many_idle_connections_as_descriptors_stop_nobody(
                 idle += await asyncio.to_thread(connect, broker, 16)
                 await work()
             assert await asyncio.to_thread(serves_new_clients, broker)
-            for _ in range(16):  # a client at work goes on, and its log rolls
+            for _ in range(16):  # a busy client is still served, and its log rolls
                 await work()
-            # Metadata is written to files of its own, and a new partition has some.
+            # Metadata and a new partition need files of their own.
             await admin.create_topics("late", num_partitions=2, raise_errors=True)
             result = await producer.send("late", b"value", partition=1)
             assert result.offset == 0
@@ -194,8 +196,9 @@ FETCH = request(
 async def test_clients_at_work_are_not_closed_for_others_and_those_cost_little(
     tmp_path: Path, how: str, loop: str, limit: int
 ) -> None:
-    """Consumers that wait for records are not idle: who comes when none is, is told so at once.
-    asyncio's accept loop used half a core meanwhile.
+    """Consumers that wait for records are not idle; a new client without room is refused at once.
+
+    Regression: asyncio's accept loop used half a core meanwhile.
     """
     with limited_broker(tmp_path, how, loop, limit) as broker, closing() as connect:
         async with aiokq.Admin(broker.bootstrap_servers) as admin:
@@ -208,13 +211,13 @@ async def test_clients_at_work_are_not_closed_for_others_and_those_cost_little(
             waiting.append(sock)
         [last] = connect(broker, 1)
         last.settimeout(10)
-        assert was_closed(last)  # and so the broker has decided about all before it
+        assert was_closed(last)  # so the broker has handled all earlier connections
         busy = [sock for sock in waiting if not is_closed(sock)]
         assert limit // 4 < len(busy) < limit
         assert any(is_idle_while_refusing(broker, connect) for _ in range(10))
         assert not any(is_closed(sock) for sock in busy)
         sound(broker)
-        # Those who wait are served when there is something; room is made when they have it.
+        # Waiting consumers get the new record, and then have to make room for new clients.
         async with contextlib.AsyncExitStack() as stack:
             for sock in busy[: len(busy) // 2]:
                 sock.close()
@@ -230,8 +233,10 @@ async def test_clients_at_work_are_not_closed_for_others_and_those_cost_little(
 def is_idle_while_refusing(
     broker: LimitedBroker, connect: Callable[[LimitedBroker, int], list[socket.socket]]
 ) -> bool:
-    """Whether some refusals leave most of the CPU alone. A new broker also imports modules for a
-    second or two; one that asks for connections without end is never idle.
+    """Whether refusing some connections leaves most of the CPU idle.
+
+    A new broker also imports modules for a second or two, so several tries are allowed. A broker
+    that retries accept() without pause is idle in none of them.
     """
     before = broker.cpu_seconds()
     for _ in range(5):
@@ -256,7 +261,7 @@ def was_closed(sock: socket.socket) -> bool:
 def test_more_logs_than_descriptors_are_written_and_new_clients_are_served(
     tmp_path: Path, how: str, loop: str
 ) -> None:
-    """Each partition's newest segment kept its file: the reserve went first, then everything."""
+    """Regression: each partition's newest segment kept a file open until no descriptor was left."""
     partitions = 60
 
     async def main(broker: LimitedBroker) -> None:

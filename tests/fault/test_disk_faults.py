@@ -1,4 +1,4 @@
-"""A broker whose disk is full, broken or slow, seen by clients: scenarios 19 and 20."""
+"""A broker whose disk is full, broken or slow, as clients see it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUE = b"x" * 1000
 
 
 class BrokenDiskBroker:
-    """A broker on two or one log directories, which break when told to."""
+    """A broker on one or two log directories whose disk operations fail on command."""
 
     def __init__(self, root: Path, *names: str) -> None:
         self.paths = [root / name for name in names]
@@ -55,7 +55,7 @@ class BrokenDiskBroker:
         temporary.replace(self.control)
 
     def done(self) -> list[str]:
-        """What operations were held or counted, until now."""
+        """Return the operations that were held or counted so far."""
         path = self.control.with_name(f"{self.control.name}.done")
         return path.read_text().splitlines() if path.exists() else []
 
@@ -123,7 +123,10 @@ def is_offline(error: BaseException) -> bool:
 
 
 async def break_one_of_two(broker: BrokenDiskBroker, *faults: str) -> dict[int, list[int]]:
-    """What was acknowledged, by partition; those in the first directory fail, others do not."""
+    """Break the first of two directories; return what was acknowledged, by partition.
+
+    Partitions in the first directory fail from then on, the others do not.
+    """
     acknowledged: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     async with aiokq.Admin(broker.bootstrap) as admin:
         await admin.create_topics([aiokq.NewTopic("t", PARTITIONS)], raise_errors=True)
@@ -137,7 +140,7 @@ async def break_one_of_two(broker: BrokenDiskBroker, *faults: str) -> dict[int, 
             with pytest.raises(KafkaError) as caught:
                 await send(producer, 100, 0)
             assert is_offline(caught.value)
-            for number in range(101, 200):  # the others are served as before
+            for number in range(101, 200):  # the other partitions are still served
                 partition = 1 if number % 2 else 3
                 await send(producer, number, partition)
                 acknowledged[partition].append(number)
@@ -155,7 +158,7 @@ async def break_one_of_two(broker: BrokenDiskBroker, *faults: str) -> dict[int, 
 def test_one_disk_that_fails_takes_its_partitions_offline_and_nothing_acknowledged_is_lost(
     tmp_path: Path, number: int, end: int
 ):
-    """19: 56 and no leader for what lies there, the others go on; all is there after a start."""
+    """Its partitions report KAFKA_STORAGE_ERROR and have no leader until a restart."""
     broker = BrokenDiskBroker(tmp_path, "a", "b")
     acknowledged: dict[int, list[int]] = {}
 
@@ -175,7 +178,10 @@ def test_one_disk_that_fails_takes_its_partitions_offline_and_nothing_acknowledg
 
 
 def test_when_the_last_disk_fails_the_answer_is_56_and_the_exit_code_1(tmp_path: Path):
-    """19: no broker that answers 56 for ever; the line says which disk, why, and what to do."""
+    """The broker exits instead of responding KAFKA_STORAGE_ERROR for ever.
+
+    Its last line says which disk failed, why, and what to do.
+    """
     broker = BrokenDiskBroker(tmp_path, "a")
 
     async def breaking() -> None:
@@ -222,7 +228,7 @@ async def contents_of_one(bootstrap: str) -> list[int]:
 
 
 def test_a_failed_sync_is_not_acknowledged_and_takes_the_disk_offline(tmp_path: Path):
-    """19: after it nobody knows what is written, and a second sync says that all is well."""
+    """A second sync might succeed although data is lost, so the directory goes offline."""
     broker = BrokenDiskBroker(tmp_path, "a", "b")
 
     async def main() -> None:
@@ -246,7 +252,7 @@ def test_a_failed_sync_is_not_acknowledged_and_takes_the_disk_offline(tmp_path: 
 
 
 def test_a_slow_sync_costs_those_who_wait_for_it_latency_and_nobody_else_anything(tmp_path: Path):
-    """20: the loop is never blocked; producers that wait together share one sync."""
+    """The loop is never blocked; producers that wait together share one sync."""
     broker = BrokenDiskBroker(tmp_path, "a")
 
     async def main() -> None:
@@ -278,7 +284,7 @@ def test_a_slow_sync_costs_those_who_wait_for_it_latency_and_nobody_else_anythin
         assert not any(one.done() for one in waiting)
         broker.breaks("sync /slow-0/ counted")
         await asyncio.gather(*waiting)
-        # those who came before it began share the first one, all others the second
+        # records appended before the first sync began share it, all others share the second
         assert 1 <= len(broker.done()) <= 2
         for producer in producers:
             await producer.close()
@@ -289,7 +295,7 @@ def test_a_slow_sync_costs_those_who_wait_for_it_latency_and_nobody_else_anythin
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk of its own")
 def test_a_disk_that_is_really_full_loses_nothing_acknowledged(tmp_path: Path):
-    """19 on a file system of 8 MiB: the kernel's own short writes."""
+    """On a file system of 8 MiB, where the kernel makes short writes."""
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -312,7 +318,7 @@ def test_a_disk_that_is_really_full_loses_nothing_acknowledged(tmp_path: Path):
                         await producer.send("t", b"%d" % acknowledged + VALUE * 100)
                         acknowledged += 1
                 except KafkaError as error:
-                    assert is_offline(error)  # noqa: PT017 - how many went before is counted
+                    assert is_offline(error)  # noqa: PT017 - the number of sends before the error is counted
 
         async def check() -> None:
             async with aiokq.Consumer(

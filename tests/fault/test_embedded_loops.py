@@ -1,4 +1,4 @@
-"""EmbeddedCluster used elsewhere than on the loop that it was started on, and after that loop."""
+"""EmbeddedCluster used from other loops than the one that started it, and after that loop ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 class Owner:
-    """The loop that a cluster is started on, in a thread; the test stops and closes it."""
+    """The loop on which a cluster is started, in a thread; the test stops and closes the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -52,7 +52,7 @@ class Owner:
             self.thread = None
 
     def close(self) -> None:
-        """As asyncio.run() does."""
+        """Close the loop as asyncio.run() does."""
         self.stop()
         if not self.loop.is_closed():
             tasks = asyncio.all_tasks(self.loop)
@@ -72,7 +72,10 @@ def owner(request: pytest.FixtureRequest) -> Iterator[Owner]:
 
 
 def refuses(address: str) -> bool:
-    """Whether no socket of this process listens; another process may have got the port since."""
+    """Whether no socket of this process listens at `address`.
+
+    Does not connect, because another process may have got the port since.
+    """
     host, port = address.split(":")
     for fd in map(int, os.listdir("/dev/fd")):
         try:
@@ -82,7 +85,7 @@ def refuses(address: str) -> bool:
                 listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
                 if listens and found.getsockname()[:2] == (host, int(port)):
                     return False
-        except OSError:  # the descriptor of the listing itself, or of a thread that closed it
+        except OSError:  # listdir()'s own descriptor, or one that a thread has closed
             continue
     return True
 
@@ -101,7 +104,7 @@ def calls(kafka: EmbeddedCluster, path: Path) -> dict[str, Callable[[], Coroutin
 
 
 async def test_control_calls_and_close_go_to_the_owner_while_it_runs(owner: Owner, tmp_path: Path):
-    """`close()` closed the node on the loop of whoever called it, where it hung."""
+    """Regression: `close()` closed the node on the loop of its caller, where it hung."""
     kafka = EmbeddedCluster()
     owner.call(kafka.start())
     async with asyncio.timeout(60):
@@ -119,7 +122,7 @@ async def test_control_calls_and_close_go_to_the_owner_while_it_runs(owner: Owne
 async def test_where_the_owner_does_not_run_every_call_says_so_at_once(
     owner: Owner, tmp_path: Path
 ):
-    """They never returned, and `close()` not even at `wait_for`'s timeout."""
+    """Regression: the calls never returned, `close()` not even at `wait_for`'s timeout."""
     kafka = EmbeddedCluster()
     owner.call(kafka.start())
     owner.stop()
@@ -138,7 +141,7 @@ async def test_where_the_owner_does_not_run_every_call_says_so_at_once(
 
 
 async def test_a_call_is_told_when_the_owner_stops_meanwhile(owner: Owner, tmp_path: Path):
-    """The loop of a fixture ended while a test waited for the cluster."""
+    """The loop of a fixture ends while a test waits for the cluster."""
     kafka = EmbeddedCluster()
     owner.call(kafka.start())
     held, go = threading.Event(), threading.Event()
@@ -151,7 +154,7 @@ async def test_a_call_is_told_when_the_owner_stops_meanwhile(owner: Owner, tmp_p
     await asyncio.to_thread(held.wait, 60)
     copying = asyncio.create_task(kafka.snapshot(tmp_path / "snapshot"))
     closing = asyncio.create_task(kafka.close())
-    await asyncio.sleep(0)  # both are handed over, and are not done in one turn of the loop
+    await asyncio.sleep(0)  # both are handed over, and take several iterations of the loop
     owner.loop.call_soon_threadsafe(owner.loop.stop)
     go.set()
     for task in (copying, closing):
@@ -168,7 +171,7 @@ async def test_a_call_is_told_when_the_owner_stops_meanwhile(owner: Owner, tmp_p
 def test_after_the_owners_end_the_finaliser_gives_everything_back(
     new_loop: NewLoop, closes: bool, tmp_path: Path
 ):
-    """Lock, port and temporary directory were held until the process ended."""
+    """Regression: lock, port and temporary directory were held until the process ended."""
     kept: list[EmbeddedCluster] = []
 
     async def start() -> tuple[str, Path]:
@@ -180,7 +183,7 @@ def test_after_the_owners_end_the_finaliser_gives_everything_back(
         kept.extend([temporary, lasting])
         return f"{temporary.bootstrap_servers} {lasting.bootstrap_servers}", directory_of(temporary)
 
-    # uvloop warns of a listener that it finds open, and hangs where warnings are errors.
+    # uvloop warns about an open listener, and hangs where warnings are errors.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -222,7 +225,7 @@ async def restarted(kafka: EmbeddedCluster) -> None:
 
 
 async def test_one_on_a_thread_is_closed_from_another_loop():
-    """Leaving `with` after that waited for half a minute, and then said that it hangs."""
+    """Regression: leaving `with` afterwards waited for half a minute and then reported a hang."""
     with EmbeddedCluster() as kafka:
         await kafka.create_topic("t")
         address = kafka.bootstrap_servers
@@ -235,7 +238,7 @@ async def test_one_on_a_thread_is_closed_from_another_loop():
 
 
 async def test_who_closes_at_the_same_time_waits_for_the_end(tmp_path: Path):
-    """The second close() returned at once, and a start on the directory found it in use."""
+    """Regression: the second close() returned at once, and a restart found the directory in use."""
     kafka = EmbeddedCluster(data_dir=tmp_path / "data")
     await kafka.start()
     await kafka.create_topic("t", 20)
@@ -250,7 +253,7 @@ async def test_who_closes_at_the_same_time_waits_for_the_end(tmp_path: Path):
 
 
 class Interrupted(threading.Event):
-    """An event whose wait() is interrupted as by Ctrl-C, once `reached` is set."""
+    """An event whose wait() raises KeyboardInterrupt, as Ctrl-C does, once `reached` is set."""
 
     def __init__(self, reached: threading.Event) -> None:
         super().__init__()
@@ -263,7 +266,7 @@ class Interrupted(threading.Event):
 
 @pytest.mark.parametrize("when", ["before its loop", "while it starts", "when it has started"])
 def test_who_is_interrupted_while_it_starts_on_a_thread_leaves_nothing(when: str, tmp_path: Path):
-    """Ctrl-C in `with EmbeddedCluster()` left a broker that nobody could stop."""
+    """Regression: Ctrl-C in `with EmbeddedCluster()` left a broker that nobody could stop."""
     kafka = EmbeddedCluster(data_dir=tmp_path / "data")
     reached = threading.Event()
 
@@ -286,7 +289,7 @@ def test_who_is_interrupted_while_it_starts_on_a_thread_leaves_nothing(when: str
 
 
 def test_run_on_the_clusters_own_thread_is_refused():
-    """It waited for itself, for half a minute."""
+    """Regression: run() waited for its own thread for half a minute."""
     with EmbeddedCluster() as kafka:
 
         async def main() -> None:
@@ -297,7 +300,7 @@ def test_run_on_the_clusters_own_thread_is_refused():
 
 
 def test_a_call_that_runs_when_its_thread_ends_is_told():
-    """`run(..., timeout=None)` would wait for ever."""
+    """`run(..., timeout=None)` would otherwise wait for ever."""
     begun = threading.Event()
     with EmbeddedCluster() as kafka:
 
@@ -382,7 +385,7 @@ def run_pytest(
 def test_a_session_fixture_with_tests_on_other_loops_is_told_what_to_write(
     tmp_path: Path, fixture: str, default: str
 ):
-    """The fixture's loop stands still while a test runs on its own: `create_topic` hung there."""
+    """The fixture's loop does not run while a test uses its own loop: `create_topic` hung there."""
     done = run_pytest(
         tmp_path,
         default=default,
@@ -397,7 +400,7 @@ def test_a_session_fixture_with_tests_on_other_loops_is_told_what_to_write(
 
 
 def test_what_the_error_says_works(tmp_path: Path):
-    """The same file, with the loop_scope that it names."""
+    """Run the same file with the loop_scope that the error names."""
     done = run_pytest(
         tmp_path,
         fixture=', loop_scope="session"',

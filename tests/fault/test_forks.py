@@ -1,6 +1,6 @@
-"""Processes that fork with an embedded cluster and clients: the child exits, or outlives them.
+"""Processes that fork with an embedded cluster and clients; the child exits first or last.
 
-Each runs in a process of its own, without the threads of the tests.
+Each runs as a process of its own, without the threads of the tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = needs_fork
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 90
-"""Seconds for a process, on a machine that is busy."""
+"""Seconds that a process may take on a busy machine."""
 
 PREAMBLE = """
 import asyncio, multiprocessing, os, signal, sys, time, warnings
@@ -128,13 +128,13 @@ STATUS = {"exception": "1", "SIGTERM": str(-signal.SIGTERM)}
 
 
 def run_script(script: str, path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run it as a module of its own, which forkserver's children import again.
+    """Run `script` as a module, which the children of forkserver can import again.
 
-    Checks that its clusters leave nothing behind.
+    Also check that its clusters leave no directories behind.
     """
     path.mkdir(exist_ok=True)
     (path / "script.py").write_text(script)
-    # The path of forkserver's socket has to fit into 107 bytes: not below pytest's directory.
+    # The path of forkserver's socket must fit into 107 bytes; pytest's directory is too long.
     with tempfile.TemporaryDirectory(prefix="forks-", dir="/tmp") as temporary:
         done = subprocess.run(
             [sys.executable, "-W", "default", str(path / "script.py"), *arguments],
@@ -160,10 +160,10 @@ def run_script(script: str, path: Path, *arguments: str) -> subprocess.Completed
 )
 @pytest.mark.parametrize("mode", ["thread", "asyncio", "uvloop", "never closed"])
 def test_a_child_that_exits_takes_nothing_from_its_parent(mode: str, ending: str, tmp_path: Path):
-    """`os.fork()` and `sys.exit(0)` deleted the data of the parent's cluster, and stopped its loop.
+    """Regression: `sys.exit(0)` in a forked child deleted the parent's data and stopped its loop.
 
-    The parent's cluster and clients work on, its directory is there until it closes, and the child
-    ends as it wanted to, saying nothing about objects that are not its own.
+    The parent's cluster and clients continue, its directory exists until the cluster is closed, and
+    the child exits as intended, without warnings about objects that belong to the parent.
     """
     done = run_script(EXITS, tmp_path / "run", mode, ending)
     said = f"{done.stdout}\n{done.stderr}"
@@ -208,7 +208,10 @@ asyncio.run(main(*sys.argv[1:]))
 
 @contextmanager
 def outliving_child(data: Path, how: str) -> Iterator[tuple[str, int]]:
-    """A child whose parent has a cluster, closes it or is killed, and is gone; the address."""
+    """Yield the address of a cluster whose process is gone, and whose forked child still runs.
+
+    The parent has closed its cluster or was killed.
+    """
     parent = subprocess.Popen(
         [sys.executable, "-c", OUTLIVES, str(data), how],
         stdin=subprocess.PIPE,
@@ -220,12 +223,12 @@ def outliving_child(data: Path, how: str) -> Iterator[tuple[str, int]]:
     assert parent.stdout is not None
     try:
         pid, address = parent.stdout.readline().split()
-        # Not communicate(): the child has the other end of the pipe, too.
+        # Not communicate(), because the child also has the other end of the pipe.
         parent.wait(LIMIT)
         if how == "closed":
             assert parent.stdout.readline() == "closed\n"
             assert parent.returncode == 0
-        os.kill(int(pid), 0)  # it lives
+        os.kill(int(pid), 0)  # raises if the child is gone
         host, port = address.split(":")
         yield host, int(port)
         os.kill(int(pid), 0)
@@ -236,7 +239,7 @@ def outliving_child(data: Path, how: str) -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
 def test_a_child_that_outlives_its_parent_keeps_no_port_and_no_directory(how: str, tmp_path: Path):
-    """The port went on accepting connections, which nobody served, until the child ended."""
+    """Regression: the port accepted connections, which nobody served, until the child ended."""
     with outliving_child(tmp_path / "data", how) as address:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, 10)
@@ -281,7 +284,7 @@ else:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_connection_ends_though_a_child_lives(loop: str, tmp_path: Path):
-    """The peer waited for the end of a connection that only a child of the broker's still had."""
+    """Regression: the peer did not see the end of a connection that a child had inherited."""
     done = run_script(BROKER_SIDE, tmp_path / "run", loop)
     assert done.stdout == "ended\n", done.stderr
 
@@ -320,6 +323,6 @@ with metrics.serve(0) as server:
 
 
 def test_a_child_neither_hangs_on_the_metrics_of_its_parent_nor_keeps_their_port(tmp_path: Path):
-    """Leaving the block waited for the end of a thread that a child does not have."""
+    """Regression: leaving the block waited for a thread that does not exist in the child."""
     done = run_script(METRICS, tmp_path / "run")
     assert done.stdout == "7\nrefused\n", done.stderr

@@ -1,4 +1,4 @@
-"""Groups on our broker: killed coordinators, silent members, lost answers, handlers that block."""
+"""Groups on aiokq's broker: killed coordinators, silent members, lost responses, slow handlers."""
 
 from __future__ import annotations
 
@@ -33,58 +33,58 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def test_a_silent_member_is_evicted(servers: str) -> None:
-    """22: at the end of its session, and no later than that."""
+    """It is removed when its session expires, and no earlier."""
     await scenarios.a_silent_member_is_evicted(servers, SESSION_MS)
 
 
 async def test_a_pending_member_is_evicted(servers: str) -> None:
-    """22: it has an id only, and never came back with it."""
+    """It got a member id and never joined with it."""
     await scenarios.a_pending_member_is_evicted(servers, SESSION_MS)
 
 
 async def test_who_is_late_in_a_rebalance_is_dropped(servers: str) -> None:
-    """23: heartbeats alone do not keep a place."""
+    """Heartbeats alone do not keep a member in the group."""
     await scenarios.who_is_late_in_a_rebalance_is_dropped(servers)
 
 
 @both
 async def test_a_static_member_bounces_unnoticed(servers: str, protocol: str) -> None:
-    """24: KIP-345, and its form in KIP-848."""
+    """KIP-345, and static membership in KIP-848."""
     await scenarios.a_static_member_bounces_unnoticed(servers, protocol)
 
 
 async def test_the_first_of_two_with_one_instance_id_is_fenced(servers: str) -> None:
-    """25: two processes with the same configuration."""
+    """Two processes have the same configuration."""
     await scenarios.the_first_of_two_with_one_instance_id_is_fenced(servers)
 
 
 async def test_an_instance_id_in_use_is_not_released(servers: str) -> None:
-    """25: KIP-848 refuses the second one instead."""
+    """KIP-848 rejects the second member instead."""
     await scenarios.an_instance_id_in_use_is_not_released(servers)
 
 
 @both
 async def test_a_stale_generation_commits_nothing(servers: str, protocol: str) -> None:
-    """26: zombies."""
+    """Such commits come from zombies."""
     await scenarios.a_stale_generation_commits_nothing(servers, protocol)
 
 
 async def test_a_lost_heartbeat_reply_is_made_up_for(servers: str) -> None:
-    """27: as the broker sees it."""
+    """This is the coordinator's part."""
     await scenarios.a_lost_heartbeat_reply_is_made_up_for(servers)
 
 
 async def test_a_slow_revoker_shares_nothing(servers: str) -> None:
-    """28: KIP-848's promise."""
+    """KIP-848 guarantees this."""
     await scenarios.a_slow_revoker_shares_nothing(servers)
 
 
-# Members of ours whose network breaks
+# Members of aiokq behind a bad network
 
 
 @contextlib.asynccontextmanager
 async def behind_a_proxy(tmp_path: Path) -> AsyncIterator[tuple[str, FaultProxy]]:
-    """A broker that clients are told to reach by the proxy; its own address is for the others."""
+    """A broker that advertises the address of a proxy; yields that address and the proxy."""
     [port] = free_ports(1)
     async with FaultProxy("127.0.0.1", port) as proxy:
         arguments = ("--profile", "dev", "--advertise", f"127.0.0.1:{proxy.port}")
@@ -98,7 +98,7 @@ async def behind_a_proxy(tmp_path: Path) -> AsyncIterator[tuple[str, FaultProxy]
 
 @both
 async def test_replies_lost_in_a_rebalance_are_made_up_for(tmp_path: Path, protocol: str) -> None:
-    """27, as a member sees it: all connections are cut, over and over, while members come."""
+    """All connections are cut over and over while members join."""
     async with behind_a_proxy(tmp_path) as (servers, proxy):
         topic = await prepared(servers, 4, records=100)
         received: set[int] = set()
@@ -127,11 +127,11 @@ async def test_replies_lost_in_a_rebalance_are_made_up_for(tmp_path: Path, proto
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# 21: the coordinator dies in the middle
+# The coordinator dies during a rebalance
 
 
 class Deadly(RangeAssignor):
-    """Kills the broker once, while the others wait for what it assigns."""
+    """An assignor that kills the broker once, while other members wait for the assignment."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Deadly(RangeAssignor):
 
 @contextlib.asynccontextmanager
 async def own_broker(directory: Path) -> AsyncIterator[BrokerProcess]:
-    """On a port that it has again after a restart."""
+    """A broker that keeps its port over restarts."""
     [port] = free_ports(1)
     broker = BrokerProcess(directory, "--profile", "dev", port=port)
     await asyncio.to_thread(broker.start)
@@ -161,7 +161,7 @@ async def own_broker(directory: Path) -> AsyncIterator[BrokerProcess]:
 
 
 async def whole_again(topic: str, *members: aiokq.Consumer) -> None:
-    """They share the partitions, go on from what was committed, and commit."""
+    """Check that the members share the partitions, resume at the committed offsets, and commit."""
     await until(lambda: [len(partitions(m)) for m in members] == [1, 1])
     assert partitions(members[0]) | partitions(members[1]) == {0, 1}
     for each in members:
@@ -172,14 +172,14 @@ async def whole_again(topic: str, *members: aiokq.Consumer) -> None:
 
 
 async def read_three(consumer: aiokq.Consumer, topic: str) -> None:
-    """Three records of each partition are worked on, and committed."""
+    """Commit three records of each partition as if they had been processed."""
     offsets = {aiokq.TopicPartition(topic, p): 3 for p in range(2)}
     await until(lambda: partitions(consumer) == {0, 1})
     await consumer.commit(offsets)
 
 
 async def test_the_coordinator_dies_while_members_join(tmp_path: Path) -> None:
-    """21: one member still gives up its partitions, the other's JoinGroup waits: SIGKILL."""
+    """SIGKILL while one member still revokes partitions and the other waits in JoinGroup."""
     async with own_broker(tmp_path) as broker:
         servers = broker.bootstrap_servers
         topic = await prepared(servers, records=20)
@@ -203,7 +203,7 @@ async def test_the_coordinator_dies_while_members_join(tmp_path: Path) -> None:
 
 
 async def test_the_coordinator_dies_while_members_sync(tmp_path: Path) -> None:
-    """21: the leader assigns, the other's SyncGroup waits: SIGKILL."""
+    """SIGKILL while the leader assigns and the other member waits in SyncGroup."""
     async with own_broker(tmp_path) as broker:
         servers = broker.bootstrap_servers
         topic = await prepared(servers, records=20)
@@ -225,7 +225,7 @@ async def test_the_coordinator_dies_while_members_sync(tmp_path: Path) -> None:
 async def test_the_coordinator_dies_while_a_member_of_the_consumer_protocol_revokes(
     tmp_path: Path,
 ) -> None:
-    """21: KIP-848 has neither join nor sync; what was agreed before the kill holds after it."""
+    """KIP-848 has neither join nor sync; what was agreed before the kill holds after it."""
     async with own_broker(tmp_path) as broker:
         servers = broker.bootstrap_servers
         topic = await prepared(servers, records=20)
@@ -257,7 +257,7 @@ async def test_the_coordinator_dies_while_a_member_of_the_consumer_protocol_revo
 
 
 async def blocked(servers: str, *, session_ms: int, block_seconds: float) -> None:
-    """A handler that blocks past the session: the group goes on, the member is told and returns."""
+    """Block past the session timeout; the member is notified of the loss, rejoins and reads on."""
     topic = await prepared(servers, 1, records=5)
     lost: list[object] = []
     order: list[int] = []
@@ -275,7 +275,7 @@ async def blocked(servers: str, *, session_ms: int, block_seconds: float) -> Non
                 order.append(record.offset)
                 if len(order) == 3:
                     time.sleep(block_seconds)  # noqa: ASYNC251  the fault
-                # What is buffered is handed over before the next heartbeat tells of the loss.
+                # Buffered records are handed over before the next heartbeat reports the loss.
                 await asyncio.sleep(0.3)
                 if lost and record.offset == 4:
                     break
@@ -284,7 +284,7 @@ async def blocked(servers: str, *, session_ms: int, block_seconds: float) -> Non
         assert stalled is not None
         assert stalled.stalled_ms >= block_seconds * 900
         assert "time.sleep(block_seconds)" in stalled.stack
-        # At least once: what was not committed comes again, in order, and nothing is left out.
+        # At least once: uncommitted records are delivered again, in order and without gaps.
         assert set(order) == set(range(5))
         again = order.index(0, 1)
         assert order == [*range(again), *range(5)]
@@ -293,26 +293,26 @@ async def blocked(servers: str, *, session_ms: int, block_seconds: float) -> Non
 
 
 async def test_a_handler_that_blocks_past_the_session_timeout(servers: str) -> None:
-    """KP 2070, 1896: the member learns of it, says where it was, and reads on."""
+    """kafka-python #2070 and #1896: the member notices, names the blocking code, and reads on."""
     await blocked(servers, session_ms=SESSION_MS, block_seconds=2.0)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(200)
 async def test_a_handler_that_blocks_for_65_seconds(servers: str) -> None:
-    """The same with Kafka's own session timeout of 45 s."""
+    """The same with Kafka's default session timeout of 45 s."""
     await blocked(servers, session_ms=45_000, block_seconds=65.0)
 
 
 def slowly(record: aiokq.Record) -> int:
-    """Its offset, after two sessions."""
+    """Return the record's offset after two session timeouts."""
     time.sleep(2 * SESSION_MS / 1000)
     return record.offset
 
 
 @both
 async def test_blocking_work_in_a_thread_keeps_the_member(servers: str, protocol: str) -> None:
-    """The recipe for handlers that block: heartbeats go on meanwhile."""
+    """The recommended way for handlers that block: heartbeats continue meanwhile."""
     topic = await prepared(servers, 1, records=2)
     lost: list[object] = []
     options: dict[str, Any] = {"group_protocol": protocol}

@@ -1,4 +1,4 @@
-"""A broker that has imported its late modules imports nothing more, whatever it is asked."""
+"""A broker that has imported its lazily loaded modules imports nothing more for any request."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ OFTEN = {
     "offsets.retention.check.interval.ms": 100,
     "group.initial.rebalance.delay.ms": 0,
 }
-"""Everything periodic runs within a second."""
+"""Settings with which all periodic work runs every second."""
 
 
 async def test_a_warm_broker_imports_nothing_any_more(tmp_path: Path) -> None:
-    """A module that is imported when it is needed cannot be read without a descriptor."""
+    """A module that is imported on demand cannot be read if no descriptor is free."""
     with limited_broker(tmp_path, "embedded", "asyncio", None, **OFTEN) as broker:
         deadline = time.monotonic() + 60
         while json.loads(broker.ask("awaited")):
@@ -53,7 +53,7 @@ async def test_a_warm_broker_imports_nothing_any_more(tmp_path: Path) -> None:
 
 
 def send_every_request(broker: LimitedBroker) -> None:
-    """Each API in each version, with no content: a codec and a handler for each."""
+    """Send each API in each version, without content, to load every codec and handler."""
     for api in APIS.values():
         message = request_class(api.key)()
         if isinstance(message, wire.ProduceRequest):
@@ -70,7 +70,7 @@ def send_every_request(broker: LimitedBroker) -> None:
 
 
 def send_nonsense(broker: LimitedBroker) -> None:
-    """Closed and logged."""
+    """Send bytes that are not Kafka; the broker logs and closes the connection."""
     for data in (b"GET / HTTP/1.1\r\n\r\n", struct.pack(">ihhih", 10, 3, 9, 1, 30000)):
         with socket.create_connection(broker.address, 10) as sock:
             sock.settimeout(10)
@@ -79,7 +79,7 @@ def send_nonsense(broker: LimitedBroker) -> None:
 
 
 async def use_topics(servers: str, directory: Path) -> None:
-    """All codecs, in and out, compacted and deleted; what administrators do."""
+    """Use all codecs both ways, compaction, deletion, and the calls of administrators."""
     partition = TopicPartition("topic-none", 0)
     async with aiokq.Admin(servers) as admin:
         for codec in (*CODECS, "producer"):
@@ -121,7 +121,7 @@ async def use_topics(servers: str, directory: Path) -> None:
         await admin.describe_log_dirs()
         await admin.create_partitions({"topic-gzip": 3})
         await admin.delete_records({TopicPartition("topic-lz4", 0): 1})
-        async with asyncio.timeout(60):  # until the cleaner has been there
+        async with asyncio.timeout(60):  # until the cleaner has run
             while (directory / "data" / "compacted-0" / f"{0:020}.log").stat().st_size > 1_000_000:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             while (await admin.list_offsets({partition: "earliest"}))[partition].offset == 0:  # noqa: ASYNC110
@@ -130,7 +130,7 @@ async def use_topics(servers: str, directory: Path) -> None:
 
 
 async def use_groups(servers: str) -> None:
-    """Both protocols, subscriptions by pattern, and what administrators do with groups."""
+    """Use both protocols, subscriptions by pattern, and the group calls of administrators."""
     for protocol in ("classic", "consumer"):
         async with aiokq.Consumer(
             bootstrap_servers=servers,

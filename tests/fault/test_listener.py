@@ -1,4 +1,4 @@
-"""Accepting connections when the system refuses, over real sockets and on both event loops."""
+"""Accepting connections when accept() fails, over real sockets and on both event loops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.fault.support import LoopFactory, both_loops, client_tls, run, server
 
 
 class Talk(asyncio.Protocol):
-    """Answers with what it hears."""
+    """An echo protocol."""
 
     def __init__(self) -> None:
         self.made = False
@@ -43,7 +43,7 @@ class Talk(asyncio.Protocol):
 
 
 class Hall:
-    """Accepts what comes, or what there is room for."""
+    """An acceptor that takes every connection, or none if `accepts` is false."""
 
     def __init__(self) -> None:
         self.talks: list[Talk] = []
@@ -68,7 +68,7 @@ class Hall:
 
 
 class Troubled(socket.socket):
-    """A listening socket for which the system has some errors first."""
+    """A listening socket whose accept() raises the given errors first."""
 
     errors: list[int]
 
@@ -102,7 +102,7 @@ async def listening(
 
 
 async def echoes(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a new client is served; False if it is closed."""
+    """Whether a new client is served; False if its connection is closed."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(b"hello")
@@ -118,7 +118,7 @@ async def echoes(port: int, host: str = "127.0.0.1") -> bool:
 def test_without_a_descriptor_a_connection_takes_the_spare_one(
     loop_factory: LoopFactory, number: int
 ) -> None:
-    """The acceptor is told that they are scarce, and may have closed another one for it."""
+    """The acceptor learns that descriptors are scarce and may close another connection."""
 
     async def main() -> None:
         async with listening(number) as (listener, hall, _):
@@ -131,7 +131,7 @@ def test_without_a_descriptor_a_connection_takes_the_spare_one(
 
 @both_loops
 def test_without_a_descriptor_who_is_not_wanted_is_told_so(loop_factory: LoopFactory) -> None:
-    """A connection left in the system's queue would wait for its timeout, and wake the loop."""
+    """A connection left in the backlog would wait for its timeout and keep waking the loop."""
 
     async def main() -> None:
         async with listening(errno.EMFILE) as (listener, hall, _):
@@ -149,7 +149,7 @@ def test_without_a_descriptor_who_is_not_wanted_is_told_so(loop_factory: LoopFac
     [
         [errno.ENOBUFS],
         [errno.ENOMEM],
-        [errno.EMFILE, errno.EMFILE],  # another thread took what the spare one left
+        [errno.EMFILE, errno.EMFILE],  # another thread took the descriptor that the spare one left
         [errno.EINVAL, errno.EBADF],
     ],
     ids=lambda numbers: " ".join(errno.errorcode[number] for number in numbers),
@@ -157,7 +157,7 @@ def test_without_a_descriptor_who_is_not_wanted_is_told_so(loop_factory: LoopFac
 def test_what_the_system_refuses_is_tried_again_after_a_while(
     loop_factory: LoopFactory, errors: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No error ends the accepting, nor does it spin: one line a minute."""
+    """No error ends accepting or makes it spin, and one line a minute is logged."""
 
     async def main() -> None:
         async with listening(*errors) as (listener, _, sock):
@@ -176,7 +176,7 @@ def test_what_the_system_refuses_is_tried_again_after_a_while(
 def test_a_client_that_was_gone_before_it_was_accepted_delays_nobody(
     loop_factory: LoopFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Linux tells the listening socket what the network said of a connection."""
+    """On Linux accept() returns pending network errors of the new connection."""
 
     async def main() -> None:
         errors = [errno.ECONNABORTED, errno.EPROTO, errno.EHOSTUNREACH, errno.EPERM]
@@ -190,12 +190,12 @@ def test_a_client_that_was_gone_before_it_was_accepted_delays_nobody(
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """This process may open so many more."""
+    """Limit this process to `count` more descriptors while the block runs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     filled: list[int] = []
     try:
         highest = max(int(name) for name in os.listdir("/dev/fd"))
-        while (number := os.open(os.devnull, os.O_RDONLY)) < highest:  # close the gaps
+        while (number := os.open(os.devnull, os.O_RDONLY)) < highest:  # fill the gaps
             filled.append(number)
         filled.append(number)
         resource.setrlimit(resource.RLIMIT_NOFILE, (number + 1 + count, hard))
@@ -210,7 +210,7 @@ def descriptors_left(count: int) -> Iterator[None]:
 def test_with_no_descriptor_at_all_connections_are_refused_at_once(
     loop_factory: LoopFactory,
 ) -> None:
-    """Other code in the process took the last one, the broker's reserve included."""
+    """Other code in the process has taken every descriptor, including the broker's reserve."""
 
     async def main() -> None:
         async with listening() as (listener, hall, _):
@@ -237,7 +237,7 @@ def test_with_no_descriptor_at_all_connections_are_refused_at_once(
 def test_a_client_that_does_not_finish_its_handshake_is_reported_lost(
     loop_factory: LoopFactory,
 ) -> None:
-    """It was counted in; `connection_made` is never called for it."""
+    """The acceptor has counted the connection, but `connection_made` is never called for it."""
 
     async def main() -> None:
         async with listening(tls=server_tls()) as (listener, hall, _):
@@ -260,7 +260,7 @@ def test_a_client_that_does_not_finish_its_handshake_is_reported_lost(
 
 @both_loops
 def test_closing_ends_handshakes_that_are_under_way(loop_factory: LoopFactory) -> None:
-    """A stop does not wait for a client that says nothing."""
+    """Closing does not wait for a client that sends nothing."""
 
     async def main() -> None:
         async with listening(tls=server_tls()) as (listener, hall, _):
@@ -280,11 +280,11 @@ def test_closing_ends_handshakes_that_are_under_way(loop_factory: LoopFactory) -
 def test_a_connection_that_comes_when_the_listener_has_failed_is_reported_lost(
     loop_factory: LoopFactory,
 ) -> None:
-    """The acceptor has counted it, and gives its place back when it is lost."""
+    """The acceptor has counted the connection, and takes it off the count when it is lost."""
 
     async def main() -> None:
         async with listening() as (listener, hall, _):
-            await listener.wait_closed()  # its tasks' end; it accepts all the same
+            await listener.wait_closed()  # its tasks have ended; it still accepts
             client = socket.create_connection(("127.0.0.1", listener.port), 10)
             assert await asyncio.to_thread(client.recv, 1) == b""
             (talk,) = hall.talks
@@ -297,7 +297,7 @@ def test_a_connection_that_comes_when_the_listener_has_failed_is_reported_lost(
 @both_loops
 @pytest.mark.parametrize("host", [None, "localhost", "127.0.0.1"])
 def test_all_addresses_of_a_host_have_one_port(loop_factory: LoopFactory, host: str | None) -> None:
-    """Where a free one was asked for, too."""
+    """This holds for port 0 as well."""
 
     async def main() -> None:
         hall = Hall()
@@ -325,7 +325,7 @@ def _ipv6_works() -> bool:
 
 @both_loops
 def test_a_port_that_is_taken_is_an_error_and_leaves_no_socket(loop_factory: LoopFactory) -> None:
-    """Also where the first of two addresses was free."""
+    """No socket is left even if the first of two addresses was free."""
 
     async def main() -> None:
         (taken,) = await bind("127.0.0.1", 0, SocketOptions())
@@ -357,7 +357,7 @@ def options_of(options: SocketOptions, option: int) -> int:
 
 @pytest.mark.parametrize("option", [socket.SO_SNDBUF, socket.SO_RCVBUF])
 def test_connections_have_the_buffers_that_the_listener_was_given(option):
-    """socket.send.buffer.bytes and socket.receive.buffer.bytes; Linux takes twice the number."""
+    """socket.send.buffer.bytes and socket.receive.buffer.bytes; Linux doubles the number."""
     small, large = (
         options_of(SocketOptions(send_buffer=size, receive_buffer=size), option)
         for size in (16384, 65536)

@@ -1,4 +1,4 @@
-"""What a disk does to a log between two lives of a broker, seen by a client: scenarios 13 to 17."""
+"""Damage to a log between two runs of a broker, as clients see it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTH = struct.Struct(">i")
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker with one topic of three segments, a record in each batch."""
+    """A broker whose small segments divide the topic's log into three, with a record per batch."""
     process = BrokerProcess(
         tmp_path / "data",
         *("--set", f"log.segment.bytes={SEGMENT_BYTES}", "--set", "log.index.interval.bytes=4096"),
@@ -40,7 +40,7 @@ def value(number: int) -> bytes:
 
 
 async def produce(bootstrap: str, first: int, count: int) -> list[int]:
-    """Records one by one; their offsets."""
+    """Send numbered records one by one; return their offsets."""
     offsets = []
     async with aiokq.Producer(bootstrap, batch_size=2 * VALUE) as producer:
         for number in range(first, first + count):
@@ -50,7 +50,7 @@ async def produce(bootstrap: str, first: int, count: int) -> list[int]:
 
 
 async def read_all(bootstrap: str, start: int = 0) -> list[tuple[int, int]]:
-    """Offset and number of every record."""
+    """Return offset and number of every record."""
     found = []
     async with aiokq.Cluster(bootstrap) as cluster:
         tp = aiokq.TopicPartition(TOPIC, 0)
@@ -66,7 +66,7 @@ async def since(bootstrap: str, timestamp_ms: int) -> int | None:
 
 
 def fill(broker: BrokerProcess, number: int) -> Path:
-    """Records in the log and the broker stopped by a signal; the partition's directory."""
+    """Write the records, stop the broker with a signal, and return the partition's directory."""
     assert asyncio.run(produce(broker.bootstrap_servers, 0, COUNT)) == list(range(COUNT))
     broker.stop(number)
     directory = broker.data_dir / f"{TOPIC}-0"
@@ -79,7 +79,7 @@ def logs(directory: Path) -> list[Path]:
 
 
 def offsets_in(path: Path) -> range:
-    """The offsets of a segment of which each batch has one record."""
+    """Return the offsets in a segment whose batches have one record each."""
     data, position, count = path.read_bytes(), 0, 0
     while position < len(data):
         position += LENGTH.unpack_from(data, position + 8)[0] + 12
@@ -88,7 +88,7 @@ def offsets_in(path: Path) -> range:
 
 
 def check(broker: BrokerProcess, end: int) -> None:
-    """Every record up to `end` is there once and in order, and the next one follows."""
+    """Check that every record up to `end` exists once and in order, and that the next follows."""
     assert asyncio.run(read_all(broker.bootstrap_servers)) == [(n, n) for n in range(end)]
     assert asyncio.run(produce(broker.bootstrap_servers, end, 1)) == [end]
 
@@ -97,7 +97,7 @@ def check(broker: BrokerProcess, end: int) -> None:
 def test_a_restart_between_records_loses_and_doubles_none(
     broker: BrokerProcess, number: int
 ) -> None:
-    """Scenario 13: an idempotent producer that lives through it goes on where it was."""
+    """An idempotent producer that outlives the broker continues with its sequence."""
 
     async def main() -> list[int]:
         offsets = []
@@ -115,7 +115,7 @@ def test_a_restart_between_records_loses_and_doubles_none(
 
 
 def test_a_torn_tail_is_cut(broker: BrokerProcess) -> None:
-    """Scenario 14: the kill came in the middle of a write, so nobody was told of it."""
+    """The kill came in the middle of a write, which therefore was not acknowledged."""
     log = logs(fill(broker, signal.SIGKILL))[-1]
     log.write_bytes(log.read_bytes()[: -VALUE // 2])
     broker.start()
@@ -126,7 +126,7 @@ def test_a_torn_tail_is_cut(broker: BrokerProcess) -> None:
 def test_a_flipped_bit_is_found_by_the_reader_and_removed_by_recovery(
     broker: BrokerProcess, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Scenario 15: in an old segment, after a clean stop, when nothing is scanned."""
+    """The bit is in an old segment after a clean shutdown, when the start scans nothing."""
     directory = fill(broker, signal.SIGTERM)
     first, log, _ = logs(directory)
     damaged = offsets_in(log)[3]
@@ -151,17 +151,17 @@ def test_a_flipped_bit_is_found_by_the_reader_and_removed_by_recovery(
 
 
 def test_garbage_behind_the_log_is_removed(broker: BrokerProcess) -> None:
-    """Scenario 16: a block of something else, as a broken file system leaves."""
+    """A broken file system may leave a block of other data."""
     log = logs(fill(broker, signal.SIGKILL))[-1]
     log.write_bytes(log.read_bytes() + bytes(range(256)) * 64)
     broker.start()
     check(broker, COUNT)
-    assert len(list(log.parent.glob("*.corrupt-*"))) == 1  # nobody knows what it was
+    assert len(list(log.parent.glob("*.corrupt-*"))) == 1  # kept, because its origin is unknown
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_all_but_the_log_is_made_again(broker: BrokerProcess, number: int) -> None:
-    """Scenario 17: indexes, producer snapshots, epochs."""
+    """Indexes, producer snapshots and leader epochs are rebuilt."""
     directory = fill(broker, number)
     for path in directory.iterdir():
         if path.suffix != ".log":

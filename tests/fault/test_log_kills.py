@@ -1,8 +1,9 @@
-"""A broker killed again and again under producers: each acknowledged record once, and in order.
+"""A broker killed repeatedly under producers keeps each acknowledged record once and in order.
 
-The broker is a process of its own on a disk of the machine, killed with SIGKILL whenever another
-share of the records was acknowledged, and started again on the same port. Ours and librdkafka, both
-with acks=all and idempotence. Every record must be acknowledged in the end, and be where that said.
+The broker is a process of its own with its log on a disk of the machine. It is killed with SIGKILL
+whenever another share of the records was acknowledged, and started again on the same port. The
+producers are aiokq's and librdkafka's, both with acks=all and idempotence. Every record must be
+acknowledged in the end, and be at the acknowledged offset.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ TOPIC = "t"
 PARTITIONS = 3
 VALUE = b"." * 90
 SEGMENT_BYTES = 1024 * 1024
-"""Several segments in each partition: recovery begins in the middle of the log."""
+"""Small enough for several segments in each partition, so that recovery begins inside the log."""
 PATIENCE = 120.0
-"""Seconds that a producer goes on trying; the restarts of one test take a tenth of it."""
+"""Seconds that a producer keeps retrying; the restarts of one test take a tenth of it."""
 
 Offsets = dict[int, int]
-"""Where each record was acknowledged to be, by its number."""
+"""The acknowledged offset of each record, by its number."""
 
 
 class KilledBroker:
     """A broker that is killed each time another share of the records was acknowledged.
 
     Attributes:
-        kills: how often it was.
+        kills: how often it was killed so far.
     """
 
     def __init__(self, data_dir: Path, records: int, kills: int, *, synced: bool) -> None:
@@ -69,18 +70,18 @@ class KilledBroker:
 
     @property
     def intended(self) -> int:
-        """How often it should be killed by the number of records acknowledged until now."""
+        """How often the broker should have been killed for the records acknowledged so far."""
         return self._acknowledged // self._share
 
     def acknowledged(self) -> None:
-        """One more record was: in the middle of others, the broker may die of it."""
+        """Count an acknowledged record, and kill the broker if a share is complete."""
         before = self.intended
         self._acknowledged += 1
         if self.intended > before:
             self._killer.submit(self._kill).add_done_callback(lambda done: done.result())
 
     def settle(self) -> None:
-        """Wait for the last kill, which may still be in work, and for the start after it."""
+        """Wait for the last kill, which may still be under way, and for the start after it."""
         self._killer.submit(lambda: None).result()
 
     def _kill(self) -> None:
@@ -94,7 +95,7 @@ def value(number: int) -> bytes:
 
 
 async def ours(broker: KilledBroker, records: int) -> Offsets:
-    """By aiokq's producer, with its defaults but for the time it goes on trying."""
+    """Send with aiokq's producer, with defaults except for the timeouts; return the offsets."""
     deliveries: list[aiokq.Delivery] = []
     async with aiokq.Producer(
         broker.bootstrap, delivery_timeout_ms=int(PATIENCE * 1000), max_block_ms=60_000
@@ -109,7 +110,7 @@ async def ours(broker: KilledBroker, records: int) -> Offsets:
 
 
 def librdkafkas(broker: KilledBroker, records: int) -> Offsets:
-    """By confluent-kafka, idempotent."""
+    """Send with confluent-kafka, idempotent; return the offsets."""
     from confluent_kafka import Producer
 
     found: Offsets = {}
@@ -149,7 +150,7 @@ def librdkafkas(broker: KilledBroker, records: int) -> Offsets:
 
 
 async def contents(bootstrap: str) -> Offsets:
-    """Where each record is; each once, and those of a partition in the order they were sent."""
+    """Return the offset of each record; check that each exists once and in the order of sending."""
     found: Offsets = {}
     async with aiokq.Cluster(bootstrap) as cluster:
         for partition in range(PARTITIONS):
@@ -199,10 +200,10 @@ def test_each_acknowledged_record_is_there_once_and_in_order(
     records: int,
     kills: int,
 ) -> None:
-    """The broker dies in the middle of appends, and comes back on the log that it left.
+    """The broker dies in the middle of appends and recovers from the log that it left.
 
-    Where each append waits for its sync, it mostly dies between the two: what is there, and was
-    never acknowledged, is sent again.
+    With a sync per append it mostly dies between append and sync: records that are in the log but
+    were never acknowledged are sent again.
     """
     began = time.perf_counter()
     with KilledBroker(tmp_path / "data", records, kills, synced=synced).running() as broker:

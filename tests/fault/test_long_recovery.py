@@ -1,7 +1,7 @@
-"""A broker that was killed with gigabytes behind its checkpoints: it checks them all, and serves.
+"""A broker killed with gigabytes after its recovery point checks them all, and serves meanwhile.
 
-The log is a topic of one partition on a disk of the machine, its recovery point is taken away, so
-that every byte is read and every CRC checked. Meanwhile another partition takes records.
+The log is a topic of one partition on a disk of the machine. Its recovery point is deleted, so that
+every byte is read and every CRC checked. Meanwhile another partition accepts records.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CHUNK = 10_000
 LARGE = TopicPartition("large", 0)
 SMALL = TopicPartition("small", 0)
 LONGEST_STALL_S = 1.0
-"""An answer of a broker whose loop recovers by itself would take as long as the recovery."""
+"""The longest allowed response time; recovery on the event loop would take far longer."""
 
 
 async def fill(bootstrap: str, records: int) -> None:
-    """Both topics; all acknowledged."""
+    """Fill both topics, and wait until all records are acknowledged."""
     async with aiokq.Producer(bootstrap, batch_size=256 * 1024) as producer:
         await producer.send(SMALL.topic, b"first")
         value = bytes(RECORD_BYTES)
@@ -36,9 +36,10 @@ async def fill(bootstrap: str, records: int) -> None:
 
 
 async def recovered(bootstrap: str, records: int) -> tuple[int, float, float]:
-    """Records that the small topic took until the large one was whole, the longest answer and all.
+    """Send to the small topic until the large one has recovered.
 
-    Seconds from when the broker accepted connections.
+    Returns the number of records sent, the longest response time, and the duration of the recovery,
+    in seconds from when the broker accepted connections.
     """
     began = time.monotonic()
     async with (
@@ -61,7 +62,7 @@ async def recovered(bootstrap: str, records: int) -> tuple[int, float, float]:
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 def test_ten_gigabytes_are_recovered_while_another_partition_is_served(tmp_path: Path) -> None:
-    """Recovery on the loop, or one partition after another, would be an outage of the broker."""
+    """Recovery on the loop, or of one partition after another, would be an outage of the broker."""
     records = 10 * 1_000_000_000 // RECORD_BYTES // CHUNK * CHUNK
     process = BrokerProcess(tmp_path, "--set", "num.partitions=1")
     process.start()

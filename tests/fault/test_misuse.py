@@ -1,7 +1,7 @@
 """Rounds of random faults, limits and misuse under load, from fixed seeds.
 
-`make torture FAULTS=misuse HOURS=2` takes as many seeds as fit; these show in two minutes that the
-machinery runs, and what it finds in general. A failure says how to run its seed again.
+`make torture FAULTS=misuse HOURS=2` runs as many seeds as fit into the time. The seeds here check
+in two minutes that the machinery works. A failure says how to run its seed again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONG = range(100, 120)
 def test_nothing_acknowledged_is_lost_and_nothing_unseen_is_committed(
     tmp_path: Path, seed: int
 ) -> None:
-    """Whatever is killed, cut, filled up or misused: the plan of the seed says what."""
+    """The plan of the seed decides what is killed, cut, filled up or misused."""
     directory = tmp_path / "round"
     result = run_round(seed, directory)
     if result is None or result["violations"]:

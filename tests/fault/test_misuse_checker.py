@@ -1,4 +1,4 @@
-"""The checker of the misuse rounds condemns each broken invariant; a plan follows from its seed."""
+"""The checker of the misuse rounds reports each broken invariant; a seed always gives one plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITION = ("kept", 0)
 
 
 def a_good_round() -> tuple[History, Aftermath]:
-    """Three records acknowledged, read by a group, committed; one failed, one was refused."""
+    """Three records acknowledged, read by a group and committed; one failed, one was rejected."""
     history = History()
     records: dict[int, bytes] = {}
     for offset in range(3):
@@ -114,7 +114,7 @@ def commit_unfinished(history: History, after: Aftermath, log: dict[int, bytes])
 
 
 def commit_too_early(history: History, after: Aftermath, log: dict[int, bytes]) -> None:
-    history.commits.append(Commit("g", PARTITION, 2, 10.5))  # offset 1 was finished at 11
+    history.commits.append(Commit("g", PARTITION, 2, 10.5))  # offset 1 was finished only at 11
 
 
 def commit_beyond(history: History, after: Aftermath, log: dict[int, bytes]) -> None:

@@ -1,7 +1,7 @@
-"""Every public method of what belongs to an event loop, used where it does not belong.
+"""Every public method of objects that belong to an event loop, called where they do not belong.
 
-The table is made from the public classes: a method that is new fails the first test until it has a
-call in CALLS, and the others until it does what its neighbours do, or EXCEPTIONS says why not.
+The table is made from the public classes. A new method fails the first test until it has a call in
+CALLS, and the other tests until it behaves like its neighbours or has a reason in EXCEPTIONS.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NONE: Final = (None, None, None)
 
 
 class World:
-    """One of everything, by the names of the classes."""
+    """One object of each class in the table."""
 
     def __init__(self, address: str) -> None:
         self.cluster = Cluster(address)
@@ -256,7 +256,7 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
     aiokq.Deliveries: {"__await__": lambda w: w.deliveries},
     type(None): {"what aiter(consumer) gave": lambda w: w.records.__anext__()},
 }
-"""Class to method to a call of it."""
+"""For each class, a call of each method."""
 
 
 def columns() -> RecordColumns:
@@ -282,7 +282,7 @@ VALUES: Final = {
     "Registry.look",
     "Stream.assignment",
 }
-"""What only tells what is known: from anywhere, at any time."""
+"""Methods that only return known values: callable from anywhere, at any time."""
 
 NOT_CALLED: Final = {
     "Delivery": "what was the outcome: values",
@@ -291,7 +291,7 @@ NOT_CALLED: Final = {
     "EmbeddedCluster.__enter__": "starts a thread with a loop of its own",
     "EmbeddedCluster.__exit__": "joins that thread: for the code beside the loop",
 }
-"""Methods that are no part of the table, and why."""
+"""Methods that are not in the table, and why."""
 
 NOT_BOUND: Final = {
     "Deliveries": "a protocol; the class of the native core is in the table",
@@ -299,7 +299,7 @@ NOT_BOUND: Final = {
     "Deserializer": "written by users",
     "Interceptor": "written by users",
 }
-"""Public classes with something to await that belong to no loop, and why."""
+"""Public awaitable classes that belong to no loop, and why."""
 
 ANYWHERE, FORK, CLOSED, NEW = "elsewhere", "in a forked child", "after close", "before start"
 EXPECTED: Final = {ANYWHERE: "WrongLoop", FORK: "WrongLoop", CLOSED: "Closed", NEW: "Closed"}
@@ -314,7 +314,7 @@ _DECLARES = {
 
 
 def _exceptions() -> dict[tuple[str, str], tuple[str, str]]:
-    """(method, situation) to what happens, and why."""
+    """Return what happens and why, for each method and situation that differs from `EXPECTED`."""
     found: dict[tuple[str, str], tuple[str, str]] = {}
     for owner, calls in CALLS.items():
         for name in calls:
@@ -364,7 +364,7 @@ TABLE: Final = [
     for name, call in calls.items()
 ]
 UNSTARTED: Final = {Cluster, Producer, Consumer, Admin, EventStream, Registry, EmbeddedCluster}
-"""Those that there are before anything is started."""
+"""Classes whose objects exist before anything is started."""
 
 SPECIAL: Final = {
     *("__aenter__", "__aexit__", "__aiter__", "__anext__", "__await__", "__enter__", "__exit__"),
@@ -373,7 +373,7 @@ SPECIAL: Final = {
 
 
 def methods_of(owner: type) -> set[str]:
-    """Public methods, those behind syntax included; no properties."""
+    """Return the names of public and special methods, without properties."""
     found = set()
     for name in dir(owner):
         if name.startswith("_") and name not in SPECIAL:
@@ -384,7 +384,7 @@ def methods_of(owner: type) -> set[str]:
 
 
 def test_every_public_method_is_in_the_table():
-    """A new one needs a call, or a reason."""
+    """A new method needs a call, or a reason not to have one."""
     for owner, calls in CALLS.items():
         if owner in (type(None), aiokq.Deliveries, aiokq.Delivery):
             continue
@@ -395,7 +395,7 @@ def test_every_public_method_is_in_the_table():
 
 
 def test_every_public_class_with_something_to_await_is_in_the_table():
-    """A new one needs calls, or a reason."""
+    """A new class needs calls, or a reason not to have them."""
     for name in aiokq.__all__:
         thing = getattr(aiokq, name)
         if not inspect.isclass(thing):
@@ -408,7 +408,7 @@ def test_every_public_class_with_something_to_await_is_in_the_table():
 
 
 def outcome(call: Call, world: World) -> str:
-    """What it comes to in its first step: "returned", "ended", "waits", or the error's name."""
+    """Return what the first step does: "returned", "ended", "waits", or an error's name."""
     try:
         made = call(world)
         if hasattr(made, "__await__") and not isinstance(made, asyncio.Future):
@@ -450,7 +450,7 @@ def address() -> Iterator[str]:
     ids=["asyncio", "uvloop"],
 )
 def owner(request: pytest.FixtureRequest, address: str) -> Iterator[tuple[asyncio.Runner, World]]:
-    """A loop of this thread, which runs only when it is asked to, with one of everything."""
+    """A loop that runs only on request, with one object of each class."""
     with asyncio.Runner(loop_factory=request.param) as runner:
 
         async def make() -> World:
@@ -481,7 +481,7 @@ async def asked(call: Call, world: World) -> str:
 def test_on_another_loop_of_this_thread(
     owner: tuple[asyncio.Runner, World], call: Call, method: str
 ):
-    """`asyncio.run` twice: the second loop would wait for what the first does no more."""
+    """After a second `asyncio.run` the call would wait for the first loop, which no longer runs."""
     is_right(method, ANYWHERE, asyncio.run(asked(call, owner[1])))
 
 
@@ -489,7 +489,7 @@ def test_on_another_loop_of_this_thread(
 def test_in_another_thread_with_a_loop(
     owner: tuple[asyncio.Runner, World], call: Call, method: str
 ):
-    """Neither futures nor buffers are safe there."""
+    """Neither futures nor buffers are thread-safe."""
     said: list[str] = []
     thread = threading.Thread(target=lambda: said.append(asyncio.run(asked(call, owner[1]))))
     thread.start()
@@ -501,14 +501,14 @@ def test_in_another_thread_with_a_loop(
 def test_outside_of_any_loop(owner: tuple[asyncio.Runner, World], call: Call, method: str):
     """Synchronous methods look as if they could be called anywhere."""
     if method.startswith("EmbeddedCluster.") and method != "EmbeddedCluster.run":
-        return  # coroutines, which need a loop to be handed over from
+        return  # coroutines, which need a running loop to be handed over from
     is_right(method, ANYWHERE, outcome(call, owner[1]))
 
 
 @needs_fork
 @pytest.mark.parametrize(("call", "method"), TABLE)
 def test_in_a_forked_child(owner: tuple[asyncio.Runner, World], call: Call, method: str):
-    """In the middle of the parent's loop, which the child has a copy of."""
+    """The fork happens inside the parent's running loop, of which the child has a copy."""
     runner, world = owner
 
     async def fork() -> str:
@@ -519,7 +519,7 @@ def test_in_a_forked_child(owner: tuple[asyncio.Runner, World], call: Call, meth
 
 @pytest.mark.parametrize(("call", "method"), TABLE)
 def test_after_close(closed: tuple[asyncio.Runner, World], call: Call, method: str):
-    """An error that says so, and no wait."""
+    """The call raises an error that says so, and does not wait."""
     runner, world = closed
     if EXCEPTIONS.get((method, CLOSED), ("",))[0] == "started":
         return
@@ -546,7 +546,10 @@ async def test_before_start(call: Call, method: str):
 
 
 def is_property(member: object) -> bool:
-    """Also of a compiled class; what is in __slots__ is not public in both builds."""
+    """Whether `member` is a property, also of a compiled class.
+
+    Names in __slots__ are public in neither build.
+    """
     return isinstance(member, property) or inspect.isgetsetdescriptor(member)
 
 
@@ -578,7 +581,7 @@ def objects(world: World) -> dict[type, Any]:
 
 @pytest.mark.parametrize(("kind", "name"), PROPERTIES)
 def test_properties_are_read_anywhere(owner: tuple[asyncio.Runner, World], kind: type, name: str):
-    """By a debugger, a health check in a thread, or a child that logs what it inherited."""
+    """Readers may be debuggers, health checks in a thread, or children that log their state."""
     thing = objects(owner[1]).get(kind)
 
     def read() -> str:
@@ -598,7 +601,7 @@ def test_properties_are_read_anywhere(owner: tuple[asyncio.Runner, World], kind:
 
 
 def test_metrics_are_read_anywhere(owner: tuple[asyncio.Runner, World]):
-    """A scrape comes in a thread of its own."""
+    """A scrape comes from a thread of its own."""
     found: list[int] = []
     counters = owner[1].cluster.counters
     thread = threading.Thread(target=lambda: found.append(len(list(counters.samples()))))
@@ -608,7 +611,7 @@ def test_metrics_are_read_anywhere(owner: tuple[asyncio.Runner, World]):
 
 
 def test_the_owner_was_not_disturbed(owner: tuple[asyncio.Runner, World]):
-    """After all these calls its loop goes on, and no record of theirs was taken."""
+    """After all these calls the owner's loop works, and no call has consumed a record."""
     runner, world = owner
 
     async def use() -> bool:
@@ -625,7 +628,7 @@ def test_the_owner_was_not_disturbed(owner: tuple[asyncio.Runner, World]):
 
 
 def test_every_exception_is_of_the_table():
-    """What is excepted and gone must go here, too."""
+    """An exception for a method that no longer exists must be deleted."""
     known = {f"{owner.__name__}.{name}" for owner, calls in CALLS.items() for name in calls}
     assert {method for method, _ in EXCEPTIONS} <= known
     assert known >= VALUES

@@ -1,4 +1,4 @@
-"""What a server does with clients on a bad network, over real sockets and on both event loops."""
+"""Servers whose clients have a bad network, over real sockets and on both event loops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIZE = 24 * MIB
 
 
 class FileServer:
-    """Answers "get POSITION LENGTH" with a header, a range of a file and a tail; else an echo."""
+    """A handler that answers "get POSITION LENGTH" with head, file range and tail; else an echo."""
 
     def __init__(self, file: File) -> None:
         self.file = file
@@ -85,7 +85,7 @@ async def serving(
 
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that is different everywhere."""
+    """A file in which every range is different."""
     path = tmp_path_factory.mktemp("log") / "00000000000000000000.log"
     block = hashlib.shake_256(b"aiokq").digest(MIB)
     with path.open("wb") as file:
@@ -108,7 +108,7 @@ async def receive(reader: asyncio.StreamReader) -> bytes:
 def test_file_ranges_arrive_whole_between_other_responses(
     loop_factory: LoopFactory, segment: Path, tls: bool
 ) -> None:
-    """Fetches large and small, pipelined with short requests: nothing is mixed up or lost."""
+    """Large and small fetches are pipelined with short requests: nothing is mixed up or lost."""
     content = segment.read_bytes()
 
     async def main() -> None:
@@ -132,7 +132,7 @@ def test_file_ranges_arrive_whole_between_other_responses(
 def test_a_reader_that_stops_is_given_up_and_leaves_nothing_open(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
-    """A consumer is stopped in the debugger with a fetch under way: socket and memory come back."""
+    """A consumer is stopped in a debugger during a fetch: socket and memory are released."""
 
     async def main() -> None:
         async with serving(segment, limits=ServerLimits(write_stall=0.3)) as (server, _):
@@ -150,7 +150,7 @@ def test_a_reader_that_stops_is_given_up_and_leaves_nothing_open(
 def test_a_slow_reader_is_kept_while_it_takes_anything(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
-    """Progress counts, not the time a response takes: this one takes ten times the stall."""
+    """Progress counts, not the duration of a response, which is ten times the stall limit here."""
     content = segment.read_bytes()[: 6 * MIB]
 
     async def main() -> None:
@@ -175,10 +175,10 @@ def test_a_slow_reader_is_kept_while_it_takes_anything(
 def test_clients_that_reset_during_a_response_harm_nobody(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
-    """Fifty consumers die in the middle of a fetch while another one reads: its bytes are its own.
+    """Fifty consumers die in the middle of a fetch, while another one reads correct data.
 
-    Descriptors are reused at once by the system: a file sent to a number that now belongs to
-    another connection would be somebody else's data.
+    The system reuses descriptors at once: a file sent to a descriptor number that now belongs to
+    another connection would reach the wrong client.
     """
     content = segment.read_bytes()
 
@@ -209,7 +209,7 @@ def test_a_peer_whose_machine_died_is_no_bug_of_the_handler(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Keepalive reports it with errors that are no ConnectionError: no traceback for those."""
+    """Keepalive reports it with errors other than ConnectionError, which log no traceback."""
 
     def lost(*args: object) -> int:
         raise OSError(number, os.strerror(number))
@@ -230,7 +230,7 @@ def test_a_peer_whose_machine_died_is_no_bug_of_the_handler(
 def test_a_client_behind_a_bad_line_gets_its_bytes(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
-    """Requests byte by byte, responses in small pieces."""
+    """Requests arrive byte by byte, and responses leave in small pieces."""
     content = segment.read_bytes()
 
     async def main() -> None:
@@ -249,7 +249,7 @@ def test_a_client_behind_a_bad_line_gets_its_bytes(
 
 @both_loops
 def test_half_a_request_is_given_up(loop_factory: LoopFactory, segment: Path) -> None:
-    """The client's machine is gone while it sends."""
+    """The client's machine is gone while it sends a request."""
 
     async def main() -> None:
         limits = ServerLimits(read_stall=0.3)
@@ -268,7 +268,7 @@ def test_half_a_request_is_given_up(loop_factory: LoopFactory, segment: Path) ->
 def test_a_segment_cut_under_a_response_ends_the_connection(
     loop_factory: LoopFactory, tmp_path: Path
 ) -> None:
-    """A truncation while a fetch is sent: the promised bytes cannot come, so the client is cut."""
+    """A truncation during a fetch: the announced bytes cannot come, so the connection is closed."""
     path = tmp_path / "log"
     path.write_bytes(bytes(MIB))
 
@@ -288,7 +288,7 @@ def test_a_segment_cut_under_a_response_ends_the_connection(
 def test_a_file_closed_under_a_response_gives_nothing_of_another(
     loop_factory: LoopFactory, segment: Path, tmp_path: Path
 ) -> None:
-    """A slow reader of a deleted topic: the descriptor's number is another topic's by then."""
+    """The reader of a deleted topic is slow; its descriptor's number is another topic's by then."""
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret" * SIZE)
 
@@ -297,7 +297,7 @@ def test_a_file_closed_under_a_response_gives_nothing_of_another(
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**16)
             writer.write(request(b"get 0 %d" % SIZE))
             received = await reader.readexactly(100)
-            await asyncio.sleep(0.1)  # until the sockets are full
+            await asyncio.sleep(0.1)  # until the socket buffers are full
             number = handler.file.fileno()
             handler.file.close()
             with secret.open("rb") as other:
@@ -316,7 +316,7 @@ def test_a_file_closed_under_a_response_gives_nothing_of_another(
 def test_connections_that_come_and_go_leave_nothing(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
-    """A port scanner and a health check: two hundred connections, some with nonsense."""
+    """Two hundred connections, as of a port scanner and a health check, some with garbage."""
 
     async def main() -> None:
         async with serving(segment) as (server, _):
@@ -342,7 +342,7 @@ def test_connections_that_come_and_go_leave_nothing(
 
 @both_loops
 def test_closing_cuts_off_a_reader_that_stopped(loop_factory: LoopFactory, segment: Path) -> None:
-    """Shutdown waits for its drain time, not for a client that reads nothing."""
+    """Shutdown waits for its drain time only, even for a client that reads nothing."""
 
     async def main() -> None:
         async with serving(segment) as (server, _):
@@ -364,14 +364,14 @@ def connected(port: int) -> socket.socket:
 
 
 async def gone(server: Server, made: int = 1) -> None:
-    """Until the server has taken so many connections, and has none of them any more."""
+    """Wait until the server has accepted `made` connections and all are closed."""
     async with asyncio.timeout(10):
         while server.connections or server.counters.connections_accepted < made:  # noqa: ASYNC110  nothing tells
             await asyncio.sleep(0.02)
 
 
 async def idle(server: Server) -> AcceptedConnection:
-    """The server's connection, when it waits for a request."""
+    """Return the server's connection once it waits for a request."""
     while not server.idle:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     (connection,) = server.idle
@@ -383,7 +383,7 @@ async def idle(server: Server) -> AcceptedConnection:
 def test_a_request_that_the_system_has_is_not_lost_for_a_descriptor(
     loop_factory: LoopFactory, segment: Path, tls: bool
 ) -> None:
-    """A producer with acks=0 was told that it is sent: the connection is not idle."""
+    """With acks=0 such a request counts as sent: its connection is not idle."""
 
     async def main() -> None:
         async with serving(segment, tls=tls) as (server, _):
@@ -394,7 +394,7 @@ def test_a_request_that_the_system_has_is_not_lost_for_a_descriptor(
             transport = (await idle(server)).transport
             writer.write(request(b"second"))
             while not transport.unread:
-                pass  # no turn of the loop, in which the server would receive it
+                pass  # no iteration of the loop, in which the server would receive the request
             assert not server.make_room()
             assert await receive(reader) == b"second"
             await idle(server)
@@ -410,7 +410,7 @@ def test_a_request_that_the_system_has_is_not_lost_for_a_descriptor(
 def test_a_client_that_is_slow_with_its_handshake_is_served_after_it(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
-    """The server has no transport for it yet, which looks like that of a closed connection."""
+    """The server has no transport for it yet, which must not look like a closed connection."""
 
     async def main() -> None:
         async with serving(segment, tls=True) as (server, _):
@@ -431,7 +431,7 @@ def test_a_client_that_is_slow_with_its_handshake_is_served_after_it(
 def test_a_connection_that_is_ended_during_its_handshake_is_closed_after_it(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
-    """There is nothing to abort before; it would stay open, and nobody would serve it."""
+    """Before that there is no transport to abort; the connection would stay open and unserved."""
 
     async def main() -> None:
         async with serving(segment, tls=True) as (server, handler):
@@ -453,7 +453,7 @@ def test_a_connection_that_is_ended_during_its_handshake_is_closed_after_it(
 
 
 class OneShort(Descriptors):
-    """One descriptor of the reserve is in use, once a test says so."""
+    """The process's descriptors, with as many of the reserve missing as the test sets."""
 
     short = 0
 
@@ -466,7 +466,7 @@ class OneShort(Descriptors):
 def test_a_server_without_idle_connections_gets_the_descriptor_of_another_servers(
     loop_factory: LoopFactory, segment: Path, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit is the process's: the second server refused everybody for good."""
+    """Regression: the limit is per process, and the second server refused all clients for good."""
     count = OneShort()
     monkeypatch.setattr(PROCESS, "descriptors", count)
     monkeypatch.setattr(listener, "_WATCH_SECONDS", 1e6)

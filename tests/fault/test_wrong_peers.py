@@ -1,6 +1,6 @@
-"""What answers at bootstrap_servers is not the broker that was meant: each client says so in time.
+"""The peer at bootstrap_servers is not the expected broker: each client reports it in time.
 
-Every peer is met by a producer, a consumer, an admin client and the commands of `aiokq`.
+Every peer is tested with a producer, a consumer, an admin client and the commands of `aiokq`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from aiokq.cli.app import execute
 from tests.peers import wrong
 
 LIMIT_MS = 700
-"""What each client is told to wait at most."""
+"""The longest time that each client is configured to wait."""
 REQUEST_MS = 400
 SLACK = 6.0
-"""Seconds more than that, which a busy machine may take; the limits by default are 10 s and 60 s,
-so that one which is not kept shows."""
+"""Seconds that a busy machine may add. The default limits are 10 s and 60 s, so a client that
+ignores its configured limit still fails the test.
+"""
 
 LIMITS = {
     "bootstrap_timeout_ms": LIMIT_MS,
@@ -36,12 +37,12 @@ LIMITS = {
 
 
 class Peer(NamedTuple):
-    """Who listens, and what the user has to read about it."""
+    """A peer, and a pattern of the error that the user reads."""
 
     serve: Callable[[], AbstractContextManager[str]]
     told: str
     at_once: bool
-    """Whether waiting is pointless: it then has to fail long before the limit."""
+    """Whether waiting is pointless, so that the client must fail long before the limit."""
 
 
 PEERS = {
@@ -64,7 +65,7 @@ PEERS = {
 
 @pytest.fixture(params=PEERS)
 def peer(request: pytest.FixtureRequest) -> Iterator[tuple[str, Peer]]:
-    """The address of one of them."""
+    """Start one of the peers; yield its address and the peer."""
     chosen = PEERS[request.param]
     with chosen.serve() as address:
         yield address, chosen
@@ -89,7 +90,7 @@ async def administer(address: str) -> None:
 
 
 async def bounded(call: Awaitable[None]) -> None:
-    """What hangs fails the test, not the run."""
+    """Turn a hang into a failure of the test."""
     async with asyncio.timeout(LIMIT_MS / 1000 + 10):
         await call
 
@@ -110,7 +111,7 @@ COMMANDS = {
 async def test_entering_fails_in_time_and_says_what_to_do(
     peer: tuple[str, Peer], client: str
 ) -> None:
-    """The wrong port in bootstrap_servers: the address, what answers there, and the remedy."""
+    """The error has the address, what answers there, and the remedy."""
     address, expected = peer
     began = time.monotonic()
     with pytest.raises(errors.BootstrapFailed, match=expected.told) as failure:
@@ -125,7 +126,7 @@ async def test_entering_fails_in_time_and_says_what_to_do(
 async def test_without_waiting_at_the_start_every_call_has_its_own_limit(
     peer: tuple[str, Peer], client: str
 ) -> None:
-    """bootstrap_timeout_ms=0: entering succeeds, and the first call tells it, in its own time."""
+    """With bootstrap_timeout_ms=0 entering succeeds; the first call fails within its own limit."""
     address, expected = peer
     began = time.monotonic()
     with pytest.raises(errors.KafkaError, match=expected.told) as failure:
@@ -150,7 +151,7 @@ async def late(client: str, address: str) -> None:
 
 
 def told_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits as variables, a line to produce, nothing else of ours."""
+    """Set the limits in the environment, with a line to produce, and remove all other settings."""
     for name in [name for name in os.environ if name.startswith("KAFKA_")]:
         monkeypatch.delenv(name)
     for name, limit in LIMITS.items():
@@ -165,7 +166,7 @@ def test_a_command_ends_with_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Exit code 1 and what to do; nothing else, and no traceback."""
+    """The exit code is 1; the line says what to do, and nothing else is printed."""
     address, expected = peer
     told_by_environment(monkeypatch)
     began = time.monotonic()
@@ -186,7 +187,7 @@ def test_doctor_calls_it_a_failure_and_says_what_to_check(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The command that people are sent to."""
+    """Error messages refer users to this command."""
     address, expected = peer
     told_by_environment(monkeypatch)
     code = execute(["doctor", "--bootstrap-servers", address])
@@ -197,12 +198,12 @@ def test_doctor_calls_it_a_failure_and_says_what_to_check(
     assert re.search(expected.told, line), line
 
 
-# -- a broker of 2016
+# -- A broker of 2016
 
 
 @pytest.fixture
 def kafka_0_10() -> Iterator[str]:
-    """It answers ApiVersions and Metadata, and has nothing else that a client of today needs."""
+    """A broker with only ApiVersions and Metadata of the APIs that a current client needs."""
     with wrong.scripted_kafka(wrong.ONLY_0_10) as address:
         yield address
 
@@ -218,7 +219,7 @@ def kafka_0_10() -> Iterator[str]:
 async def test_a_broker_too_old_for_a_call_is_named_as_such_at_once(
     kafka_0_10: str, client: str, api: str, told: str
 ) -> None:
-    """It can be entered; what it cannot do fails when it is asked for, never by waiting."""
+    """A client can be entered; an unsupported call fails at once instead of waiting."""
     began = time.monotonic()
     with pytest.raises(errors.UnsupportedVersion, match=told) as failure:
         await bounded(CLIENTS[client](kafka_0_10))
@@ -243,7 +244,7 @@ def test_a_command_that_a_broker_is_too_old_for_says_so(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line, and exit code 1."""
+    """It prints one line and exits with code 1."""
     told_by_environment(monkeypatch)
     code = execute([*COMMANDS[command], "--bootstrap-servers", kafka_0_10])
     _, err = capsys.readouterr()

@@ -1,10 +1,11 @@
-"""Round after round for some hours: `make torture FAULTS=misuse HOURS=2 SEED=1`.
+"""Run rounds for some hours: `make torture FAULTS=misuse HOURS=2 SEED=1`.
 
-Each round is a process of its own (`round.py`), its seed the next number. A summary line per round,
-totals at the end. A round that violates something is reported with its seed, its plan, the end of
-the broker's log, and its directory, which is kept. Exit code 1 if there was one.
+Each round runs in a process of its own (`round.py`), with the next number as its seed. The output
+is a summary line per round and totals at the end. A round with a violation is reported with its
+seed, its plan, the end of the broker's log and its directory, which is kept; the exit code is
+then 1.
 
-One seed again: `python -m tests.fault.misuse --seed N --rounds 1`.
+To run one seed again: `python -m tests.fault.misuse --seed N --rounds 1`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 from tests.fault.misuse.plan import KINDS
 
 ROUND_WITHIN = 1200.0
-"""Seconds: what hangs longer ends itself before (`round.HARD_LIMIT`)."""
+"""Seconds that a round may take; a round that hangs ends itself earlier (`round.HARD_LIMIT`)."""
 LOG_TAIL = 40
 
 
@@ -42,7 +43,7 @@ class Report:
         self.began = time.monotonic()
 
     def add(self, seed: int, result: dict[str, Any] | None) -> str:
-        """The line of a round."""
+        """Add a round's result to the totals; return the round's summary line."""
         self.rounds += 1
         if result is None:
             self.failed.append(seed)
@@ -68,7 +69,7 @@ class Report:
         )
 
     def lines(self) -> list[str]:
-        """The totals."""
+        """Return the totals as lines of text."""
         minutes = (time.monotonic() - self.began) / 60
         found = [
             "",
@@ -87,9 +88,9 @@ class Report:
 
 
 def run_round(seed: int, directory: Path, arguments: Sequence[str] = ()) -> dict[str, Any] | None:
-    """A round in a process of its own; its output goes to `round.log`. None if there is no result.
+    """Run a round in a process of its own, with its output in `round.log`; return its result.
 
-    None, too, for one that hung: its stacks are in its log.
+    None if the round left no result or hung; the log then has the stacks of its threads.
     """
     directory.mkdir(parents=True)
     command = [sys.executable, "-m", "tests.fault.misuse.round", str(seed), str(directory)]
@@ -112,7 +113,7 @@ def run_round(seed: int, directory: Path, arguments: Sequence[str] = ()) -> dict
 
 
 def _end_session(leader: int) -> None:
-    """Its broker, which has no one to end it any more."""
+    """Kill the round's process group, such as a broker that outlived its round."""
     try:
         os.killpg(leader, 9)
     except ProcessLookupError:
@@ -120,7 +121,7 @@ def _end_session(leader: int) -> None:
 
 
 def report_failure(seed: int, directory: Path, result: dict[str, Any] | None) -> None:
-    """All that is needed to look into it."""
+    """Print all that is needed to investigate a failed round."""
     print(f"\n!!! seed {seed} violated an invariant; kept in {directory}", flush=True)
     print(f"!!! again: {sys.executable} -m tests.fault.misuse --seed {seed} --rounds 1")
     for violation in result["violations"] if result else []:

@@ -1,4 +1,4 @@
-"""The broker under test: a process whose ends, limits and disk are watched and meddled with."""
+"""The broker under test: a process whose exits, limits and disk the round observes and controls."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from aiokq.core.background import FAIL_ON_BUGS
 
 START_WITHIN = 60.0
 STOP_WITHIN = 60.0
-"""Seconds: what a broker takes on a machine that has much else to do."""
+"""Seconds that the broker may take to stop on a busy machine."""
 
 DISK_BYTES = 512 * 1024 * 1024
 
 
 class SmallDisk:
-    """A tmpfs of its own, which can be filled.
+    """A tmpfs that faults can fill.
 
     Attributes:
-        mounted: whether this process may mount; if not, nothing is ever full.
+        mounted: whether this process was allowed to mount it; if not, `fill` does nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class SmallDisk:
         self.mounted = mounted.returncode == 0
 
     def fill(self, left: int) -> None:
-        """Leave so many bytes."""
+        """Fill the disk until only `left` bytes are free."""
         if self.mounted:
             room = os.statvfs(self.path)
             size = room.f_bavail * room.f_frsize - left
@@ -47,11 +47,11 @@ class SmallDisk:
                 os.posix_fallocate(file.fileno(), 0, max(1, size))
 
     def free(self) -> None:
-        """Make room again."""
+        """Delete the file that fills the disk."""
         self._filler.unlink(missing_ok=True)
 
     def unmount(self) -> None:
-        """What was on it is gone."""
+        """Unmount the disk, which discards its files."""
         if self.mounted:
             subprocess.run(["umount", "-l", str(self.path)], check=False)
 
@@ -60,11 +60,11 @@ class BrokerUnderTest:
     """`aiokq broker` on two log directories, the second of them on a small disk.
 
     Attributes:
-        port: the same for all its processes.
-        exits: ends that nobody asked for.
-        may_end: whether a fault that is going on explains an end.
-        explained: whether a fault that happened explains ERROR lines in its log.
-        busy: held by whatever stops, starts or pauses it.
+        port: the port of the broker, the same after each restart.
+        exits: exits of the process that the round did not cause.
+        may_end: whether the current fault may make the broker exit.
+        explained: the kinds of faults so far that explain ERROR lines in the broker's log.
+        busy: a lock held by the fault that stops, starts or pauses the broker.
     """
 
     def __init__(self, root: Path, port: int, advertised: int, settings: dict[str, object]) -> None:
@@ -96,7 +96,7 @@ class BrokerUnderTest:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """Blocking: until it says that it listens."""
+        """Start the broker and block until it prints that it accepts connections."""
         self.starts += 1
         with self.log.open("a") as log:
             log.write(f"--- start {self.starts}\n")
@@ -109,7 +109,7 @@ class BrokerUnderTest:
                 env=os.environ | {FAIL_ON_BUGS: "1"},
             )
         assert self.process.stdout is not None
-        said = select.poll()  # select() takes no descriptor past 1,023
+        said = select.poll()  # select() cannot watch descriptors above 1,023
         said.register(self.process.stdout, select.POLLIN)
         ready = said.poll(START_WITHIN * 1000)
         line = self.process.stdout.readline() if ready else ""
@@ -123,7 +123,10 @@ class BrokerUnderTest:
         self._wanted = True
 
     def end(self, number: int) -> int:
-        """Blocking: its exit code after a signal."""
+        """Send a signal, block until the process has exited and return its exit code.
+
+        The code is 1000 if the process had to be killed after `STOP_WITHIN`.
+        """
         assert self.process is not None
         self._wanted = False
         if self.process.poll() is None:
@@ -133,17 +136,17 @@ class BrokerUnderTest:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            return 1000  # none of its own
+            return 1000  # no exit code of the broker's own
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     async def restart(self, number: int, down: float = 0.0) -> None:
-        """Ends it by a signal, and starts it again after some seconds."""
+        """End the broker with a signal, and start it again after `down` seconds."""
         ended_before = not self.alive
         if ended_before and self._wanted and not self.may_end:
-            assert self.process is not None  # it ended while a fault held `busy`
+            assert self.process is not None  # it exited while a fault held `busy`
             self.exits.append(f"exit code {self.process.returncode}")
         code = await asyncio.to_thread(self.end, number)
         if number == signal.SIGTERM and code != 0 and not (ended_before or self.may_end):
@@ -153,7 +156,7 @@ class BrokerUnderTest:
         await asyncio.to_thread(self.start)
 
     async def watch(self) -> None:
-        """Notes ends that nobody asked for, and starts it again for the rest of the round."""
+        """Record unexpected exits, and start the broker again for the rest of the round."""
         while True:
             await asyncio.sleep(0.1)
             if not self._wanted or self.alive or self.busy.locked():
@@ -165,7 +168,7 @@ class BrokerUnderTest:
                     await asyncio.to_thread(self.start)
 
     def limit(self, what: int, soft: int | None) -> None:
-        """A limit of the running process; None for as much as it may have."""
+        """Set a soft limit of the running process; None sets it to the hard limit."""
         with contextlib.suppress(ProcessLookupError):
             _, hard = resource.prlimit(self.pid, what)
             value = hard if soft is None else soft
@@ -174,7 +177,7 @@ class BrokerUnderTest:
             resource.prlimit(self.pid, what, (value, hard))
 
     def sockets(self) -> int:
-        """Its open sockets: its own, and one for each connection."""
+        """The number of the broker's open sockets: listeners and one for each connection."""
         return sum(target.startswith("socket:") for target in self._descriptors())
 
     def descriptors(self) -> int:
@@ -187,7 +190,7 @@ class BrokerUnderTest:
                 yield os.readlink(f"{directory}/{name}")
 
     def memory(self) -> int:
-        """Its resident bytes."""
+        """The broker's resident memory in bytes."""
         return self._pages(1)
 
     def address_space(self) -> int:
@@ -198,7 +201,7 @@ class BrokerUnderTest:
         return int(text.split()[which]) * resource.getpagesize()
 
     def complaints(self) -> list[str]:
-        """ERROR lines and tracebacks in its log that no fault explains."""
+        """ERROR lines and tracebacks in the broker's log that no fault explains."""
         found: list[str] = []
         lines = self.log.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines):
@@ -211,11 +214,11 @@ class BrokerUnderTest:
         return found
 
     def _explains(self, trace: str) -> bool:
-        """Whether a fault that happened is what a traceback is about."""
+        """Whether a fault of this round explains the traceback."""
         return "memory" in self.explained
 
     def damage(self) -> list[str]:
-        """What `aiokq log verify` calls an error, of a broker that was stopped."""
+        """Errors that `aiokq log verify` reports for the directories of the stopped broker."""
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "aiokq", "log", "verify", "--json"),

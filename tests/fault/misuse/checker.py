@@ -1,7 +1,7 @@
-"""Judges a round: what the clients were told against what the broker has in the end.
+"""Checks a round: compares what the clients observed with what the broker has in the end.
 
-Pure: a history and an aftermath go in, violations come out; `tests/fault/test_misuse_checker.py`
-feeds it histories that break each invariant.
+No I/O: the input is a history and an aftermath, the output violations.
+`tests/fault/test_misuse_checker.py` feeds it histories that break each invariant.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from tests.fault.misuse.history import GroupHistory, History, Partition, Sent, State
 
 OUTCOME_SLACK = 10.0
-"""Seconds past its limit within which a record's outcome may come; delays of the loop add to it."""
+"""Seconds after its limit within which a record's outcome may come, beside delays of the loop."""
 MEMORY_SLACK = 256 * 1024 * 1024
 """Bytes by which a broker may be larger at the end of a round than at its start."""
 
 AT_THE_END = 1e300
 NEVER = float("inf")
-"""Moments: after everything that was finished, and before what never was."""
+"""The time of events that never happened: later than every other time."""
 
 LOST = "acknowledged, and not in the log where it was said to be"
 TWICE = "written twice by an idempotent producer"
@@ -50,19 +50,19 @@ class Violation:
 
 @dataclass
 class Aftermath:
-    """What is left when the faults are over, the broker is healthy and the clients are gone.
+    """The state after the faults, with the broker healthy and the clients gone.
 
     Attributes:
         log: by partition and offset, the value of every record of the topics that were kept.
         ends: by partition, the offset after the last record or marker.
-        committed: by group and partition.
-        exits: unexpected ends of the broker.
+        committed: by group and partition, the committed offset.
+        exits: unexpected exits of the broker.
         log_lines: ERROR lines and tracebacks in the broker's log that no fault explains.
-        sockets: the broker's before any client came, and after all were gone.
-        memory: the broker's resident bytes, likewise.
-        client_sockets: those of the clients' process, likewise.
+        sockets: the broker's open sockets before the first client came and after the last had gone.
+        memory: the broker's resident bytes at the same two times.
+        client_sockets: open sockets of the clients' process at the same two times.
         tasks: names of asyncio tasks that outlived their clients.
-        damage: what `aiokq log verify` calls an error.
+        damage: errors that `aiokq log verify` reports.
     """
 
     log: Mapping[Partition, Mapping[int, bytes]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Aftermath:
 
 
 def check(history: History, after: Aftermath) -> list[Violation]:
-    """Every invariant that the round broke; at most a few examples of each."""
+    """Return every invariant that the round broke, with at most a few examples of each."""
     by_invariant: dict[str, list[Violation]] = defaultdict(list)
     for invariant, what in _all(history, after):
         by_invariant[invariant].append(Violation(invariant, what))
@@ -159,7 +159,7 @@ def _outcomes(history: History) -> Iterator[tuple[str, str]]:
 
 def _order(history: History) -> Iterator[tuple[str, str]]:
     last: dict[tuple[str, str, int], Sent] = {}
-    for sent in history.sent.values():  # in the order in which they were offered
+    for sent in history.sent.values():  # in the order of sending
         if sent.state is not State.ACKNOWLEDGED or sent.offset < 0:
             continue
         if not (sent.idempotent and sent.ordered):
@@ -217,9 +217,9 @@ def _groups(history: History, after: Aftermath) -> Iterator[tuple[str, str]]:
 def _slowest(
     group: GroupHistory, partition: Partition, after: Aftermath
 ) -> tuple[list[int], list[tuple[float, int]]]:
-    """The offsets of the log, and for each the latest moment up to it that one was finished at.
+    """The offsets of the log, and for each the record up to it that was finished last.
 
-    Each moment comes with the offset that it is of.
+    Each such record is a pair of the time at which it was finished and its offset.
     """
     finished = group.finished.get(partition, {})
     offsets = sorted(after.log[partition])
@@ -234,7 +234,7 @@ def _slowest(
 def _telling(
     seen: list[tuple[str, Partition, int, float]],
 ) -> Iterator[tuple[str, Partition, int, float]]:
-    """Of equal offsets the first sight: what was not finished then is a violation."""
+    """The first sighting of each committed offset, which is the strictest one to check."""
     first: dict[tuple[str, Partition, int], float] = {}
     for group, partition, offset, at in seen:
         key = (group, partition, offset)
@@ -243,7 +243,7 @@ def _telling(
 
 
 def unread(history: History, name: str, after: Aftermath, topics: set[str]) -> dict[Partition, int]:
-    """By partition, how many records of the log a group was not handed."""
+    """The number of records of each partition's log that the group was not handed."""
     group = history.groups[name]
     missing: dict[Partition, int] = {}
     for partition, records in after.log.items():

@@ -1,7 +1,7 @@
-"""Misuse of clients, one coroutine per kind: what a program may do wrong beside those that do well.
+"""Misuse of clients, one coroutine per kind, beside the clients of the load.
 
-Each call must end in time, and raise nothing but what the documentation names. Whoever is under
-load meanwhile must not notice.
+Each call must end in time and raise only what the documentation names. The clients of the load
+must not be affected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aiokq import KafkaError
 from tests.fault.misuse.world import HANG, SILENT, TYPED, World
 
 PATIENCE = 45.0
-"""Seconds that any single call may take; all limits that are set here are shorter."""
+"""Seconds that any single call may take; all timeouts that are set here are shorter."""
 
 SETTINGS: dict[str, Any] = {
     "bootstrap_timeout_ms": 30_000,
@@ -31,13 +31,13 @@ SETTINGS: dict[str, Any] = {
 }
 PRODUCER: dict[str, Any] = {**SETTINGS, "delivery_timeout_ms": 8000, "max_block_ms": 3000}
 UNCHECKED = "unchecked"
-"""A topic whose records nobody accounts for."""
+"""A topic whose records the checker ignores."""
 
 Call = Callable[[], object]
 
 
 async def _call(world: World, what: str, call: Call, *also: type[BaseException]) -> Any:
-    """What a call gives, awaited if it can be; None if it raises something that it may raise."""
+    """Call, await the result if possible, return it; None if the call raised an allowed error."""
     try:
         result = call()
         if isinstance(result, Awaitable):
@@ -47,7 +47,7 @@ async def _call(world: World, what: str, call: Call, *also: type[BaseException])
             world.refused(what, error)
         return None
     except asyncio.CancelledError as error:
-        if error.args == (what,):  # given up, and noted
+        if error.args == (what,):  # the call took too long, which `within` has recorded
             return None
         raise
     except Exception as error:
@@ -58,7 +58,7 @@ async def _call(world: World, what: str, call: Call, *also: type[BaseException])
 
 @contextlib.asynccontextmanager
 async def _client(world: World, client: Any) -> AsyncIterator[Any]:
-    """Entered and closed, if the broker is there to enter; the body is left out if it is not."""
+    """Start and close a client; raises `NotStarted` before the body if starting fails."""
     started = await _call(world, f"{type(client).__name__}.start()", lambda: _entered(client))
     try:
         if started:
@@ -75,16 +75,16 @@ async def _entered(client: Any) -> bool:
 
 
 class NotStarted(Exception):
-    """The broker was away for too long: there is nothing to misuse."""
+    """The broker was away for too long to start a client for misuse."""
 
 
 def producer(world: World, **settings: Any) -> aiokq.Producer[Any, Any]:
-    """One that is nobody else's."""
+    """A producer that only the misuse uses."""
     return aiokq.Producer(world.servers, **{**PRODUCER, **settings})
 
 
 def consumer(world: World, *topics: str, **settings: Any) -> aiokq.Consumer[Any, Any]:
-    """Likewise."""
+    """A consumer that only the misuse uses."""
     return aiokq.Consumer(
         *topics,
         bootstrap_servers=world.servers,
@@ -102,7 +102,7 @@ SECONDS: list[Any] = [math.nan, -1.0, 0.0, 0, -math.inf, 1e-9, -(10**30), "1", o
 
 
 async def bad_records(world: World, random: Random, lasts: float) -> None:
-    """Records that no log can have: partitions, topics, times, headers, sizes and types."""
+    """Send bad records: wrong partitions, topics, times, headers, sizes and types."""
     async with _client(world, producer(world)) as client:
         sent = [await _bad_record(world, client, random) for _ in range(random.randint(10, 60))]
         for what, delivery in sent:
@@ -121,7 +121,7 @@ HEADERS: list[Any] = [
 async def _bad_record(
     world: World, client: aiokq.Producer[Any, Any], random: Random
 ) -> tuple[str, Any]:
-    """What it was, and its delivery if it was accepted."""
+    """Offer one bad record; return what is bad about it, and its delivery if it was accepted."""
     keywords: dict[str, Any] = {}
     topic: Any = UNCHECKED
     value: Any = b"v"
@@ -162,15 +162,15 @@ async def _awaited(delivery: Any) -> Any:
 
 
 async def _works(world: World, client: aiokq.Producer[Any, Any]) -> None:
-    """After all that it sends: nothing of the misuse is left in it.
+    """Check that the producer still sends after misuse.
 
-    While faults go on a record may well fail; with a typed error, in time.
+    While faults last the record may fail, but only in time and with a documented error.
     """
     await _call(world, "send() after misuse", lambda: client.send(UNCHECKED, b"good"))
 
 
 async def bad_arguments(world: World, random: Random, lasts: float) -> None:
-    """Consumers that are asked for what there is not: partitions, offsets, times, timeouts."""
+    """Ask consumers for partitions, offsets, times and timeouts that do not exist."""
     group = f"misuse-{random.getrandbits(30)}"
     settings: dict[str, Any] = {"group_id": group} if random.random() < 0.5 else {}
     tp = ("steady-3", 0)
@@ -218,13 +218,13 @@ async def _bad_argument(
         ]
     )
     if name == "streams" and isinstance(number, int) and number > 1000:
-        return  # so many objects are what was asked for
+        return  # as many objects were used as intended
     what = f"{name} with {number!r}, {partition!r}, timeout {seconds!r}"[:200]
     await _call(world, what, call, RuntimeError if name.startswith("get") else KafkaError)
 
 
 async def bad_admin(world: World, random: Random, lasts: float) -> None:
-    """An admin client that is asked for what no broker does."""
+    """Ask an admin client for operations that no broker supports."""
     async with _client(world, aiokq.Admin(world.servers, **SETTINGS)) as client:
         for _ in range(random.randint(5, 25)):
             await _bad_question(world, client, random)
@@ -277,7 +277,7 @@ async def _bad_question(world: World, client: aiokq.Admin, random: Random) -> No
 
 
 async def other_loop(world: World, random: Random, lasts: float) -> None:
-    """Objects of this loop used from another one, in another thread."""
+    """Use objects of this loop from another loop in another thread."""
     async with (
         _client(world, producer(world)) as sender,
         _client(world, consumer(world, UNCHECKED)) as reader,
@@ -327,15 +327,15 @@ async def other_loop(world: World, random: Random, lasts: float) -> None:
 
 
 async def fork(world: World, random: Random, lasts: float) -> None:
-    """A fork of a process with a client under load: the child uses it and ends, the parent goes on.
+    """Fork a process that has a client under load; the child uses the client, the parent continues.
 
-    In a process of its own: a fork of this one would take the whole load along.
+    It forks a separate program: a fork of this process would copy the whole load.
     """
     await _program(world, "tests.fault.misuse.forking", "client", world.servers, random)
 
 
 async def embedded_fork(world: World, random: Random, lasts: float) -> None:
-    """A fork of a process with an embedded broker: its data are the parent's."""
+    """Fork a process that has an embedded broker; the child must leave the parent's data alone."""
     await _program(world, "tests.fault.misuse.forking", "embedded", world.servers, random)
 
 
@@ -364,7 +364,7 @@ async def _program(world: World, module: str, what: str, servers: str, random: R
 
 
 async def closing(world: World, random: Random, lasts: float) -> None:
-    """close() while others send and read, twice, at the same time, cancelled; then use it."""
+    """Call close() under load, twice, concurrently and cancelled; then use the client."""
     client = producer(world)
     async with _client(world, client):
         sending = [
@@ -418,7 +418,7 @@ async def _sends(client: aiokq.Producer[Any, Any]) -> None:
 
 
 async def iterators(world: World, random: Random, lasts: float) -> None:
-    """Two loops over one consumer, batches beside records, streams twice."""
+    """Run two loops over one consumer, batches beside records, and streams twice."""
     async with _client(world, consumer(world, "steady-1")) as client:
 
         async def loop_over(source: Any) -> None:
@@ -442,7 +442,7 @@ async def iterators(world: World, random: Random, lasts: float) -> None:
 
 
 async def commits(world: World, random: Random, lasts: float) -> None:
-    """Commits from several tasks, of what is there and what is not, cancelled at any moment."""
+    """Commit from several tasks, existing and non-existing offsets, cancelled at random moments."""
     group = f"misuse-{random.getrandbits(30)}"
     settings = {"group_id": group, "enable_auto_commit": False}
     async with _client(world, consumer(world, "steady-3", **settings)) as client:
@@ -469,7 +469,7 @@ async def _commit(world: World, client: aiokq.Consumer[Any, Any], random: Random
 
 
 async def cancellation(world: World, random: Random, lasts: float) -> None:
-    """Whatever can be awaited is cancelled at some moment, start and close included."""
+    """Cancel every kind of awaitable at random moments, start and close included."""
     moments = [0, 0, 0.0005, 0.005, 0.05, 0.3]
 
     async def cancelled(what: str, call: Callable[[], Any]) -> None:
@@ -492,7 +492,7 @@ async def cancellation(world: World, random: Random, lasts: float) -> None:
 
 
 async def unknown_topics(world: World, random: Random, lasts: float) -> None:
-    """Topics that do not exist, and may not be created."""
+    """Use topics that do not exist and may not be created."""
     settings: dict[str, Any] = {"allow_auto_create_topics": False}
     name = f"no-topic-{random.getrandbits(30)}"
     async with (
@@ -518,9 +518,9 @@ async def _delivered(client: aiokq.Producer[Any, Any], topic: str) -> None:
 
 
 async def recreated_topics(world: World, random: Random, lasts: float) -> None:
-    """A topic that is deleted and made again while it is written and read, with other partitions.
+    """Delete and recreate a topic with other partition counts while it is written and read.
 
-    What was written may go with it; every record has an outcome in time all the same.
+    Its records may be lost with it, but every record still has an outcome in time.
     """
     name = f"fleeting-{random.getrandbits(30)}"
     over = asyncio.Event()
@@ -559,16 +559,16 @@ async def recreated_topics(world: World, random: Random, lasts: float) -> None:
 
 
 class Mistake(Exception):
-    """What a callback of a program raises by mistake."""
+    """The error that a program's callbacks raise by mistake."""
 
 
 def mistaken(*args: Any, **keywords: Any) -> Any:
-    """A callback."""
+    """A callback that raises `Mistake`."""
     raise Mistake("by mistake")
 
 
 class MistakenInterceptor(aiokq.Interceptor):
-    """Raises wherever it is called."""
+    """An interceptor whose hooks all raise."""
 
     on_enqueue = on_batch = on_ack = on_error = mistaken
 
@@ -576,7 +576,7 @@ class MistakenInterceptor(aiokq.Interceptor):
 async def callbacks(world: World, random: Random, lasts: float) -> None:
     """Partitioners, serializers, interceptors, rebalance handlers and done callbacks that raise.
 
-    What a program's own code raises may reach that program; nobody else.
+    What a program's own code raises may reach that program and nothing else.
     """
     choices: list[dict[str, Any]] = [
         {"partitioner": mistaken},
@@ -592,7 +592,7 @@ async def callbacks(world: World, random: Random, lasts: float) -> None:
 
     def look(loop: asyncio.AbstractEventLoop, what: dict[str, Any]) -> None:
         if isinstance(what.get("exception"), Mistake):
-            unseen.append(what)  # of a done callback, as asyncio's own futures do it
+            unseen.append(what)  # raised by a done callback
         elif handler is not None:
             handler(loop, what)
 
@@ -626,14 +626,14 @@ async def callbacks(world: World, random: Random, lasts: float) -> None:
 
 
 async def abandoned(world: World, random: Random, lasts: float) -> None:
-    """Clients that are left open and collected."""
+    """Leave clients open for some time."""
     for _ in range(random.randint(1, 4)):
         sender = producer(world)
         await _call(world, "Producer.start()", sender.start)
         reader = consumer(world, "steady-1")
         await _call(world, "Consumer.start()", reader.start)
-        # Their connections and tasks are the loop's: whoever leaves a client open has these until
-        # it is closed. So they are closed here, late and in the wrong order.
+        # The event loop keeps the connections and tasks of an open client alive until the client is
+        # closed. So the clients are closed here, late and in the wrong order.
         await _call(world, "enqueue()", lambda s=sender: s.enqueue(UNCHECKED, b"v"))
         await asyncio.sleep(lasts / 4)
         await _call(world, "Consumer.close()", reader.close)

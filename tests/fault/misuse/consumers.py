@@ -1,8 +1,8 @@
-"""The groups of a round's load: members that come and go, with what each was handed and finished.
+"""The groups of a round's load: members that come and go; records what each received and finished.
 
 A record is noted as finished at the moment from which on the group may commit it, as the
-documentation of `Consumer` says: when the next one is asked for, when `commit()` is called, or when
-it is acknowledged, whichever way its group commits.
+documentation of `Consumer` says: when the reader asks for the next record, when `commit()` is
+called, or when the record is acknowledged, depending on how its group commits.
 """
 
 from __future__ import annotations
@@ -22,35 +22,38 @@ from tests.fault.misuse.producers import POISON
 from tests.fault.misuse.world import World
 
 ENDS = ("clean", "cancel", "error", "close")
-"""How a member ends: out of `async with` by break, by cancellation or by an error, or closed by
-another task while it reads."""
+"""The ways a member ends.
+
+It leaves the body of `async with` normally, by cancellation or by an error, or another task closes
+its consumer while it reads.
+"""
 SETTLE = 60.0
-"""Seconds that the end of a member may take at most: its close() has 30."""
+"""Seconds that the end of a member may take; its close() has 30."""
 
 
 class PoisonError(Exception):
-    """What the deserializers of the load say of some values.
+    """Raised by the deserializers of the load for poisoned values.
 
     Attributes:
-        record: as it was received, which the consumer adds.
+        record: the record as it was received; the consumer sets it.
     """
 
     record: Any
 
 
 def refuse_poison(data: bytes) -> bytes:
-    """A deserializer."""
+    """A deserializer that raises `PoisonError` for poisoned values."""
     if data.startswith(POISON):
         raise PoisonError(data[:60])
     return data
 
 
 class Item(NamedTuple):
-    """What was handed over in one piece: a record, one that was refused, or a batch.
+    """What one read returned: a record, a record that failed to deserialize, or a batch.
 
     Attributes:
-        records: of it, as far as they were read.
-        whole: for `Consumer.ack`.
+        records: its records, as far as they were read.
+        whole: the object to pass to `Consumer.ack`.
     """
 
     records: list[Any]
@@ -58,7 +61,7 @@ class Item(NamedTuple):
 
 
 class LoadGroup:
-    """So many members of one group, replaced until everything is read."""
+    """Members of one group, each replaced when it ends, until everything is read."""
 
     def __init__(self, world: World, plan: GroupPlan) -> None:
         self._world = world
@@ -72,7 +75,7 @@ class LoadGroup:
                 tasks.create_task(self._members(Random(self._plan.seed + number)))
 
     async def _members(self, random: Random) -> None:
-        """One member after the other."""
+        """Run members one after the other."""
         while not self._world.finished.is_set():
             life = random.uniform(2, 12)
             end = random.choice(ENDS)
@@ -81,7 +84,7 @@ class LoadGroup:
             over = asyncio.get_running_loop().create_task(self._world.finished.wait())
             await asyncio.wait(
                 [task, over],
-                # From the end of the load on members stay until everything is read.
+                # After the load members stay until everything is read.
                 timeout=None if self._world.load_over.is_set() else life,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -110,11 +113,11 @@ class LoadGroup:
 
 
 class Leaving(Exception):
-    """Raised in a member's body, as an application's error would be."""
+    """Raised in a member's body in place of an application's error."""
 
 
 class Member:
-    """One consumer, its readers, and what they have in hand."""
+    """One consumer, its readers, and the records that they are working on."""
 
     def __init__(self, world: World, plan: GroupPlan, random: Random) -> None:
         self._world = world
@@ -142,12 +145,12 @@ class Member:
         )
 
     def leave(self, end: str) -> None:
-        """The body of `async with` ends: by itself ("clean"), or with an error."""
+        """End the body of `async with`: normally ("clean"), or with an error."""
         self._leaving = end
         self._left.set()
 
     async def close(self) -> None:
-        """By another task, while it reads."""
+        """Close the consumer from another task while the member reads."""
         self._closing = True
         await self._consumer.close()
 
@@ -161,7 +164,7 @@ class Member:
             return
         try:
             await self._life()
-        except aiokq.Closed:  # by another task, before it was entered
+        except aiokq.Closed:  # closed by another task before the member entered it
             if not self._closing:
                 raise
 
@@ -181,7 +184,7 @@ class Member:
                     raise task.exception()  # type: ignore[misc]
             if self._leaving == "error":
                 raise Leaving
-            if self._plan.commits == "auto":  # a normal end counts what is in hand as finished
+            if self._plan.commits == "auto":  # a normal end finishes it all
                 for items in self._in_hand.values():
                     for item in items:
                         self._finish(item)
@@ -205,7 +208,7 @@ class Member:
         return [self._poll()]
 
     async def _iterate(self, begin: Any) -> None:
-        """`async for`, begun again after an error; items are records or batches."""
+        """Iterate with `async for`, again after an error; items are records or batches."""
         source: AsyncIterator[Any] | None = None
         while True:
             self._asks_for_more()
@@ -244,7 +247,7 @@ class Member:
                     await asyncio.sleep(0.005)
 
     def _read(self, item: Any) -> Item:
-        """A batch is read at once: to its end, or to a record that is refused."""
+        """Read a batch at once, to its end or to a record that fails to deserialize."""
         if not isinstance(item, aiokq.RecordBatch):
             return Item([item], item)
         found: list[Any] = []
@@ -263,7 +266,7 @@ class Member:
         self._world.refused("reading", error)
         await asyncio.sleep(0.05)
 
-    # -- what is noted
+    # -- what the history records
 
     def _asks_for_more(self) -> None:
         for item in self._in_hand.pop(asyncio.current_task(), ()):
@@ -271,7 +274,7 @@ class Member:
                 self._finish(item)
 
     async def _handed(self, items: list[Item]) -> None:
-        """No wait before all of them are noted: a commit of another reader's covers them."""
+        """Note all items before the first await: another reader's commit covers them."""
         for record in (record for item in items for record in item.records):
             partition: Partition = (record.topic, record.partition)
             wrong = self._history.hand(partition, record.offset, record.value)
@@ -283,7 +286,7 @@ class Member:
         for _ in items:
             if self._plan.commits == "manual" and self._random.random() < 0.05:
                 await self._commit()
-            if self._random.random() < 0.01:  # work
+            if self._random.random() < 0.01:  # simulated work
                 await asyncio.sleep(self._random.choice([0.0, 0.01, 0.1]))
 
     def _finish(self, item: Item) -> None:
@@ -292,7 +295,7 @@ class Member:
             self._history.finish((record.topic, record.partition), record.offset, now)
 
     async def _commit(self) -> None:
-        """Of all that was handed over, to whichever reader, by one of the ways there are."""
+        """Commit all that was handed over, to any reader, by one of the available calls."""
         try:
             match self._random.randrange(3):
                 case 0:
@@ -308,7 +311,7 @@ class Member:
             self._world.refused("commit()", error)
 
     async def _commit_all(self) -> None:
-        self._finish_all()  # in the step in which commit() looks how far it is
+        self._finish_all()  # in the same step of the loop in which commit() takes the positions
         await self._consumer.commit()
 
     def _finish_all(self) -> None:
@@ -317,7 +320,7 @@ class Member:
             self._finish(item)
 
     async def _acknowledge(self) -> None:
-        """In any order, some time after it was handed over."""
+        """Acknowledge items in random order, some time after they were handed over."""
         while True:
             await asyncio.sleep(self._random.choice([0.001, 0.05, 0.2]))
             self._random.shuffle(self._unfinished)
@@ -341,6 +344,6 @@ async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
 
 
 def _look(future: asyncio.Future[None]) -> None:
-    """Its failure is nobody's: a commit that came too late."""
+    """Retrieve the failure of a commit that came too late; asyncio would log it otherwise."""
     if not future.cancelled():
         future.exception()

@@ -13,23 +13,23 @@ from tests.fault.misuse.hostile import connections
 from tests.fault.misuse.world import World
 
 Fault = Callable[[World, Random, float], Awaitable[None]]
-"""(the round, for all further choices, how long it lasts)"""
+"""Called with the round, the source of all further random choices, and the duration in seconds."""
 
 
 async def kill(world: World, random: Random, lasts: float) -> None:
-    """SIGKILL, and a start after a while."""
+    """SIGKILL, and a restart after a while."""
     async with world.broker.busy:
         await world.broker.restart(signal.SIGKILL, lasts / 2)
 
 
 async def restart(world: World, random: Random, lasts: float) -> None:
-    """SIGTERM, and a start after a while."""
+    """SIGTERM, and a restart after a while."""
     async with world.broker.busy:
         await world.broker.restart(signal.SIGTERM, lasts / 2)
 
 
 async def pause(world: World, random: Random, lasts: float) -> None:
-    """SIGSTOP: connections stay open, nothing is answered."""
+    """SIGSTOP: connections stay open and requests get no response."""
     async with world.broker.busy:
         world.broker.signal(signal.SIGSTOP)
         try:
@@ -39,7 +39,7 @@ async def pause(world: World, random: Random, lasts: float) -> None:
 
 
 async def descriptors(world: World, random: Random, lasts: float) -> None:
-    """Few descriptors, and more peers than that."""
+    """Limit the broker to few descriptors and open connections, often more than that."""
     async with world.broker.busy:
         limit = random.choice([64, 96, 128, 256])
         world.broker.explained.add("descriptors")
@@ -52,7 +52,7 @@ async def descriptors(world: World, random: Random, lasts: float) -> None:
 
 
 async def disk_full(world: World, random: Random, lasts: float) -> None:
-    """The disk of the second log directory is full; after it was made room, a restart."""
+    """Fill the disk of the second log directory; free space again and restart the broker."""
     broker = world.broker
     if not broker.disk.mounted:
         world.counts["disk_full left out: this process may not mount"] += 1
@@ -68,7 +68,7 @@ async def disk_full(world: World, random: Random, lasts: float) -> None:
 
 
 async def file_size(world: World, random: Random, lasts: float) -> None:
-    """No file may grow beyond a size: with that all its directories fail, and it may end."""
+    """Limit the size of files, so that all log directories fail; the broker may exit."""
     broker = world.broker
     async with broker.busy:
         broker.explained.add("file_size")
@@ -82,9 +82,9 @@ async def file_size(world: World, random: Random, lasts: float) -> None:
 
 
 async def memory(world: World, random: Random, lasts: float) -> None:
-    """Allocations fail. A broker may end of it, or be of no use any more: it is killed after it.
+    """Make allocations fail. The broker may exit or stop working, so it is killed afterwards.
 
-    What it had acknowledged must be there all the same, and what it wrote must be sound.
+    What it had acknowledged must still be there, and what it wrote must be sound.
     """
     broker = world.broker
     async with broker.busy:
@@ -99,7 +99,7 @@ async def memory(world: World, random: Random, lasts: float) -> None:
 
 @contextlib.contextmanager
 def ending(world: World) -> Iterator[None]:
-    """Meanwhile the broker may end by itself."""
+    """Allow the broker to exit while the block runs."""
     world.broker.may_end = True
     try:
         yield
@@ -107,11 +107,11 @@ def ending(world: World) -> Iterator[None]:
         world.broker.may_end = False
 
 
-# the network
+# The network
 
 
 async def cut(world: World, random: Random, lasts: float) -> None:
-    """Connections are reset, some times over."""
+    """Reset all connections, several times."""
     assert world.proxy is not None
     for _ in range(random.randint(1, 5)):
         world.proxy.cut()
@@ -119,7 +119,7 @@ async def cut(world: World, random: Random, lasts: float) -> None:
 
 
 async def mid_frame(world: World, random: Random, lasts: float) -> None:
-    """After so many bytes more, in one direction, the connection that they go over is cut."""
+    """Cut a connection after some more bytes in one direction."""
     assert world.proxy is not None
     for _ in range(random.randint(1, 5)):
         direction = random.choice([world.proxy.to_server, world.proxy.to_client])
@@ -129,7 +129,7 @@ async def mid_frame(world: World, random: Random, lasts: float) -> None:
 
 
 async def delay(world: World, random: Random, lasts: float) -> None:
-    """Every piece waits."""
+    """Delay every piece of data."""
     assert world.proxy is not None
     direction = random.choice([world.proxy.to_server, world.proxy.to_client])
     direction.delay = random.choice([0.01, 0.1, 0.7])
@@ -140,7 +140,7 @@ async def delay(world: World, random: Random, lasts: float) -> None:
 
 
 async def trickle(world: World, random: Random, lasts: float) -> None:
-    """A few bytes at a time."""
+    """Pass on a few bytes at a time."""
     assert world.proxy is not None
     direction = random.choice([world.proxy.to_server, world.proxy.to_client])
     direction.piece = random.choice([1, 7, 100])
@@ -151,13 +151,13 @@ async def trickle(world: World, random: Random, lasts: float) -> None:
 
 
 async def half_open(world: World, random: Random, lasts: float) -> None:
-    """The broker's end of all connections is gone, and the clients are not told."""
+    """Close the broker's side of all connections without telling the clients."""
     assert world.proxy is not None
     world.proxy.half_open()
 
 
 async def stall(world: World, random: Random, lasts: float) -> None:
-    """Nothing passes, nothing is closed."""
+    """Pass nothing on and close nothing."""
     assert world.proxy is not None
     world.proxy.stall()
     try:
@@ -167,7 +167,7 @@ async def stall(world: World, random: Random, lasts: float) -> None:
 
 
 async def refuse(world: World, random: Random, lasts: float) -> None:
-    """No new connection, and the old ones are reset."""
+    """Reset all connections and refuse new ones."""
     assert world.proxy is not None
     world.proxy.refusing = True
     world.proxy.cut()

@@ -20,7 +20,7 @@ _COMMON: dict[str, Any] = {
 
 
 async def produce(world: World, plan: ProducerPlan) -> None:
-    """Until the load is over; then all its records have their outcome."""
+    """Produce until the load is over, then wait for the outcome of every record."""
     await asyncio.to_thread(_produce, world, plan)
 
 
@@ -58,7 +58,7 @@ def _produce(world: World, plan: ProducerPlan) -> None:
                 sent.state = State.ACKNOWLEDGED
                 sent.partition, sent.offset = message.partition(), message.offset()
             else:
-                sent.state = State.FAILED  # it does not say whether it may be written
+                sent.state = State.FAILED  # it may be written or not
                 sent.error = str(error)
 
         try:
@@ -76,7 +76,7 @@ def _produce(world: World, plan: ProducerPlan) -> None:
 
 
 async def consume(world: World, plan: GroupPlan) -> None:
-    """Members that are replaced until everything was read."""
+    """Run members, each replaced when it ends, until everything is read."""
     async with asyncio.TaskGroup() as tasks:
         for number in range(plan.members):
             tasks.create_task(asyncio.to_thread(_consume, world, plan, plan.seed + number))
@@ -113,6 +113,6 @@ def _consume(world: World, plan: GroupPlan, seed: int) -> None:
             history.finish(partition, message.offset(), world.now())
             try:
                 consumer.store_offsets(message)
-            except KafkaException:  # the partition is another member's by now
+            except KafkaException:  # the partition belongs to another member by now
                 world.counts["confluent: offset not stored"] += 1
         consumer.close()

@@ -1,8 +1,8 @@
-"""A process that forks while it has clients or an embedded broker: a program of its own.
+"""A program that forks while it has clients or an embedded broker.
 
-`python -m tests.fault.misuse.forking client|embedded SERVERS SEED` prints a JSON list of what was
-wrong. Children end in the ways that children end: at once, or as `multiprocessing` ends its own,
-with finalizers and collections.
+`python -m tests.fault.misuse.forking client|embedded SERVERS SEED` prints a JSON list of
+complaints. A child exits at once, after a garbage collection, or after running its finalizers as
+`multiprocessing` does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def of_clients(servers: str, random: Random) -> None:
     try:
         cluster = aiokq.Cluster(servers, bootstrap_timeout_ms=30_000, request_timeout_ms=3000)
         await cluster.start()
-    except KafkaError:  # the faults of the round are not this program's business
+    except KafkaError:  # faults of the round may make this call fail
         return
     producer = cluster.producer(delivery_timeout_ms=40_000)
     await producer.start()
@@ -51,13 +51,13 @@ async def of_clients(servers: str, random: Random) -> None:
         try:
             await delivery
         except KafkaError:
-            pass  # in time, and typed: that is all there is to ask for
+            pass  # a documented error, in time, is allowed
     await producer.close()
     await cluster.close()
 
 
 async def uses(producer: aiokq.Producer[Any, Any]) -> None:
-    """In the child: whatever it calls must be refused."""
+    """Exit with code 3 unless the producer rejects a call in the child."""
     try:
         producer.send_nowait(TOPIC, b"child")
     except (KafkaError, RuntimeError):
@@ -81,18 +81,18 @@ async def of_an_embedded_broker(random: Random) -> None:
         if found != [b"%d" % n for n in range(20)]:
             complaints.append(f"{len(placed)} records acknowledged, {len(found)} in the log")
         async with aiokq.Admin(kafka.bootstrap_servers) as admin:
-            await admin.create_topics("after", raise_errors=True)  # the directory is still there
+            await admin.create_topics("after", raise_errors=True)  # the directory exists
 
 
 async def child(random: Random, use: Callable[[], Awaitable[None]]) -> None:
-    """Fork; the child uses what it has and ends in one of the ways. Waits for its end."""
+    """Fork; the child runs `use` and exits in one of three ways. Wait for its exit."""
     way = random.choice(["at once", "finalizers", "collection"])
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         code = 4
         try:
-            # Its loop is the parent's: only what needs none is called.
+            # The child cannot run its parent's loop, so `use` runs to its first await only.
             coro = use()
             try:
                 coro.send(None)  # type: ignore[attr-defined]
@@ -114,7 +114,7 @@ async def child(random: Random, use: Callable[[], Awaitable[None]]) -> None:
             break
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)  # noqa: ASYNC222  it is dead
+            os.waitpid(pid, 0)  # already killed
             complaints.append(f"a child did not end ({way})")
             return
         await asyncio.sleep(0.02)

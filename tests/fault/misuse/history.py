@@ -1,6 +1,6 @@
-"""What the clients of a round were told: each record's outcome, what groups got and committed.
+"""What the clients of a round observed: outcomes of records, records handed to groups, commits.
 
-Nothing here judges: `checker.py` does. Times are seconds of the monotonic clock.
+Nothing here judges; `checker.py` does. Times are seconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 Partition = tuple[str, int]
-"""Topic and number."""
+"""Topic and partition number."""
 
 
 class State(Enum):
-    """How far a record came, as its producer was told."""
+    """The state of a record as its producer reported it."""
 
     OFFERED = "the call that takes it has not returned"
     REFUSED = "the call raised: it was never accepted"
@@ -30,11 +30,12 @@ class Sent:
     """One record that was given to a producer.
 
     Attributes:
-        limit: seconds from acceptance within which it must have an outcome.
-        idempotent: its producer promises to write it once.
-        ordered: it was given to its producer after all earlier ordered ones had been accepted.
+        limit: seconds from acceptance within which the record must have an outcome.
+        idempotent: whether the record's producer is idempotent and so must write it only once.
+        ordered: whether the record was given to its producer after all earlier ordered records of
+            that producer had been accepted.
         partition, offset: as acknowledged.
-        may_be_written: what a failed delivery says; None if its client does not say.
+        may_be_written: what the error of a failed delivery says; None if the client does not say.
     """
 
     value: bytes
@@ -55,7 +56,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An offset that the broker was seen to have for a group, and when the answer came."""
+    """A committed offset that the broker returned for a group, and when the response came."""
 
     group: str
     partition: Partition
@@ -65,19 +66,18 @@ class Commit:
 
 @dataclass(slots=True)
 class GroupHistory:
-    """What the members of a group were handed, all of them together.
+    """What the members of a group were handed, all members together.
 
     Attributes:
         handed: by partition and offset, the value.
-        finished: by partition and offset, when the member was first done with it as far as its
-            way to commit is concerned.
+        finished: by partition and offset, when the group first was allowed to commit the record.
     """
 
     handed: dict[Partition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     finished: dict[Partition, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
     def hand(self, partition: Partition, offset: int, value: bytes) -> str | None:
-        """A member was handed a record; what is wrong if it has another value than before."""
+        """Note a record handed to a member; return a complaint if its value differs from before."""
         handed = self.handed[partition]
         before = handed.setdefault(offset, value)
         if before != value:
@@ -85,21 +85,21 @@ class GroupHistory:
         return None
 
     def finish(self, partition: Partition, offset: int, now: float) -> None:
-        """From now on a commit may cover it."""
+        """Note that a commit may cover the record from now on."""
         self.finished[partition].setdefault(offset, now)
 
 
 @dataclass(repr=False)
 class History:
-    """All of a round."""
+    """Everything observed in a round."""
 
     sent: dict[bytes, Sent] = field(default_factory=dict)
     groups: dict[str, GroupHistory] = field(default_factory=lambda: defaultdict(GroupHistory))
     commits: list[Commit] = field(default_factory=list)
     complaints: list[tuple[str, str]] = field(default_factory=list)
-    """Invariant and what was seen, of what is judged where it happens."""
+    """Violations that were noticed outside the checker, as pairs of invariant and observation."""
     delays: list[tuple[float, float]] = field(default_factory=list)
-    """When the clients' event loop was held up by the machine, and for how long."""
+    """When the machine held up the clients' event loop, and for how long."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def offer(
@@ -114,16 +114,16 @@ class History:
         prefix: bytes = b"",
         padding: bytes = b"",
     ) -> Sent:
-        """A record with a value of its own is about to be given to a producer."""
+        """Note a record, with a unique value, before it is given to a producer."""
         value = b"%s%s:%d:%s" % (prefix, producer.encode(), next(self._numbers), padding)
         sent = Sent(value, producer, topic, limit, idempotent, ordered, now)
         self.sent[value] = sent
         return sent
 
     def complain(self, invariant: str, what: str) -> None:
-        """An invariant was seen to be broken."""
+        """Note that an invariant was seen to be broken."""
         self.complaints.append((invariant, what))
 
     def held_up(self, start: float, end: float) -> float:
-        """How long the event loop did not run between two moments: no client's fault."""
+        """Seconds between two moments in which the machine did not run the event loop."""
         return sum(lost for at, lost in self.delays if start <= at and at - lost <= end)

@@ -1,7 +1,7 @@
-"""Peers that are no clients: garbage, half messages, unknown requests, crowds. One per kind.
+"""Hostile peers, one coroutine per kind: garbage, half messages, unknown requests, crowds.
 
-They go to the broker itself, past the proxy. What becomes of them is the broker's business; what
-counts is that it goes on serving the others.
+They connect to the broker directly, not through the proxy. The broker may treat them as it likes
+but must continue to serve other clients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def _connected(world: World, talk: Peer) -> None:
-    """One connection, whatever becomes of it."""
+    """Open a connection and run `talk` on it; errors of the connection are ignored."""
     with contextlib.suppress(OSError, EOFError):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.broker.port)
         try:
@@ -36,14 +36,14 @@ def _frame(body: bytes) -> bytes:
 
 
 async def _answered(reader: asyncio.StreamReader, seconds: float = 0.5) -> None:
-    """Take what comes, if something does."""
+    """Read a response if one arrives in time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await reader.read(65_536)
 
 
 async def garbage(world: World, random: Random, lasts: float) -> None:
-    """Bytes of no protocol, and of others."""
+    """Send random bytes and messages of other protocols."""
     for _ in range(random.randint(3, 20)):
         data = random.choice(
             [
@@ -68,7 +68,7 @@ async def garbage(world: World, random: Random, lasts: float) -> None:
 
 
 async def half_messages(world: World, random: Random, lasts: float) -> None:
-    """Requests that never end, while their connections stay."""
+    """Send parts of requests, and keep the connections open."""
     messages = []
     for _ in range(random.randint(3, 20)):
         body = _header(random.choice([0, 1, 3, 11, 18]), random.randint(0, 12)) + b"\x00" * 40
@@ -85,7 +85,7 @@ async def half_messages(world: World, random: Random, lasts: float) -> None:
 
 
 async def unknown_apis(world: World, random: Random, lasts: float) -> None:
-    """Every API and version there is and is not, with a body of nonsense."""
+    """Send requests with known and unknown API keys and versions, with meaningless bodies."""
     for _ in range(random.randint(5, 40)):
         api = random.choice([random.randint(0, 92), random.randint(-5, 2000), 32_767, -1])
         version = random.choice([random.randint(0, 18), -1, 32_767])
@@ -104,7 +104,7 @@ async def unknown_apis(world: World, random: Random, lasts: float) -> None:
 
 
 async def oversized(world: World, random: Random, lasts: float) -> None:
-    """Requests larger than allowed, or as large as allowed and full of nothing."""
+    """Send requests larger than allowed, or of the largest size and without content."""
 
     async def claim(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         size = random.choice([2**31 - 1, 100 * 1024 * 1024 + 1, 100 * 1024 * 1024])
@@ -123,14 +123,14 @@ async def oversized(world: World, random: Random, lasts: float) -> None:
 
 
 async def crowd(world: World, random: Random, lasts: float) -> None:
-    """Thousands of connections at a time."""
+    """Open thousands of connections at a time."""
     async with connections(world, random.choice([200, 1000, 2500])):
         await asyncio.sleep(lasts)
 
 
 @contextlib.asynccontextmanager
 async def connections(world: World, count: int) -> AsyncIterator[None]:
-    """So many that say nothing, as long as the block lasts."""
+    """Keep `count` silent connections open while the block runs."""
     leave = asyncio.Event()
 
     async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -143,7 +143,7 @@ async def connections(world: World, count: int) -> AsyncIterator[None]:
         leave.set()
         _, late = await asyncio.wait(tasks, timeout=2)
         for task in late:
-            task.cancel()  # it waits for a broker that takes no connection
+            task.cancel()  # it may wait for a broker that accepts no connection
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -1,6 +1,6 @@
 """Draws what happens in a round: a pure function of its seed.
 
-What is switched off is drawn all the same and left out, so that the rest of a seed's plan stays.
+Kinds that are switched off are drawn and then left out, so that the rest of the plan is the same.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ BROKER_KINDS = (
     "file_size",
     "memory",
 )
-"""What happens to the broker's process, its limits and its disk: one at a time."""
+"""Faults of the broker's process, limits and disk, which never overlap."""
 
 NETWORK_KINDS = ("cut", "mid_frame", "delay", "trickle", "half_open", "stall", "refuse")
-"""What the proxy between clients and broker does, in rounds that have one."""
+"""Faults of the proxy between clients and broker, in rounds that have a proxy."""
 
 HOSTILE_KINDS = ("garbage", "half_messages", "unknown_apis", "oversized", "connections")
-"""What peers that are no clients send to the broker."""
+"""Kinds of hostile peers."""
 
 CLIENT_KINDS = (
     "bad_records",
@@ -43,15 +43,15 @@ CLIENT_KINDS = (
     "abandoned",
     "embedded_fork",
 )
-"""Misuse of clients beside those under load."""
+"""Kinds of misuse of clients."""
 
 LOAD_KINDS = ("poison", "confluent")
-"""Parts of the load: records that deserializers refuse, and another make's clients."""
+"""Parts of the load: records that deserializers reject, and clients of confluent-kafka."""
 
 KINDS = BROKER_KINDS + NETWORK_KINDS + HOSTILE_KINDS + CLIENT_KINDS + LOAD_KINDS
 
 TOPICS = {"steady-1": 1, "steady-3": 3, "steady-8": 8}
-"""Topics that are kept for the whole round, with their partitions."""
+"""Topics that exist for the whole round, with their numbers of partitions."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Action:
         at: seconds after the load began.
         kind: one of `KINDS`.
         lasts: seconds.
-        seed: what else is to be chosen is drawn from it.
+        seed: the seed of all further random choices.
     """
 
     at: float
@@ -100,7 +100,7 @@ class GroupPlan:
     Attributes:
         style: records, streams, batches or many; or confluent.
         commits: auto, manual or explicit.
-        poison: its deserializer raises for poisoned records.
+        poison: whether its deserializer raises for poisoned records.
     """
 
     name: str
@@ -115,7 +115,7 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A round."""
+    """The plan of a round."""
 
     seed: int
     seconds: float
@@ -134,7 +134,7 @@ class Plan:
         )
 
     def lines(self) -> list[str]:
-        """To be printed."""
+        """Return the plan as lines of text."""
         found = [
             f"seed {self.seed}, {self.seconds:.0f} s, {self.mode}, broker {self.broker_settings}"
         ]
@@ -153,7 +153,7 @@ class Plan:
 
 
 def make_plan(seed: int, kinds: Collection[str] = KINDS) -> Plan:
-    """The plan of a seed, without the kinds that are not named."""
+    """Return the plan of a seed with only the named kinds."""
     random = Random(seed)
     seconds = random.uniform(12, 24)
     uvloop = random.random() < 0.6
@@ -286,9 +286,9 @@ def _foreign_group(random: Random) -> GroupPlan:
 
 
 def _actions(random: Random, seconds: float, proxied: bool) -> list[Action]:
-    """Broker faults one after the other; the rest at any time."""
+    """Draw the actions: faults of the broker one after the other, all others at random times."""
     found: list[Action] = []
-    # Each kind of broker fault has its weight: those that end in a restart cost seconds.
+    # Broker faults have weights because some of them end in a restart, which takes seconds.
     weighted = [
         *("kill",) * 4,
         *("restart",) * 2,

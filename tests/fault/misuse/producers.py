@@ -1,4 +1,4 @@
-"""The producers of a round's load: each style of sending, with every record's outcome noted."""
+"""The producers of a round's load: one method per style of sending, every outcome recorded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.fault.misuse.plan import TOPICS, ProducerPlan
 from tests.fault.misuse.world import TYPED, World
 
 BYTES_PER_SECOND = 500_000
-"""Of one producer: a round is about faults, not about throughput."""
+"""The limit of one producer: a round is about faults, not about throughput."""
 POISON = b"poison:"
 
 
 class LoadProducer:
-    """One after the other, producers of one plan until the load is over."""
+    """Producers of one plan, one after the other, until the load is over."""
 
     def __init__(self, world: World, plan: ProducerPlan) -> None:
         self._world = world
@@ -56,7 +56,7 @@ class LoadProducer:
             await self._close(producer)
 
     async def _close(self, producer: aiokq.Producer[Any, Any]) -> None:
-        """With all the time that its records may take, or with little."""
+        """Close the producer with enough time for its records, or with little."""
         patient = self._world.load_over.is_set() or self._random.random() < 0.5
         timeout = self._limit + self._block if patient else self._random.choice([0.0, 0.5, 3.0])
         with contextlib.suppress(KafkaError, asyncio.CancelledError):
@@ -75,16 +75,16 @@ class LoadProducer:
             self._offered = 0
             for _ in range(self._random.randint(1, max(1, int(rate / 20)))):
                 await style(producer, calls)
-                if self._offered > rate / 5:  # send_many() takes many at a time
+                if self._offered > rate / 5:  # send_many() takes many records at a time
                     break
             await asyncio.sleep(self._offered / rate * self._random.uniform(0.1, 1.5))
-        if calls:  # send() of records that were accepted ends with the producer at the latest
+        if calls:  # send() ends with the producer at the latest
             await self._world.within(
                 self._limit + self._block + 15, "send()", asyncio.wait(list(calls))
             )
 
     def _offer(self, *, ordered: bool) -> tuple[Sent, dict[str, Any]]:
-        """A record, and where it goes."""
+        """Note a new record; return it with its partition, key and headers."""
         random = self._random
         topic = random.choice(self._plan.topics)
         self._offered += 1
@@ -141,7 +141,7 @@ class LoadProducer:
         if not isinstance(error, TYPED):
             self._world.unexpected(f"producer {self._plan.style}", error)
 
-    # -- styles
+    # -- styles of sending
 
     async def _enqueue(self, producer: aiokq.Producer[Any, Any], calls: object) -> None:
         sent, target = self._offer(ordered=True)
@@ -180,7 +180,7 @@ class LoadProducer:
             deliveries = await producer.send_many(
                 first.topic, records, partition=target.get("partition")
             )
-        except aiokq.BufferFull:  # those before that moment are accepted
+        except aiokq.BufferFull:  # the records before the first rejected one are accepted
             for sent in several:
                 sent.state = State.UNKNOWN
             return

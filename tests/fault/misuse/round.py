@@ -1,8 +1,8 @@
 """One round: `python -m tests.fault.misuse.round SEED DIR` runs the plan of a seed and judges it.
 
-Phases: the load with its faults; the end of the faults; the broker healthy again and everything
-read by every group; clients gone, the broker looked at and stopped, its log verified. What is left
-of a round goes to `DIR/result.json`. Exit code 0: nothing was violated.
+Phases: the load with its faults; the end of the faults; the broker is healthy again and every group
+reads everything; the clients are gone, the broker is inspected and stopped, and its log verified.
+The result is written to `DIR/result.json`. Exit code 0: no violation.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ UNHEALTHY = "the broker did not serve again after the faults"
 NOISE = "an error that nobody caught, or logged as one, in the clients' process"
 
 HEALTHY_WITHIN = 60.0
-"""Seconds after the last fault within which a call must go through."""
+"""Seconds after the last fault within which a call must succeed."""
 PROGRESS_WITHIN = 90.0
-"""Seconds within which a group that is behind must have read something."""
+"""Seconds within which a group that has lag must have read something."""
 QUIET_WITHIN = 30.0
-"""Seconds after the last client within which the broker has let go of its connections."""
+"""Seconds after the last client within which the broker must have closed its connections."""
 HARD_LIMIT = 900.0
-"""Seconds after which a round is given up, with the stacks of its threads."""
+"""Seconds after which a round ends itself and prints the stacks of its threads."""
 
 ACTIONS = {**FAULTS, **HOSTILE, **MISUSE}
 
 
 class Noise(logging.Handler):
-    """Tracebacks that the clients log, but for those of a program's own callbacks.
+    """Collects tracebacks that the clients log, except for errors of a program's own callbacks.
 
-    Other lines of ERROR are a client's duty: records that could not be delivered.
+    Other ERROR lines, of records that could not be delivered, are part of a client's job.
     """
 
     def __init__(self) -> None:
@@ -80,9 +80,9 @@ class Noise(logging.Handler):
 
 
 async def run_round(plan: Plan, root: Path) -> tuple[World, list[Violation]]:
-    """The whole of a round; the world as it was, and what was violated."""
+    """Run a round; return its world and the violations."""
     loop = asyncio.get_running_loop()
-    # Starts and ends of the broker may not wait for threads of clients of another make.
+    # Threads of confluent-kafka's clients must not delay starts and stops of the broker.
     loop.set_default_executor(ThreadPoolExecutor(32))
     noise = Noise()
     logging.getLogger("aiokq").addHandler(noise)
@@ -163,7 +163,7 @@ def _stopped(broker: BrokerUnderTest) -> None:
 
 
 def _keep(broker: BrokerUnderTest, root: Path) -> None:
-    """What is on the small disk goes with it."""
+    """Copy the files of the small disk, which are lost when it is unmounted."""
     import shutil
 
     if broker.disk.mounted:
@@ -177,7 +177,7 @@ async def _topics(world: World) -> None:
 
 
 async def _clients(world: World, after: Aftermath) -> None:
-    """Everything that has a client: the load, the faults, and the reading to the end."""
+    """Run all that uses clients: the load, the faults, and reading to the end."""
     plan = world.plan
     groups = [
         foreign.consume(world, group)
@@ -219,7 +219,7 @@ async def _clients(world: World, after: Aftermath) -> None:
 async def _ended(
     world: World, tasks: Collection[asyncio.Task[None]], what: str, seconds: float
 ) -> None:
-    """All of them; what they raise is a violation, or a fault of this suite."""
+    """Wait for all tasks; an error is a violation, or a bug of this suite."""
     if not tasks:
         return
     _, late = await asyncio.wait(tasks, timeout=seconds)
@@ -243,7 +243,7 @@ async def _act(world: World, action: Action) -> None:
     except asyncio.CancelledError:
         if asyncio.current_task().cancelling():  # type: ignore[union-attr]
             raise
-        # a call that did not end was given up, and has been noted
+        # a call exceeded its time, was cancelled, and has been recorded
     except NotStarted:
         world.counts[f"{action.kind}: no broker to start with"] += 1
     except Exception as error:
@@ -253,7 +253,7 @@ async def _act(world: World, action: Action) -> None:
 
 
 async def _observe(world: World) -> None:
-    """What the groups have committed, now and then; answers that do not come are no one's fault."""
+    """Record the committed offsets of the groups repeatedly; missing responses are no violation."""
     groups = [group.name for group in world.plan.groups]
     settings: dict[str, Any] = {"request_timeout_ms": 2000, "default_api_timeout_ms": 3000}
     while True:
@@ -281,7 +281,7 @@ async def _committed(
 
 
 async def _healed(world: World) -> None:
-    """A call goes through, of a client that is new, and each partition has a leader."""
+    """Wait until a call of a new client succeeds and each partition has a leader."""
     broker = world.broker
     async with broker.busy:
         broker.signal(signal.SIGCONT)
@@ -304,7 +304,7 @@ async def _healed(world: World) -> None:
 
 
 async def _read(world: World, after: Aftermath, members: Collection[asyncio.Task[None]]) -> None:
-    """The log as it is now, and every group to its end."""
+    """Read the whole log, and wait until every group has read it."""
     log: dict[tuple[str, int], dict[int, bytes]] = {}
     ends: dict[tuple[str, int], int] = {}
     async with aiokq.Cluster(world.servers, default_api_timeout_ms=60_000) as cluster:
@@ -351,7 +351,7 @@ def _behind(world: World, after: Aftermath, topics: dict[str, set[str]]) -> dict
 
 
 async def _settle(world: World, after: Aftermath) -> None:
-    """Until the broker has let go of the connections of clients that are gone."""
+    """Wait until the broker has closed the connections of the clients that are gone."""
     deadline = world.now() + QUIET_WITHIN
     before = after.sockets[0]
     while world.broker.sockets() > before and world.now() < deadline:  # noqa: ASYNC110
@@ -361,7 +361,7 @@ async def _settle(world: World, after: Aftermath) -> None:
 
 
 def summary(world: World) -> dict[str, Any]:
-    """What was done, for the report."""
+    """Return the counts of the round for the report."""
     states = [sent.state for sent in world.history.sent.values()]
     return {
         "records": len(states),
@@ -392,7 +392,7 @@ def main() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     faulthandler.dump_traceback_later(HARD_LIMIT, exit=True)
-    warnings.simplefilter("ignore", ResourceWarning)  # objects are left open on purpose
+    warnings.simplefilter("ignore", ResourceWarning)  # misuse leaves objects open on purpose
     options.directory.mkdir(parents=True, exist_ok=True)
     factory: Callable[[], asyncio.AbstractEventLoop] = (
         uvloop.new_event_loop if plan.uvloop else asyncio.new_event_loop

@@ -1,4 +1,4 @@
-"""What everything in a round shares: plan, broker, proxy, history and the moments of its phases."""
+"""State that everything in a round shares: plan, broker, proxy, history and phases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HANG = "a call did not end in time"
 SILENT = "misuse was not refused"
 
 TYPED = (aiokq.KafkaError, ValueError, TypeError, TimeoutError)
-"""What a caller may be told by any call."""
+"""The errors that any call may raise."""
 
 
 @dataclass(repr=False)
@@ -31,9 +31,9 @@ class World:
     """One round.
 
     Attributes:
-        load_over: producers end, no fault begins any more.
-        finished: everything has been read: members of groups end.
-        counts: of what was done, by kind, and what it met.
+        load_over: set when producers end and no new fault begins.
+        finished: set when everything has been read and members of groups end.
+        counts: how often each action was run and each outcome seen.
     """
 
     plan: Plan
@@ -48,12 +48,12 @@ class World:
 
     @property
     def servers(self) -> str:
-        """Where clients find the broker."""
+        """The address at which clients reach the broker, which is the proxy's if there is one."""
         port = self.broker.port if self.proxy is None else self.proxy.port
         return f"127.0.0.1:{port}"
 
     def phase(self, name: str) -> None:
-        """Something of the round is over; when, for who reads its log."""
+        """Print that a phase or action is over, with the time, for readers of the output."""
         print(f"--- {self.now() - self.began:5.1f} s: {name}", flush=True)
 
     @staticmethod
@@ -61,7 +61,7 @@ class World:
         return time.monotonic()
 
     async def note_delays(self) -> None:
-        """How long the machine keeps this loop from running."""
+        """Record how long the machine keeps this loop from running."""
         while True:
             before = self.now()
             await asyncio.sleep(0.1)
@@ -70,10 +70,10 @@ class World:
                 self.history.delays.append((self.now(), late))
 
     async def within(self, seconds: float, what: str, call: Awaitable[T]) -> T:
-        """What a call gives; one that takes longer is a violation, and is given up.
+        """Return the result of `call`; a call that takes longer is a violation and is cancelled.
 
-        The time is counted while the machine lets this process run. Who is cancelled here cancels
-        the call.
+        Time in which the machine does not run this process does not count. Cancellation of the
+        caller cancels the call.
         """
         task = asyncio.ensure_future(call)
         start = self.now()
@@ -95,19 +95,19 @@ class World:
         raise asyncio.CancelledError(what)
 
     def refused(self, what: str, error: BaseException) -> None:
-        """An error that the documentation names: counted, with one example of each in the log."""
+        """Count an error that the documentation names, and print the first of each kind."""
         name = f"{what} raised {type(error).__name__}"
         if name not in self.counts:
             print(f"    {name}: {error}", flush=True)
         self.counts[name] += 1
 
     def unexpected(self, what: str, error: BaseException) -> None:
-        """An error that no caller should have to know."""
+        """Record an error that no caller should have to expect as a violation."""
         self.history.complain(UNTYPED, f"{what}: {type(error).__name__}: {error}{origin(error)}")
 
 
 def where(task: asyncio.Future[Any]) -> str:
-    """Where a task waits."""
+    """Return the stack at which a task waits."""
     if not isinstance(task, asyncio.Task):
         return repr(task)
     frames = task.get_stack(limit=6)
@@ -115,7 +115,7 @@ def where(task: asyncio.Future[Any]) -> str:
 
 
 def origin(error: BaseException) -> str:
-    """The last places an error came through."""
+    """Return the last places of an error's traceback."""
     places = []
     trace = error.__traceback__
     while trace is not None:
