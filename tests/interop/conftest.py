@@ -1,4 +1,4 @@
-"""Shared by the interop tests: one node of Apache Kafka for all, and a loud line without it."""
+"""Shared by the interop tests: one node of Apache Kafka, and a visible notice if it is missing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def apache() -> Iterator[ApacheKafka]:
-    """One node of Apache Kafka, for all tests of the run; topics are made on first use."""
+    """One node of Apache Kafka for all tests of the run; it auto-creates topics."""
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    # Pages of 20 partitions when topics are described (not 2000); compaction soon (not in 15 s).
+    # Topic descriptions come in pages of 20 partitions instead of 2000, and compaction runs every
+    # 200 ms instead of every 15 s.
     properties = {"max_request_partition_size_limit": "20", "log_cleaner_backoff_ms": "200"}
     with apache_kafka(1, **properties) as cluster:
         yield cluster
@@ -26,7 +27,7 @@ def apache() -> Iterator[ApacheKafka]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses."""
+    """A topic name that no other test uses."""
     return f"t{next(_numbers)}"
 
 

@@ -1,8 +1,9 @@
-"""Admin tools of other makes are answered as by Apache Kafka, but for what a list names.
+"""Other clients' admin tools get the same responses as from Apache Kafka, except listed ones.
 
 Java's Admin and kafka-python's admin CLI run each of their operations against `aiokq broker` and
 against Apache Kafka with one node. `admin_differences.txt` has a line for each item in which the
-answers differ, under the reason for it: what is missing there fails, and what no longer differs.
+responses differ, under the reason for it. A difference that is not listed fails the test, and so
+does a listed one that no longer exists.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SAME = (
     "controller.listener.names=CONTROLLER",
     "inter.broker.listener.name=PLAINTEXT",
 )
-"""The settings that Apache Kafka has been given."""
+"""The settings that were given to Apache Kafka."""
 
 pytestmark = pytest.mark.kafka
 
@@ -59,13 +60,13 @@ def aiokq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 
 
 def listed(client: str, parts: tuple[str, ...]) -> list[str]:
-    """The lines of the list that are about these parts of a client's operations."""
+    """Return the lines of the list for these parts of a client's operations."""
     wanted = tuple(f"{client} {part}/" for part in parts)
     return [line for line in LIST.read_text().splitlines() if line.startswith(wanted)]
 
 
 def check(client: str, parts: tuple[str, ...], programs: dict[Peer, list[str]]) -> None:
-    """Run a program against both brokers, and compare what differs with the list."""
+    """Run a program against both brokers, and compare the differences with the list."""
 
     def run(peer: Peer) -> dict[tuple[str, str], object]:
         done = subprocess.run(programs[peer], cwd=ROOT, capture_output=True, text=True, timeout=110)
@@ -90,20 +91,20 @@ def java(peer: Peer, prefix: str, parts: tuple[str, ...]) -> list[str]:
 
 
 def test_javas_admin_is_answered_as_by_kafka(kafka: Peer, aiokq: Peer) -> None:
-    """Topics, partitions, configs and the cluster; what is refused is refused by the same error."""
+    """Topics, partitions, configs and the cluster, with the same errors for the same mistakes."""
     parts = ("topics", "configs", "partitions", "cluster")
     check("java", parts, {peer: java(peer, "adm-", parts) for peer in (kafka, aiokq)})
 
 
 @pytest.mark.full
 def test_javas_admin_is_answered_about_groups_as_by_kafka(kafka: Peer, aiokq: Peer) -> None:
-    """With live members of both protocols, static ones too."""
+    """The groups have live members of both protocols, static ones too."""
     programs = {peer: java(peer, "groups-", ("topics", "groups")) for peer in (kafka, aiokq)}
     check("java", ("groups",), programs)
 
 
 def test_kafka_pythons_admin_cli_is_answered_as_by_kafka(kafka: Peer, aiokq: Peer) -> None:
-    """Each of its commands; `configs` and `cluster api-versions` show what there is."""
+    """All of its commands, with `configs` and `cluster api-versions` to compare what exists."""
 
     def program(peer: Peer) -> list[str]:
         arguments = (peer.bootstrap_servers, NODE_ID, "kp-", peer.log_dir)
@@ -113,7 +114,7 @@ def test_kafka_pythons_admin_cli_is_answered_as_by_kafka(kafka: Peer, aiokq: Pee
 
 
 def test_each_difference_in_the_list_has_a_reason() -> None:
-    """A line under no heading would be one that nobody has thought about."""
+    """Every line of the list is under a heading with the reason."""
     reason = None
     for line in LIST.read_text().splitlines():
         if line.startswith("# "):

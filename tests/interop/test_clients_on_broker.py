@@ -1,4 +1,4 @@
-"""Unmodified clients of other makes produce to and consume from `aiokq broker`."""
+"""Unmodified other clients produce to and consume from `aiokq broker`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from aiokq.records.compression import CODEC_NAMES
 from tests.peers.broker_process import BrokerProcess, broker_process
 
-# The peers' own: kafka-python reads its schemas by a deprecated function.
+# kafka-python itself reads its schemas with a deprecated function.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -91,7 +91,7 @@ def consume_with_confluent(broker: BrokerProcess, topic: str, **settings) -> lis
             assert messages, f"only {len(values)} of {RECORDS} records came"
             for message in messages:
                 if message.error() is not None:
-                    # It asks for its group's coordinator, and tells when there is none.
+                    # It asks for its group's coordinator, and reports that there is none.
                     assert "FindCoordinator" in message.error().str(), message.error()
                     continue
                 assert message.offset() == len(values)
@@ -103,7 +103,7 @@ def consume_with_confluent(broker: BrokerProcess, topic: str, **settings) -> lis
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_confluent_kafka_reads_what_it_wrote(broker, topic, codec):
-    """With CRC checks on; its codec must reach the log (lz4 depends on FindCoordinator)."""
+    """CRC checks are on; the log must have the chosen codec (lz4 depends on FindCoordinator)."""
     assert sorted(produce_with_confluent(broker, topic, compression_type=codec)) == list(
         range(RECORDS)
     )
@@ -112,7 +112,7 @@ def test_confluent_kafka_reads_what_it_wrote(broker, topic, codec):
 
 
 def test_confluent_kafka_with_idempotence_leaves_sequences_in_the_log(broker, topic):
-    """InitProducerId, sequences and their check; a retry could not double a record."""
+    """InitProducerId and sequences; a retry could not duplicate a record."""
     produce_with_confluent(broker, topic, enable_idempotence=True)
     batches = broker.batches(topic)
     assert all(batch.producer_id >= 0 for batch in batches)
@@ -125,7 +125,7 @@ def test_confluent_kafka_with_idempotence_leaves_sequences_in_the_log(broker, to
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_confluent_kafka_with_each_kind_of_acknowledgement(broker, topic, acks):
-    """acks=0 has no response at all: one that came would break the connection."""
+    """A response to a request with acks=0 would break the connection."""
     produce_with_confluent(broker, topic, acks=acks)
     assert consume_with_confluent(broker, topic) == [value(n) for n in range(RECORDS)]
 
@@ -135,7 +135,7 @@ def test_confluent_kafka_finds_offsets_by_time_and_watermarks(broker, topic):
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    first = time.time_ns() // 1_000_000 - 60_000  # retention deletes those of years ago
+    first = time.time_ns() // 1_000_000 - 60_000  # retention deletes records of years ago
     for number in range(10):
         producer.produce(topic, b"v", partition=0, timestamp=first + number * 1000)
     assert producer.flush(20) == 0
@@ -150,7 +150,7 @@ def test_confluent_kafka_finds_offsets_by_time_and_watermarks(broker, topic):
 
 
 def test_confluent_kafka_administers_topics(broker, topic):
-    """AdminClient: create, describe settings, grow, delete records, delete."""
+    """AdminClient: create, describe configs, add partitions, delete records, delete."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import (
         AdminClient,
@@ -197,7 +197,7 @@ def test_confluent_kafka_administers_topics(broker, topic):
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_aiokafka_reads_what_it_wrote(broker, topic, codec):
-    """The asyncio client: Produce 8, Fetch 11 and its own record code."""
+    """The asyncio client uses Produce 8, Fetch 11 and record code of its own."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
     producer = AIOKafkaProducer(
@@ -267,7 +267,7 @@ def test_kafka_python_reads_what_it_wrote(broker, topic, codec):
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 @pytest.mark.parametrize("codec", CODECS)
 def test_kcat_reads_what_it_wrote(broker, topic, codec):
-    """librdkafka as Debian ships it, often years older than the wheel's."""
+    """kcat uses librdkafka as Debian ships it, often years older than the wheel's."""
     lines = [value(number).decode().strip() for number in range(RECORDS)]
     command = ["kcat", "-b", broker.bootstrap_servers, "-t", topic, "-p", "0", "-X", "linger.ms=50"]
     subprocess.run(
@@ -290,7 +290,7 @@ def test_kcat_reads_what_it_wrote(broker, topic, codec):
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 def test_kcat_lists_the_cluster(broker, topic):
-    """Metadata as a tool prints it: broker, controller and topics."""
+    """A tool prints the metadata: broker, controller and topics."""
     produce_with_confluent(broker, topic)
     listed = subprocess.run(
         ["kcat", "-b", broker.bootstrap_servers, "-L", "-J"],
@@ -305,11 +305,11 @@ def test_kcat_lists_the_cluster(broker, topic):
     assert topic in [found["topic"] for found in metadata["topics"]]
 
 
-# across makes
+# Across clients
 
 
 async def test_what_one_make_wrote_another_reads(broker, topic):
-    """The log holds one format, whoever wrote it."""
+    """The log has one format, whichever client wrote it."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     produce_with_confluent(broker, topic, compression_type="zstd")

@@ -1,6 +1,7 @@
-"""One log format, whoever writes it: each make reads what aiokq wrote, and aiokq what each wrote.
+"""Each client reads what aiokq wrote, and aiokq reads what each client wrote.
 
-Every codec, on our broker and on Apache Kafka; keys, values, nulls, headers and timestamps equal.
+With every codec, on aiokq's broker and on Apache Kafka; keys, values, nulls, headers and timestamps
+must be equal.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from tests.peers.apache_kafka import run_tool, why_absent
 from tests.peers.broker_process import broker_process
 from tests.peers.other_clients import CLIENTS, Content, content
 
-# The peers' own: kafka-python reads its schemas by a deprecated function.
+# kafka-python itself reads its schemas with a deprecated function.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = time.time_ns() // 1_000_000 - 60_000
-"""Records of years ago are deleted by retention, half a minute after a broker has started."""
+"""Recent, because retention deletes records of years ago half a minute after a broker starts."""
 
 RECORDS = [
     Content(b"key", b"value", (), TIME),
@@ -44,18 +45,18 @@ REFUSED = {
     "aiokafka": lambda r: r.key is None and r.value is None,
     "kafka-python": lambda r: (r.key is None and r.value is None) or ("null", None) in r.headers,
 }
-"""Records that a make's producer does not take."""
+"""Kinds of records that a client's producer cannot send."""
 
 
 class Broker(NamedTuple):
-    """Where the log is kept, and where its files are."""
+    """A broker's address and the directory of its log."""
 
     name: str
     bootstrap_servers: str
     logs: Path
 
     def codecs(self, topic: str) -> set[str]:
-        """Of the batches in the log."""
+        """Return the codecs of the batches in the log."""
         return {
             CODEC_NAMES[header.codec]
             for path in (self.logs / f"{topic}-0").glob("*.log")
@@ -85,7 +86,7 @@ BROKERS = ["own", pytest.param("apache", marks=[pytest.mark.kafka, pytest.mark.f
 
 
 def pairs() -> list[object]:
-    """Each broker with each make; Java's clients on Java's broker are for the full run."""
+    """Each broker with each client; Java with Java is in the full run only."""
     marks = {
         ("own", "java"): NEEDS_JAVA,
         ("apache", "java"): [*NEEDS_JAVA, pytest.mark.full],
@@ -101,7 +102,7 @@ def pairs() -> list[object]:
 
 @pytest.mark.parametrize(("broker", "name"), pairs(), indirect=["broker"])
 def test_each_make_reads_what_aiokq_wrote(broker: Broker, name: str) -> None:
-    """Their checksums, codecs and record decoders take ours, byte for byte."""
+    """Their checksums, codecs and decoders accept aiokq's batches."""
     topics = {f"to-{name}-{codec}": codec for codec in CODECS}
 
     async def write() -> None:
@@ -128,14 +129,14 @@ def test_each_make_reads_what_aiokq_wrote(broker: Broker, name: str) -> None:
 
 @pytest.mark.parametrize(("broker", "name"), pairs(), indirect=["broker"])
 def test_aiokq_reads_what_each_make_wrote(broker: Broker, name: str) -> None:
-    """Their framing of each codec (xerial snappy, lz4 frames, zstd) is read here, CRC checked."""
+    """aiokq reads their framing of each codec (xerial snappy, lz4 frames, zstd), CRC checked."""
     topics = {f"from-{name}-{codec}": codec for codec in CODECS}
     refused = REFUSED.get(name, lambda record: False)
     written = [record for record in RECORDS if not refused(record)]
     write, _ = CLIENTS[name]
     write(broker.bootstrap_servers, topics, written)
     for topic, codec in topics.items():
-        # A client may leave a batch as it is that compression would make larger.
+        # A client may send a batch uncompressed if compression would make it larger.
         assert broker.codecs(topic) - {"none"} == {codec} - {"none"}
 
     async def read() -> dict[str, list[Content]]:
@@ -158,7 +159,7 @@ def test_aiokq_reads_what_each_make_wrote(broker: Broker, name: str) -> None:
 @pytest.mark.skipif(why_absent() is not None, reason=str(why_absent()))
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_the_console_consumer_reads_every_codec_of_one_log(broker: Broker) -> None:
-    """Batches of five codecs after one another in one partition, as topics come to be."""
+    """Batches of five codecs follow one another in one partition."""
     topic = "console"
 
     async def write() -> None:

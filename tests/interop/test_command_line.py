@@ -65,7 +65,7 @@ def ending(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
 
 
 def test_what_goes_in_comes_out(servers: str, topic: str):
-    """A pipe from `seq` to `wc`, through a topic of three partitions."""
+    """A pipe from `seq` to `wc` through a topic of three partitions."""
     assert aiokq(servers, "topics", "create", topic, "--partitions", "3").returncode == 0
     numbers = [str(number).encode() for number in range(20_000)]
     done = aiokq(servers, "produce", topic, "-z", "lz4", "--json", stdin=b"\n".join(numbers))
@@ -82,7 +82,7 @@ def test_what_goes_in_comes_out(servers: str, topic: str):
 def test_a_reader_that_follows_ends_quietly(
     servers: str, topic: str, number: signal.Signals, code: int
 ):
-    """Ctrl-C is how it is meant to be ended."""
+    """Ctrl-C is the normal way to end it."""
     aiokq(servers, "produce", topic, stdin=b"first\n")
     with running(servers, "consume", topic) as process:
         assert process.stdout is not None
@@ -94,7 +94,7 @@ def test_a_reader_that_follows_ends_quietly(
 
 
 def test_a_reader_that_follows_takes_new_partitions(servers: str, topic: str, tmp_path: Path):
-    """A topic grows while somebody watches it."""
+    """Partitions are added to the topic while the command runs."""
     aiokq(servers, "produce", topic, stdin=b"first\n")
     config = tmp_path / "client.properties"
     config.write_text("metadata.max.age.ms=200\n")
@@ -112,12 +112,12 @@ def test_a_reader_that_follows_takes_new_partitions(servers: str, topic: str, tm
 def test_what_a_writer_had_read_is_delivered_when_it_is_interrupted(
     servers: str, topic: str, number: signal.Signals, code: int
 ):
-    """Ctrl-C ends the input, not what was typed before."""
+    """Ctrl-C ends the input; records of earlier lines are delivered."""
     with running(servers, "produce", topic, "--offsets") as process:
         assert process.stdin is not None
         process.stdin.write(b"one\ntwo\n")
         process.stdin.flush()
-        # Told of at once, not when the next line is typed.
+        # It reports the interruption at once, not when the next line is typed.
         assert process.stdout is not None
         assert process.stdout.readline() == f"{topic}-0@0\n".encode()
         assert process.stdout.readline() == f"{topic}-0@1\n".encode()
@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_line(servers: str, topic: str):
 
 
 def test_the_broker_is_listed_and_dispatched(servers: str):
-    """It is parsed elsewhere, with options in front of it too."""
+    """The broker has a parser of its own; the options may precede its name."""
     assert b" broker " in aiokq(servers, "--help").stdout
     for arguments in (("broker", "--help"), ("-v", "broker", "--help")):
         done = aiokq(servers, *arguments)
@@ -169,7 +169,7 @@ def quick(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_nothing_that_listens_is_one_line_within_the_configured_time(tmp_path: Path):
-    """And doctor says so at once."""
+    """`doctor` reports it at once."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -185,7 +185,7 @@ def test_nothing_that_listens_is_one_line_within_the_configured_time(tmp_path: P
 
 
 def test_a_port_that_is_not_kafkas_is_one_line(tmp_path: Path):
-    """A web server in the place of the broker."""
+    """A web server listens on the port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -1,4 +1,4 @@
-"""Our consumer against librdkafka's mock cluster: another implementation of the broker's side."""
+"""aiokq's consumer against librdkafka's mock cluster, an independent broker implementation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bootstrap() -> Iterator[str]:
 
 
 def produce(bootstrap: str, topic: str, count: int, codec: str = "none") -> dict[int, list[bytes]]:
-    """What confluent-kafka wrote, by partition."""
+    """Produce with confluent-kafka; return the values by partition."""
     written: dict[int, list[tuple[int, bytes]]] = {}
     producer = ConfluentProducer(
         {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5}
@@ -65,7 +65,7 @@ async def test_everything_that_librdkafka_wrote_is_read_in_order(
 
 
 async def test_batches_streams_and_seeking(bootstrap: str) -> None:
-    """The other ways to read, on the same brokers."""
+    """The other ways of reading on the same brokers."""
     topic = "ways"
     produce(bootstrap, topic, 1_000)
     async with (

@@ -18,7 +18,7 @@ from aiokq.core.errors import Closed, ConfigError, KafkaStorage, TopicExists
 
 
 def produce_and_consume(bootstrap_servers: str, topic: str, count: int = 100) -> list[int]:
-    """With confluent-kafka; the offsets that came back."""
+    """Produce and consume with confluent-kafka; return the offsets read."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     producer = Producer({"bootstrap.servers": bootstrap_servers})
@@ -41,7 +41,7 @@ def produce_and_consume(bootstrap_servers: str, topic: str, count: int = 100) ->
 
 
 def test_blocking_code_has_a_broker_beside_it():
-    """`with`: a thread with a loop of its own, gone when the block ends."""
+    """`with` runs a thread with a loop of its own, which ends with the block."""
     with EmbeddedCluster() as kafka:
         assert produce_and_consume(kafka.bootstrap_servers, "t") == list(range(100))
         kafka.run(kafka.create_topic("made", 3))
@@ -57,7 +57,7 @@ def test_blocking_code_has_a_broker_beside_it():
 
 
 async def test_async_code_has_a_broker_on_its_own_loop():
-    """`async with`; a client in a thread, as blocking clients have to be."""
+    """`async with` on the caller's loop; blocking clients run in a thread."""
     async with EmbeddedCluster(settings={"num.partitions": 2}) as kafka:
         offsets = await asyncio.to_thread(produce_and_consume, kafka.bootstrap_servers, "t")
         assert offsets == list(range(100))
@@ -90,7 +90,7 @@ def test_an_exception_in_the_block_still_stops_the_broker():
 
 
 def test_what_prevents_the_start_is_raised_where_it_was_entered():
-    """Not in the thread, where nobody would see it."""
+    """In the broker's thread nobody would see the error."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -103,7 +103,7 @@ def test_what_prevents_the_start_is_raised_where_it_was_entered():
 
 
 def test_a_data_directory_keeps_the_records_and_is_locked(tmp_path):
-    """The second broker of a directory is refused, its successor finds everything."""
+    """A second broker on the directory is refused; a later one finds all records."""
     with EmbeddedCluster(data_dir=tmp_path / "data") as kafka:
         produce_and_consume(kafka.bootstrap_servers, "t", 10)
         with (
@@ -132,7 +132,7 @@ aiokq.EmbeddedCluster().__enter__()
 
 
 def test_one_left_open_warns_and_leaves_no_directory(tmp_path):
-    """A test that forgot to close its broker filled the disk with temporary directories."""
+    """Otherwise tests that forget to close their brokers would fill the disk."""
     done = subprocess.run(
         [sys.executable, "-c", LEFT_OPEN],
         env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -175,7 +175,7 @@ def test_it_stops_at_once_with_clients_still_connected():
 
 
 def test_a_cluster_is_reset_between_tests_in_less_than_five_milliseconds():
-    """A suite of a thousand tests that waits a second for each has a thousand too many."""
+    """A second per test would be too much for a suite of a thousand tests."""
     seconds = []
     with EmbeddedCluster() as kafka:
         for _ in range(15):
@@ -185,11 +185,11 @@ def test_a_cluster_is_reset_between_tests_in_less_than_five_milliseconds():
             kafka.run(kafka.reset())
             seconds.append(time.perf_counter() - began)
             assert kafka.node.topics.get("t0") is None
-    assert min(seconds) < 0.005, seconds  # the others are of a machine with other work
+    assert min(seconds) < 0.005, seconds  # the machine may be busy
 
 
 def test_clients_of_other_makes_stay_connected_over_a_reset():
-    """They find that their topics are gone, and use the new ones of the same names."""
+    """They notice that their topics are gone, and use the new topics of the same names."""
     from confluent_kafka import Consumer, Producer
 
     with EmbeddedCluster() as kafka:
@@ -222,7 +222,7 @@ def test_clients_of_other_makes_stay_connected_over_a_reset():
 
 
 def test_a_cluster_begins_with_the_snapshot_of_another(tmp_path: Path):
-    """On real files: finished segments are linked, the rest copied; both go on by themselves."""
+    """Finished segments are linked, the rest is copied; the two clusters are independent."""
     settings = {"log.segment.bytes": 1_048_576}
     with EmbeddedCluster(settings=settings) as kafka:
         produce_and_consume(kafka.bootstrap_servers, "t", 100)

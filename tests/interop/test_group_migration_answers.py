@@ -1,7 +1,7 @@
-"""Groups that change their protocol: what members are answered, and what the log has of it.
+"""Groups that change their protocol: responses to members, and records in the log.
 
-The same requests are sent to `aiokq broker` and to Apache Kafka, one at a time, and the answers and
-the records in `__consumer_offsets` are compared. Ids, times and hashes are replaced.
+The same requests are sent to `aiokq broker` and to Apache Kafka, one at a time. The responses and
+the records in `__consumer_offsets` are compared, with ids, times and hashes replaced.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS = 4
 NEWEST_COMMIT = 9
-"""The version before topic ids."""
+"""The last OffsetCommit version without topic ids."""
 COORDINATOR_NOT_THERE = (14, 15, 16)
-"""Its topic is being made."""
+"""Errors of a coordinator whose topic is being created."""
 UNSTABLE = {"metadata_hash", "commit_timestamp", "current_state_timestamp", "client_host"}
 
 
 class Script:
-    """The requests to one broker, and what came of them by name of the step."""
+    """The requests to one broker, and their outcomes by name of the step."""
 
     def __init__(self, client: aiokq.Cluster, topic: str, topic_id: Any) -> None:
         self.client = client
@@ -65,7 +65,7 @@ class Script:
         self._names: dict[str, str] = {}
 
     def named(self, member_id: str) -> str:
-        """Member ids in the order in which they appear."""
+        """Return a stable name for a member id: its number in order of appearance."""
         return self._names.setdefault(member_id, f"member {len(self._names)}") if member_id else ""
 
     async def ask(self, request: Any, newest: int | None = None) -> Any:
@@ -203,7 +203,7 @@ class Script:
         self.note(step, answer.topics[0].partitions[0].error_code)
 
     async def describe(self, step: str) -> None:
-        """By both APIs: one of them does not know the group."""
+        """Describe the group with both APIs, one of which does not know it."""
         old = (await self.ask(DescribeGroupsRequest(groups=[self.group]))).groups[0]
         members = sorted(self.named(one.member_id) for one in old.members)
         self.note(f"{step}, classic", old.error_code, old.group_state, old.protocol_data, members)
@@ -228,7 +228,7 @@ class Script:
         return encode_assignment(Assignment(whole, user_data))
 
     async def coordinator_knows_topic(self) -> None:
-        """Apache Kafka's learns of a topic a moment after it was made."""
+        """Wait until the coordinator knows the topic, which takes Apache Kafka a moment."""
         for number in itertools.count():
             self.group = f"first-{self.topic}-{number}"
             answer = await self.modern("first", "first", 0)
@@ -240,7 +240,7 @@ class Script:
     # The log
 
     async def log(self) -> list[Any]:
-        """The group's records but for offsets; runs of one type by their keys."""
+        """Return the group's records except offsets; runs of one type are sorted by key."""
         found = []
         tp = TopicPartition(OFFSETS_TOPIC, partition_by_hash(self.group, 4))
         async with aiokq.Consumer(
@@ -274,7 +274,7 @@ class Script:
             }
         if isinstance(value, list):
             plain = [self._plain(one, name) for one in value]
-            # Kafka's order of members is that of a hash map, and so is who leads by it.
+            # Kafka orders members by a hash map, which also decides who leads.
             return sorted(plain, key=str) if name == "members" else plain
         if name == "leader":
             return bool(value)
@@ -290,7 +290,7 @@ class Script:
 
 
 async def dynamic(s: Script) -> None:
-    """A classic member, one of the consumer protocol beside it, and the classic one alone again."""
+    """A classic member is joined by one of the consumer protocol, and is then alone again."""
     a = (await s.join("join")).member_id
     await s.sync("sync", a, 1, {a: s.all_partitions()})
     await s.modern("upgrade", "modern", 0)
@@ -321,7 +321,7 @@ async def dynamic(s: Script) -> None:
 
 
 async def static(s: Script) -> None:
-    """A static member changes its protocol twice, beside one that is classic throughout."""
+    """A static member changes its protocol twice, beside a member that stays classic."""
     one = (await s.join("one", instance="one")).member_id
     await s.sync("one", one, 1, {one: s.all_partitions()}, instance="one")
     joined = await s.modern("two", "two", 0, instance="two")
@@ -340,7 +340,7 @@ async def static(s: Script) -> None:
 
 
 async def refused(s: Script) -> None:
-    """An assignor that says more than Kafka's."""
+    """The metadata of the assignor has more fields than Kafka's."""
     a = (await s.join("join")).member_id
     await s.sync("sync", a, 1, {a: s.all_partitions(b"more")})
     await s.modern("custom assignor", "modern", 0)
@@ -349,7 +349,7 @@ async def refused(s: Script) -> None:
 
 
 async def other(s: Script) -> None:
-    """A group that is none of consumers."""
+    """A group whose protocol type is not consumer."""
     a = (await s.join("join", protocol_type="connect")).member_id
     await s.sync("sync", a, 1, {a: b""}, protocol_type="connect")
     await s.modern("no consumers", "modern", 0)
@@ -364,7 +364,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def topic_id_of(admin: aiokq.Admin, topic: str) -> Any:
-    """As soon as the broker knows it."""
+    """Return the topic's id as soon as the broker knows the topic."""
     return (await admin.describe_topics(topic, raise_errors=True))[topic].topic_id
 
 
@@ -372,7 +372,7 @@ async def topic_id_of(admin: aiokq.Admin, topic: str) -> Any:
 async def test_members_and_the_log_are_told_the_same(
     ours: str, apache: ApacheKafka, story: Any
 ) -> None:
-    """Step by step, and record by record."""
+    """Both brokers agree in every step and record."""
     told, logged = [], []
     for servers in (ours, apache.bootstrap_servers):
         topic, group = f"migrates-{story.__name__}", f"{story.__name__}-group"

@@ -1,4 +1,4 @@
-"""Our admin client and command line on our broker, with members of other makes in the groups."""
+"""aiokq's admin client and command line on aiokq's broker, with other clients as group members."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def run_groups(servers: str, *arguments: str) -> subprocess.CompletedProce
 async def test_a_live_group_is_described_guarded_and_its_members_removed(
     servers: str, kind: str
 ) -> None:
-    """Of either protocol, whoever its members are."""
+    """Groups of either protocol, with members of any client."""
     async with aiokq.Cluster(servers) as cluster, cluster.admin() as admin:
         async with MEMBERS[kind](servers, "g", "orders"):
             group = (await admin.describe_groups("g", raise_errors=True))["g"]
@@ -63,12 +63,12 @@ async def test_a_live_group_is_described_guarded_and_its_members_removed(
             (document,) = json.loads(described.stdout)
             assert {p["member"] for p in document["partitions"]} == {member.member_id}
             registry = cluster.registry
-            name = member.member_id.replace("/", "%2F")  # librdkafka's ids are base64
+            name = member.member_id.replace("/", "%2F")  # librdkafka's member ids are base64
             assert await registry.children("/consumers/g/ids") == [name]
             owner = await registry.get("/consumers/g/owners/orders/0")
             assert owner == f"{member.member_id}-0"
             watch = await registry.watch("/consumers/g/owners/orders/0", interval=0.05)
-            # It is alive and joins again, of the consumer protocol even under its old id.
+            # The member is alive and joins again, in the consumer protocol even with its old id.
             assert (await admin.remove_members("g", None)).ok
         async with asyncio.timeout(SECONDS), watch:
             while (await anext(watch)).node is not None:
@@ -76,7 +76,7 @@ async def test_a_live_group_is_described_guarded_and_its_members_removed(
 
 
 async def test_what_kafka_s_members_committed_is_reset_from_the_command_line(servers: str) -> None:
-    """They read on from where the command line put them."""
+    """They continue from the offsets that the command line set."""
     async with aiokq.Producer(servers) as producer:
         for n in range(10):
             await producer.send("orders", b"%d" % n, partition=0)
@@ -99,7 +99,7 @@ def aiokafka_partition(number: int) -> Any:
 
 
 async def test_many_groups_are_described_together(servers: str) -> None:
-    """A cluster with a thousand groups is looked at in one go."""
+    """One call describes all groups of a cluster with a thousand of them."""
     async with aiokq.Admin(servers) as admin:
         names = [f"g{n}" for n in range(300)]
         for name in names:

@@ -19,8 +19,8 @@ from tests.peers.apache_kafka import run_tool, why_absent
 from tests.peers.broker_process import BrokerProcess, broker_process
 from tests.peers.ports import free_ports
 
-# The peers' own: kafka-python reads its schemas by a deprecated function, and leaves sockets open
-# that it could not connect.
+# kafka-python itself reads its schemas with a deprecated function, and leaves sockets open after
+# failed connection attempts.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -38,7 +38,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(autouse=True)
 def collected():
-    """What peers left open is found here, and not in another test."""
+    """Collect objects that other clients left open here, and not in another test."""
     yield
     gc.collect()
 
@@ -75,7 +75,7 @@ def produce(broker: BrokerProcess, topic: str, numbers) -> None:
     assert producer.flush(20) == 0
 
 
-# One member, whatever its make: poll() gives the numbers it received.
+# Members of each client: poll() returns the numbers received.
 
 
 class ConfluentMember:
@@ -109,7 +109,7 @@ class ConfluentMember:
 
 
 class ConsumerProtocolMember(ConfluentMember):
-    """KIP-848: one heartbeat does what join, sync and heartbeat do."""
+    """KIP-848: one heartbeat API replaces join, sync and heartbeat."""
 
     def __init__(self, servers: str, topic: str, group: str) -> None:
         super().__init__(servers, topic, group, **{"group.protocol": "consumer"})
@@ -127,10 +127,11 @@ class KafkaPythonMember:
             heartbeat_interval_ms=200,
         )
         self._consumer.subscribe([topic])
-        # Its leader assigns nothing, for good, if it is asked to before it knows the topic; a
-        # broker with Kafka's initial delay of three seconds hides that. And what it learns of the
-        # topic after it has assigned makes it join again, at the end of some fetch: if the poll
-        # that began this ends before it is answered, it never looks at the answer (3.0.12).
+        # Load the metadata first. A kafka-python leader that does not know the topic assigns
+        # nothing and never corrects that; Kafka's initial rebalance delay of three seconds hides
+        # this. If it learns of the topic after assigning, it rejoins at the end of some fetch, and
+        # if the poll that started the join ends before the response, it never reads the response
+        # (3.0.12).
         self._consumer.topics()
 
     def poll(self) -> list[int]:
@@ -191,7 +192,7 @@ MEMBERS = {**CLASSIC, "confluent-kafka by the consumer protocol": ConsumerProtoc
 
 
 class Member:
-    """A member that polls in a thread of its own: one that stands still holds up rebalances."""
+    """A member that polls in its own thread, because an idle member delays rebalances."""
 
     def __init__(self, make, servers: str, topic: str, group: str, **settings: object) -> None:
         self.received: list[int] = []
@@ -242,7 +243,7 @@ def wait_until(satisfied, *members: Member) -> None:
 
 @pytest.mark.parametrize("make", MEMBERS.values(), ids=MEMBERS)
 def test_a_member_commits_and_another_one_goes_on_from_there(broker, topic, make):
-    """Join, sync, heartbeat, commit, leave; then a new member reads what is new, and no more."""
+    """Join, sync, heartbeat, commit, leave; then a new member reads only what follows."""
     group = f"group-of-{topic}"
     member = Member(make, broker.bootstrap_servers, topic, group)
     wait_until(lambda: len(member.received) >= RECORDS, member)
@@ -260,7 +261,7 @@ def test_a_member_commits_and_another_one_goes_on_from_there(broker, topic, make
 
 @pytest.mark.parametrize("make", MEMBERS.values(), ids=MEMBERS)
 def test_two_members_share_the_partitions_and_one_takes_over(broker, topic, make):
-    """The second one's join rebalances the group; so does its leaving."""
+    """The group rebalances when the second member joins and when it leaves."""
     group = f"group-of-{topic}"
     first = Member(make, broker.bootstrap_servers, topic, group)
     wait_until(lambda: first.owned == PARTITIONS, first)
@@ -272,7 +273,7 @@ def test_two_members_share_the_partitions_and_one_takes_over(broker, topic, make
 
 
 def test_members_of_three_makes_are_one_group(broker, topic):
-    """They agree on an assignor that all of them have; each record goes to one of them."""
+    """They agree on an assignor that all of them support; each record goes to one of them."""
     group = f"group-of-{topic}"
     members = [Member(make, broker.bootstrap_servers, topic, group) for make in CLASSIC.values()]
     wait_until(lambda: sorted(one.owned for one in members) == [1, 1, 2], *members)
@@ -288,7 +289,7 @@ def test_members_of_three_makes_are_one_group(broker, topic):
 
 
 def test_a_static_member_comes_back_without_a_rebalance(broker, topic):
-    """KIP-345: librdkafka closes it without leaving; the other one notices nothing."""
+    """KIP-345: librdkafka closes it without leaving; the other member sees no rebalance."""
     group = f"group-of-{topic}"
 
     def make(instance: str) -> Member:
@@ -308,11 +309,11 @@ def test_a_static_member_comes_back_without_a_rebalance(broker, topic):
 
 
 def test_a_consumer_that_assigns_itself_commits_without_being_a_member(broker, topic):
-    """Generation -1; and librdkafka closes at once, with its last commit done."""
+    """Its generation is -1; librdkafka closes at once after its last commit."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"simple-{topic}"}
-    consumer = Consumer(settings)  # commits automatically, as by default
+    consumer = Consumer(settings)  # commits automatically by default
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert len(consumer.consume(10, timeout=10)) == 10
     began = time.monotonic()
@@ -326,7 +327,7 @@ def test_a_consumer_that_assigns_itself_commits_without_being_a_member(broker, t
 
 @pytest.mark.parametrize("make", MEMBERS.values(), ids=MEMBERS)
 def test_offsets_and_members_survive_a_kill(tmp_path, make):
-    """SIGKILL, and a new process on the same port: the member goes on; nothing is read again."""
+    """After SIGKILL and a restart on the same port the member continues and reads nothing twice."""
     [port] = free_ports(1)
     broker = BrokerProcess(tmp_path, "--profile", "dev", port=port)
     broker.start()
@@ -370,7 +371,7 @@ def groups(broker: BrokerProcess, *arguments: str) -> str:
 @pytest.mark.kafka
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_the_console_consumer_is_a_member(broker, topic, protocol):
-    """Java's consumer of either protocol; it commits when it closes."""
+    """Java's consumer in either protocol; it commits when it closes."""
     group = f"group-of-{topic}"
     options = (
         "--topic", topic, "--group", group, "--from-beginning",
@@ -388,7 +389,7 @@ def test_the_console_consumer_is_a_member(broker, topic, protocol):
 @java
 @pytest.mark.kafka
 def test_the_groups_command_lists_describes_resets_and_deletes(broker, topic):
-    """ListGroups, DescribeGroups, OffsetFetch, OffsetCommit, OffsetDelete, DeleteGroups by Java."""
+    """Java's tools for listing, describing, resetting and deleting offsets and groups."""
     group = f"group-of-{topic}"
     settings = {"client.id": "me", "session.timeout.ms": 20000}
     member = Member(ConfluentMember, broker.bootstrap_servers, topic, group, **settings)
@@ -425,7 +426,7 @@ def test_the_groups_command_lists_describes_resets_and_deletes(broker, topic):
 @java
 @pytest.mark.kafka
 def test_kafkas_own_formatters_read_the_offsets_topic(broker, topic):
-    """The topic is in Kafka's own schemas: what its tools print is what was committed."""
+    """The records use Kafka's own schemas: its tools print exactly what was committed."""
     group = f"group-of-{topic}"
     member = Member(ConfluentMember, broker.bootstrap_servers, topic, group)
     wait_until(lambda: len(member.received) >= RECORDS, member)
@@ -440,7 +441,7 @@ def test_kafkas_own_formatters_read_the_offsets_topic(broker, topic):
         )  # fmt: skip
         decoder, records, position = json.JSONDecoder(), [], 0
         printed = printed.strip()
-        while position < len(printed):  # they are printed without anything in between
+        while position < len(printed):  # records are printed one after the other without separators
             record, position = decoder.raw_decode(printed, position)
             records.append(record)
         return records

@@ -1,4 +1,4 @@
-"""aiokq's members beside those of other clients in one group, on our broker and on Apache Kafka."""
+"""aiokq's members beside other clients in one group, on aiokq's broker and on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import aiokq
 from tests.interop.test_groups_broker import CLASSIC, PARTITIONS, ConsumerProtocolMember, Member
 from tests.peers.broker_process import broker_process
 
-# The peers' own: kafka-python reads its schemas by a deprecated function.
+# kafka-python itself reads its schemas with a deprecated function.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 _numbers = itertools.count()
@@ -27,14 +27,14 @@ def ours(tmp_path_factory):
 
 @pytest.fixture(params=["aiokq", "Apache Kafka"])
 def servers(request) -> str:
-    """Both brokers, one after the other."""
+    """The addresses of both brokers, one after the other."""
     if request.param == "aiokq":
         return request.getfixturevalue("ours")
     return request.getfixturevalue("apache").bootstrap_servers
 
 
 class Ours:
-    """A member of aiokq's that is read by a task of its own."""
+    """A member of aiokq that its own task reads."""
 
     def __init__(self, servers: str, topic: str, group: str, **settings: Any) -> None:
         self.received: list[int] = []
@@ -73,7 +73,7 @@ async def until(condition: Any, seconds: float = 40.0) -> None:
 
 
 async def prepared(servers: str) -> str:
-    """A new topic."""
+    """Create a topic and return its name."""
     topic = f"client-groups-{next(_numbers)}"
     async with aiokq.Admin(servers) as admin:
         await admin.create_topics(topic, num_partitions=PARTITIONS, raise_errors=True)
@@ -87,7 +87,7 @@ async def produce(servers: str, topic: str, numbers: Iterable[int]) -> None:
 
 
 async def together(servers: str, make: Any, **settings: Any) -> None:
-    """Three members, of which two are ours; then one of ours goes, then the other client's."""
+    """Three members, two of them aiokq's; then one of aiokq's leaves, then the other client."""
     topic = await prepared(servers)
     await produce(servers, topic, range(100))
     group = f"g-{topic}"
@@ -125,7 +125,7 @@ async def together(servers: str, make: Any, **settings: Any) -> None:
 
 @pytest.mark.parametrize("peer", CLASSIC)
 async def test_a_classic_group_with_another_client(servers: str, peer: str) -> None:
-    """Whoever leads assigns for both; each understands what the other sent."""
+    """Whoever leads assigns for both clients; each decodes what the other encoded."""
     await together(servers, CLASSIC[peer])
 
 
@@ -136,7 +136,7 @@ async def test_a_group_of_the_consumer_protocol_with_librdkafka(servers: str) ->
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 async def test_members_of_ours_by_each_strategy(servers: str, strategy: str) -> None:
-    """Nobody dies: nothing is read twice."""
+    """No member dies, so nothing is read twice."""
     topic = await prepared(servers)
     settings: dict[str, Any] = {"partition_assignment_strategy": strategy}
     members = [Ours(servers, topic, f"g-{topic}", **settings) for _ in range(3)]
@@ -152,7 +152,7 @@ async def test_members_of_ours_by_each_strategy(servers: str, strategy: str) -> 
 
 
 async def test_auto_takes_the_consumer_protocol(servers: str) -> None:
-    """Both brokers have it."""
+    """Both brokers support it."""
     topic = await prepared(servers)
     member = Ours(servers, topic, f"g-{topic}", group_protocol="auto")
     await until(lambda: member.owned == PARTITIONS)

@@ -1,8 +1,8 @@
-"""One group of members of every make, each in a process of its own, on both brokers.
+"""One group with members of every client, each in a process of its own, on both brokers.
 
-aiokq, Java (VerifiableConsumer), librdkafka, aiokafka and kafka-python share a topic by each
-assignor that they have in common. Who joins first leads, and assigns for the others, until it is
-killed.
+aiokq, Java (VerifiableConsumer), librdkafka, aiokafka and kafka-python share a topic with each
+assignor that they have in common. The member that joins first leads and assigns for the others
+until it is killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [
 PARTITIONS = 6
 SECONDS = 40.0
 SESSION_MS = {"aiokq": 2_000, "Apache Kafka": 6_000}
-"""How long who was killed is waited for; Apache Kafka as it comes allows no less."""
+"""Milliseconds until a killed member is removed; Apache Kafka's default minimum."""
 
 EVERY_MAKE = ("aiokq", "java", "confluent-kafka", "aiokafka", "kafka-python")
 MAKES = {
@@ -41,7 +41,7 @@ MAKES = {
     "uniform": ("aiokq", "java", "confluent-kafka"),
     "server-range": ("aiokq", "java", "confluent-kafka"),
 }
-"""Who has an assignor; the last two are the broker's (KIP-848)."""
+"""The clients that support each assignor; the last two assignors are the broker's (KIP-848)."""
 
 MATRIX = [
     *(("range", leader) for leader in EVERY_MAKE),
@@ -51,11 +51,11 @@ MATRIX = [
     ("uniform", "aiokq"),
     ("server-range", "java"),
 ]
-"""Assignor and leader."""
+"""Pairs of assignor and leader."""
 
 
 def sessions(broker: str) -> dict[str, str]:
-    """Settings for the consumer protocol, where the broker decides."""
+    """Return settings of the broker for the sessions of the consumer protocol."""
     return {
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.session.timeout.ms": str(SESSION_MS[broker]),
@@ -69,7 +69,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Address and session timeout."""
+    """aiokq's broker: its address and session timeout."""
     settings = [f"--set={name}={value}" for name, value in sessions("aiokq").items()]
     directory = tmp_path_factory.mktemp("broker")
     with broker_process(directory, "--profile", "dev", *settings) as broker:
@@ -85,7 +85,7 @@ def theirs() -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(params=["aiokq", "Apache Kafka"])
 def broker(request: pytest.FixtureRequest) -> tuple[str, int]:
-    """Both, one after the other."""
+    """Address and session timeout of each broker, one after the other."""
     chosen: tuple[str, int] = request.getfixturevalue(
         "ours" if request.param == "aiokq" else "theirs"
     )
@@ -108,7 +108,7 @@ class Group:
             await admin.create_topics(self._topic, num_partitions=PARTITIONS, raise_errors=True)
 
     async def produce_and_see(self, count: int = 60) -> None:
-        """New records in all partitions, and all of them reach some member."""
+        """Produce to all partitions, and wait until some member has received each record."""
         new = range(self._produced, self._produced + count)
         async with aiokq.Producer(self._servers) as producer:
             for number in new:
@@ -145,13 +145,13 @@ class Group:
             time.sleep(0.02)
 
     def settle(self) -> None:
-        """Until every partition is owned once, and nobody has two more than another."""
+        """Wait until each partition has one owner, and shares differ by one at most."""
         self.until(lambda: _shared([m.owned for m in self.members]))
         time.sleep(0.3)
         self.until(lambda: _shared([m.owned for m in self.members]))
 
     async def rewind(self, to: int) -> None:
-        """All partitions at once, and all from there on reaches some member once more."""
+        """Rewind all partitions, and wait until each record after `to` was received again."""
         while await self.offsets() != [self.committed()] * PARTITIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         async with aiokq.Admin(self._servers) as admin:
@@ -166,7 +166,7 @@ class Group:
         return {number for number, times in Counter(received).items() if times > 1}
 
     async def type(self) -> str:
-        """By its protocol."""
+        """Return the type of the group, which is its protocol."""
         async with aiokq.Admin(self._servers) as admin:
             described = await admin.describe_groups(f"g-{self._topic}", raise_errors=True)
         return described[f"g-{self._topic}"].type.value
@@ -175,7 +175,7 @@ class Group:
         return self._produced // PARTITIONS
 
     async def offsets(self) -> list[int | None]:
-        """What the group committed, by partition."""
+        """Return the committed offsets by partition."""
         async with aiokq.Consumer(
             bootstrap_servers=self._servers, group_id=f"g-{self._topic}", enable_auto_commit=False
         ) as outside:
@@ -194,7 +194,7 @@ def _shared(owned: Iterable[set[int]]) -> bool:
 
 
 async def life(broker: tuple[str, int], assignor: str, leader: str, makes: Iterable[str]) -> None:
-    """A leader alone; all others; the leader killed; a new member of its make; all leave."""
+    """Run a leader alone, then all members; kill the leader, replace it; all members leave."""
     group = Group(broker, assignor)
     await group.prepare()
     with contextlib.ExitStack() as stack:
@@ -220,25 +220,25 @@ async def life(broker: tuple[str, int], assignor: str, leader: str, makes: Itera
 
 
 async def test_every_make_in_one_group_on_our_broker(ours: tuple[str, int]) -> None:
-    """Ours leads: the other four must understand what it assigned."""
+    """aiokq leads: the other four clients must understand its assignment."""
     await life(ours, "roundrobin", "aiokq", EVERY_MAKE)
 
 
 async def test_java_leads_ours_by_cooperative_rebalances(ours: tuple[str, int]) -> None:
-    """KIP-429: ours must give up what Java's leader takes, and join again."""
+    """KIP-429: aiokq's member must revoke what Java's leader takes, and rejoin."""
     await life(ours, "cooperative-sticky", "java", ("aiokq", "java", "confluent-kafka"))
 
 
 async def test_ours_and_librdkafka_and_java_by_the_consumer_protocol(ours: tuple[str, int]) -> None:
-    """KIP-848, whose members are told by our broker what to give up."""
+    """In KIP-848 aiokq's broker tells the members what to revoke."""
     await life(ours, "uniform", "confluent-kafka", MAKES["uniform"])
 
 
 async def rolled(broker: tuple[str, int], assignor: str, *makes: str) -> None:
-    """Each member is replaced by one of the consumer protocol, and then by a classic one again.
+    """Replace each member by one of the consumer protocol, and then by a classic one again.
 
-    The first one leads: librdkafka copies into an assignment what Java's cooperative member said
-    with its subscription, and such a group can be upgraded by no broker.
+    The first make leads. librdkafka must not: it copies the subscription's user data of Java's
+    cooperative member into an assignment, and no broker can upgrade such a group.
     """
     group = Group(broker, assignor)
     await group.prepare()
@@ -264,24 +264,24 @@ async def rolled(broker: tuple[str, int], assignor: str, *makes: str) -> None:
 
 
 async def test_a_live_group_changes_its_protocol_both_ways(ours: tuple[str, int]) -> None:
-    """Member by member: ours by eager rebalances, librdkafka's with them."""
+    """Members are replaced one by one, with eager rebalances."""
     await rolled(ours, "range", "aiokq", "confluent-kafka")
 
 
 async def test_java_changes_the_protocol_of_a_live_group(ours: tuple[str, int]) -> None:
-    """By cooperative rebalances, and back."""
+    """The group changes with cooperative rebalances, and back."""
     await rolled(ours, "cooperative-sticky", "java")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 async def test_every_make_changes_the_protocol(broker: tuple[str, int], assignor: str) -> None:
-    """On both brokers alike."""
+    """The same on both brokers."""
     await rolled(broker, assignor, *MAKES["uniform"])
 
 
 async def rewound(broker: tuple[str, int], assignor: str, *makes: str) -> None:
-    """They are taken out, and come back: none of them undoes it, whatever it commits meanwhile."""
+    """Rewind a live group: members are removed and rejoin, and no commit undoes the rewind."""
     group = Group(broker, assignor)
     await group.prepare()
     with contextlib.ExitStack() as stack:
@@ -299,26 +299,26 @@ async def rewound(broker: tuple[str, int], assignor: str, *makes: str) -> None:
 
 
 async def test_a_rewind_is_not_undone_by_who_commits_from_outside(ours: tuple[str, int]) -> None:
-    """aiokafka does, with automatic commits, when it learns that it is out."""
+    """aiokafka, once removed, commits automatically from outside the group."""
     await rewound(ours, "range", "aiokafka", "aiokafka")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("make", EVERY_MAKE)
 async def test_a_group_of_any_make_is_rewound(broker: tuple[str, int], make: str) -> None:
-    """Each alone: nobody else's commits, or late return, can hide what it does."""
+    """Each client alone, so that commits or late joins of others cannot hide what it does."""
     await rewound(broker, "range", make, make)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 async def test_a_group_of_every_make_is_rewound(broker: tuple[str, int], assignor: str) -> None:
-    """Eager members give everything up to join, cooperative ones keep what they can."""
+    """Eager members revoke everything to join; cooperative members keep what they can."""
     await rewound(broker, assignor, *MAKES[assignor])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("assignor", "leader"), MATRIX, ids=map(" led by ".join, MATRIX))
 async def test_members_of_every_make(broker: tuple[str, int], assignor: str, leader: str) -> None:
-    """By each assignor that they share, led by each make, on both brokers."""
+    """Each assignor that they share, led by each client, on both brokers."""
     await life(broker, assignor, leader, MAKES[assignor])

@@ -28,7 +28,7 @@ def broker(tmp_path_factory):
 
 
 def tool(broker, name: str, *arguments: str) -> str:
-    """Run a tool to its end; what it printed."""
+    """Run a tool to its end; return its output."""
     done = run_tool(name, "--bootstrap-server", broker.bootstrap_servers, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -52,7 +52,7 @@ def test_the_topic_command_creates_grows_describes_and_deletes(broker):
 
 
 def test_the_config_command_alters_and_describes(broker):
-    """IncrementalAlterConfigs, and every value's synonyms."""
+    """IncrementalAlterConfigs, and the synonyms of every value."""
     tool(broker, "TopicCommand", "--create", "--topic", "jc")
     entity = ("--entity-type", "topics", "--entity-name", "jc")
     tool(broker, "kafka.admin.ConfigCommand", *entity, "--alter", "--add-config", "retention.ms=5")
@@ -65,7 +65,7 @@ def test_the_config_command_alters_and_describes(broker):
 
 
 def test_the_verifiable_producer_and_the_console_consumer(broker):
-    """Each value acknowledged with its offset, then read back from one partition."""
+    """Each value is acknowledged with its offset, then read back from one partition."""
     produced = tool(
         broker, "VerifiableProducer", "--topic", "jv", "--max-messages", "50", "--acks", "-1"
     )
@@ -82,7 +82,7 @@ def test_the_verifiable_producer_and_the_console_consumer(broker):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_producer_performance_with_every_codec_and_idempotence(broker, codec):
-    """Java's default: idempotent, acks=all; what it wrote is checked by its own dump tool."""
+    """Java's defaults: idempotent and acks=all; its own dump tool checks what it wrote."""
     topic = f"jp-{codec}"
     printed = tool(
         broker, "ProducerPerformance", "--topic", topic, "--num-records", "2000",
@@ -103,7 +103,7 @@ def test_producer_performance_with_every_codec_and_idempotence(broker, codec):
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_the_console_producer_and_consumer_with_every_codec(broker, codec):
-    """What people type first: keys, values and offsets, and the codec that the log holds."""
+    """Keys, values and offsets arrive, and the log has the chosen codec."""
     topic = f"jl-{codec}"
     lines = [f"key {n}:value {n} " + "x" * 100 for n in range(40)]
     done = run_tool(
@@ -144,7 +144,7 @@ def test_records_are_deleted_and_offsets_told(broker, tmp_path):
 
 @pytest.mark.full
 def test_the_cluster_and_its_versions_are_told(broker):
-    """kafka-broker-api-versions names every version it can use; kafka-cluster the node."""
+    """kafka-broker-api-versions lists every usable version, kafka-cluster the node."""
     versions = tool(broker, "BrokerApiVersionsCommand")
     assert "Produce(0): 0 to 13 [usable: 13]" in versions
     assert "Fetch(1): 4 to 18 [usable: 18]" in versions
@@ -166,7 +166,7 @@ def test_the_cluster_and_its_versions_are_told(broker):
     ],
 )
 def test_what_is_not_served_is_said_at_once(broker, name, arguments, api):
-    """What is advertised is what works: a tool that needs more ends instead of waiting."""
+    """Only APIs that work are advertised: a tool that needs more ends instead of waiting."""
     began = time.monotonic()
     done = run_tool(name, "--bootstrap-server", broker.bootstrap_servers, *arguments)
     assert done.returncode == 1
@@ -177,7 +177,10 @@ def test_what_is_not_served_is_said_at_once(broker, name, arguments, api):
 def verifiable_producer_over_kills(
     broker: BrokerProcess, properties: Path, settings: tuple[str, ...]
 ) -> tuple[dict[int, tuple[str, int]], dict[int, tuple[str, int]]]:
-    """Key and value by offset: what it was told is there, and what is."""
+    """Kill the broker under a producer; return the acknowledged records and the log's, by offset.
+
+    A record is a pair of key and value.
+    """
     configs = [word for setting in settings for word in ("--config", setting)]
     tool(broker, "TopicCommand", "--create", "--topic", "kills", *configs)
     acknowledged: dict[int, tuple[str, int]] = {}
@@ -210,7 +213,7 @@ def verifiable_producer_over_kills(
                 broker.stop(signal.SIGKILL)
                 broker.start()
         producer.terminate()
-        for line in producer.stdout:  # what was under way is sent to its end
+        for line in producer.stdout:  # records in flight are sent to their end
             note(line)
         producer.wait(30)
         consumed = tool(
@@ -243,9 +246,9 @@ def verifiable_producer_over_kills(
     ids=["defaults", "every record flushed", "small segments", "compact,delete"],
 )
 def test_the_verifiable_producer_survives_three_kills_of_the_broker(tmp_path, settings):
-    """SIGKILL amid its stream: all that was acknowledged is there, once, at its offset.
+    """SIGKILL during its stream: each acknowledged record exists once, at its offset.
 
-    Where the log is compacted meanwhile, all of it that no later record of its key replaced.
+    In a compacted log this holds for records that no later record of the same key replaced.
     """
     properties = tmp_path / "producer.properties"
     properties.write_text("retries=2147483647\ndelivery.timeout.ms=60000\nlinger.ms=2\n")

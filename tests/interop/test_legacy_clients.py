@@ -1,6 +1,6 @@
-"""Clients of the time before Kafka 0.11 on a broker with `legacy`: old versions, old formats.
+"""Clients from before Kafka 0.11 on a broker with `legacy`: old API versions and old formats.
 
-kafka-python and librdkafka speak as they did to the broker that they are told it is.
+kafka-python and librdkafka are configured to treat the broker as an old one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.peers.broker_process import BrokerProcess, broker_process
 from tests.peers.other_clients import confluent_messages
 
 pytestmark = [
-    # The peer's own: kafka-python reads its schemas by a deprecated function.
+    # kafka-python itself reads its schemas with a deprecated function.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 COUNT = 30
 BASE_TIME = 1_700_000_000_000
 KEEP = ("--profile", "dev", "--set", "log.retention.ms=-1")
-"""Records of 2023 stay."""
+"""Without retention, because the records are of 2023."""
 NO_TIMESTAMP = -1
 
 
@@ -52,7 +52,7 @@ def value(number: int) -> bytes:
 
 
 def write_old(broker: BrokerProcess, topic: str, version: tuple[int, ...], codec: str) -> list[int]:
-    """The offsets that kafka-python was told."""
+    """Write records with kafka-python; return the acknowledged offsets."""
     from kafka import KafkaProducer
 
     producer = KafkaProducer(
@@ -75,7 +75,7 @@ def write_old(broker: BrokerProcess, topic: str, version: tuple[int, ...], codec
 
 
 def read_old(broker: BrokerProcess, topic: str, version: tuple[int, ...]) -> list[Any]:
-    """What kafka-python finds from the earliest offset on, which it asks for as it did then."""
+    """Read with kafka-python from the earliest offset, with the old ListOffsets version."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -107,7 +107,7 @@ OLD = [
     pytest.param(version, codec, marks=() if (version, codec) in SMOKE else pytest.mark.full)
     for version in ((0, 8, 2), (0, 9), (0, 10), (0, 10, 1))
     for codec in ("none", "gzip", "snappy", "lz4")
-    # kafka-python needs one more package for the lz4 of that time; librdkafka has it, below.
+    # kafka-python needs one more package for the lz4 framing of that time; librdkafka has it.
     if not (codec == "lz4" and version < (0, 10))
 ]
 
@@ -116,7 +116,7 @@ OLD = [
 async def test_what_old_kafka_python_writes_is_read_by_all(
     broker: BrokerProcess, topic: str, version: tuple[int, ...], codec: str
 ) -> None:
-    """Message formats 0 and 1 are stored as batches of format 2, codec and offsets kept."""
+    """Message formats 0 and 1 are stored as batches of format 2 with the same codec and offsets."""
     assert write_old(broker, topic, version, codec) == list(range(COUNT))
     batches = broker.batches(topic)
     assert sum(batch.count for batch in batches) == COUNT
@@ -143,7 +143,7 @@ async def test_what_old_kafka_python_writes_is_read_by_all(
 async def test_old_kafka_python_reads_what_new_clients_write(
     broker: BrokerProcess, topic: str, version: tuple[int, ...], codec: str
 ) -> None:
-    """Converted down for them: headers have no place there; offsets and keys stay."""
+    """Records are down-converted: headers are dropped, offsets and keys are kept."""
     async with aiokq.Producer(
         broker.bootstrap_servers, compression_type=codec, linger_ms=20
     ) as producer:
@@ -178,8 +178,8 @@ QUIET.addHandler(logging.NullHandler())
 async def test_librdkafka_that_takes_the_broker_for_an_old_one(
     broker: BrokerProcess, topic: str, version: str, codec: str
 ) -> None:
-    """broker.version.fallback: format 0, and lz4 with the header checksum that was wrong then."""
-    # Its warnings that these settings are deprecated go to nobody.
+    """broker.version.fallback: format 0, and lz4 with the wrong header checksum of that time."""
+    # Its warnings that these settings are deprecated are discarded.
     fallback = {
         "bootstrap.servers": broker.bootstrap_servers,
         "api.version.request": False,
@@ -211,7 +211,7 @@ async def test_librdkafka_that_takes_the_broker_for_an_old_one(
         while len(found) < COUNT:
             messages = consumer.consume(COUNT - len(found), timeout=10)
             assert messages, f"only {len(found)} of {COUNT} records came"
-            # Groups have no coordinator here, which it reports beside the records.
+            # It also reports that no group coordinator is available.
             found += [m for m in messages if m.error() is None]
     finally:
         consumer.close()
@@ -221,7 +221,7 @@ async def test_librdkafka_that_takes_the_broker_for_an_old_one(
 def test_without_legacy_old_formats_are_refused_with_words(
     modern: BrokerProcess, topic: str
 ) -> None:
-    """As by Kafka 4, which has no Produce below 3: an error, never silence or a hang."""
+    """As in Kafka 4, which has no Produce below 3, the client gets an error and does not hang."""
     from kafka.errors import KafkaError
 
     with pytest.raises(KafkaError, match=r"UnsupportedVersion|35"):

@@ -1,4 +1,4 @@
-"""Clients of other makes by each of two listeners of `aiokq broker`, and by the other at once."""
+"""Other clients on each of two listeners of `aiokq broker`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.peers.broker_process import BrokerProcess, broker_process
 from tests.peers.other_clients import CLIENTS, Content
 
-# The peers' own: kafka-python reads its schemas by a deprecated function.
+# kafka-python itself reads its schemas with a deprecated function.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 _numbers = itertools.count()
@@ -37,7 +37,7 @@ def addresses(broker: BrokerProcess) -> dict[str, str]:
 @pytest.mark.parametrize("make", ["confluent-kafka", "aiokafka", "kafka-python"])
 @pytest.mark.parametrize(("writes", "reads"), [NAMES, NAMES[::-1]])
 def test_what_is_written_by_one_listener_is_read_by_the_other(broker, make, writes, reads):
-    """It is one log."""
+    """Both listeners serve the same log."""
     topic = f"listeners-{next(_numbers)}"
     write, read = CLIENTS[make]
     records = [Content(b"k%d" % n, b"v%d" % n, (), 1_700_000_000_000 + n) for n in range(50)]
@@ -48,7 +48,7 @@ def test_what_is_written_by_one_listener_is_read_by_the_other(broker, make, writ
 
 @pytest.mark.parametrize("name", NAMES)
 def test_confluent_kafka_learns_of_the_listener_that_it_asked(broker, name):
-    """librdkafka connects to what Metadata gives it."""
+    """librdkafka connects to the addresses in the Metadata response."""
     from confluent_kafka.admin import AdminClient
 
     server = addresses(broker)[name]
@@ -72,7 +72,7 @@ def test_kafka_python_learns_of_the_listener_that_it_asked(broker, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_group_of_aiokafka_finds_its_coordinator_by_the_listener_that_it_asked(broker, name):
-    """FindCoordinator, then everything of the group over that connection."""
+    """FindCoordinator names the listener, and all group requests use that connection."""
     from aiokafka import AIOKafkaConsumer
     from aiokafka.structs import TopicPartition
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's own classes read a log directory of ours, and find in it what we do."""
+"""Apache Kafka's own classes read a log directory of aiokq and find the same in it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def named(directory: Path, *suffixes: str) -> str:
 
 
 def test_every_record_is_read_and_every_index_entry_fits(directory: Path) -> None:
-    """An entry that points elsewhere makes Kafka's consumers miss records, in silence."""
+    """With a wrong index entry Kafka's consumers would miss records without an error."""
     files = named(directory, ".log", ".index", ".timeindex")
     out = dump("--deep-iteration", "--print-data-log", "--files", files)
     assert "isvalid: false" not in out
@@ -91,14 +91,14 @@ def test_every_record_is_read_and_every_index_entry_fits(directory: Path) -> Non
 
 
 def test_the_indexes_pass_the_sanity_check(directory: Path) -> None:
-    """Kafka rebuilds an index that does not, which takes minutes for a large directory."""
+    """Kafka rebuilds an index that fails the check, which takes minutes for a large directory."""
     files = named(directory, ".index", ".timeindex")
     out = dump("--index-sanity-check", "--files", files)
     assert out.count("passed sanity check") == len(files.split(","))
 
 
 def test_the_producer_snapshot_is_read(directory: Path) -> None:
-    """Kafka takes the last entry of a producer: the newest batch must come last."""
+    """Kafka takes the last entry of a producer, so the newest batch must come last."""
     newest = named(directory, ".snapshot").split(",")[-1]
     out = dump("--files", newest)
     entries = re.findall(r"producerId: 77 .* lastSequence: (\d+) ", out)
@@ -177,7 +177,7 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_by_kafka(path: Path, how: str) -> list[list[str]]:
-    """What `ReadLog` says of a partition's directory."""
+    """Return what `ReadLog` prints for a partition's directory."""
     done = subprocess.run(
         java_command(
             *(str(READER), str(path / "orders-0"), how, str(max(SEGMENT_BYTES, 1_048_576))),
@@ -191,7 +191,7 @@ def read_by_kafka(path: Path, how: str) -> list[list[str]]:
 
 
 def read_by_us(log: PartitionLog) -> list[list[str]]:
-    """The same of ours."""
+    """Return the same facts as `read_by_kafka`, from aiokq's log."""
     lines: list[tuple[object, ...]] = [
         ("log", log.log_start_offset, log.log_end_offset, log.last_stable_offset)
     ]
@@ -212,7 +212,7 @@ def read_by_us(log: PartitionLog) -> list[list[str]]:
 
 
 def derived(path: Path) -> dict[str, bytes]:
-    """The files that follow from the log, but for snapshots, which tell the same in other ways."""
+    """Return the files derived from the log, except snapshots, which may differ in form."""
     suffixes = (".index", ".timeindex", ".txnindex")
     return {
         file.name: file.read_bytes()
@@ -222,7 +222,7 @@ def derived(path: Path) -> dict[str, bytes]:
 
 
 def test_the_transaction_index_is_read(transactions: Path) -> None:
-    """A wrong one delivers records of aborted transactions."""
+    """A wrong index would deliver records of aborted transactions."""
     directory = transactions / "orders-0"
     out = dump("--files", named(directory, ".txnindex"))
     found = re.findall(
@@ -240,8 +240,10 @@ def test_the_transaction_index_is_read(transactions: Path) -> None:
 
 @pytest.mark.parametrize("how", ["clean", "killed"])
 def test_kafka_finds_in_a_log_what_we_find(transactions: Path, tmp_path: Path, how: str) -> None:
-    """Offsets, epochs, producers, aborted transactions, and the small files beside; recovered by
-    Kafka, each index is byte for byte what we wrote."""
+    """Offsets, epochs, producers, aborted transactions and checkpoint files are the same.
+
+    After a recovery by Kafka each index has the same bytes as aiokq's.
+    """
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     shutil.copytree(transactions, theirs)
     shutil.copytree(transactions, ours)
@@ -273,7 +275,7 @@ def test_kafka_finds_in_a_log_what_we_find(transactions: Path, tmp_path: Path, h
 
 
 def test_a_torn_log_is_cut_where_kafka_cuts_it(transactions: Path, tmp_path: Path) -> None:
-    """Both recover the same prefix: a directory can go from one to the other after a kill."""
+    """Both recover the same prefix, so a directory can move between them after a kill."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for path in (theirs, ours):
         shutil.copytree(transactions, path)
@@ -290,7 +292,7 @@ def test_a_torn_log_is_cut_where_kafka_cuts_it(transactions: Path, tmp_path: Pat
 
 
 def test_a_log_of_old_formats_is_recovered_as_kafka_does(tmp_path: Path) -> None:
-    """Message formats 0 and 1, compressed and not, with format 2 behind them."""
+    """Message formats 0 and 1, compressed and not, followed by format 2."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     messages = [
         [Message(i, NOW_MS + i, b"k", b"v%d" % i) for i in range(first, first + 5)]

@@ -1,4 +1,4 @@
-"""`aiokq log` beside Apache Kafka: its tool shows what ours does, and its files are sound."""
+"""`aiokq log` beside Apache Kafka: both tools print the same, and Kafka's files are sound."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KAFKAS = {
 
 
 def test_batches_are_shown_as_kafkas_tool_shows_them(directory: Path) -> None:
-    """Whoever compares the two must not find a difference that is none."""
+    """A difference in output must be a difference in the log."""
     out = dump("--files", named(directory, ".log"))
     theirs = [
         tuple(re.search(rf"\b{word}: (-?\d+)", line)[1] for word in KAFKAS.values())
@@ -57,7 +57,7 @@ def test_batches_are_shown_as_kafkas_tool_shows_them(directory: Path) -> None:
 
 
 def test_a_directory_that_apache_kafka_writes_is_sound() -> None:
-    """A tool that finds damage in every foreign directory is of no use for looking into one."""
+    """Damage reported in sound directories would make the tool useless."""
     from confluent_kafka import Producer
 
     with apache_kafka(log_segment_bytes="1048576", log_index_interval_bytes="1000") as kafka:

@@ -17,7 +17,7 @@ def scrape(port: int) -> str:
 
 
 def test_values_are_served_until_the_server_is_closed():
-    """`aiokq broker --metrics-port`; a port that stays taken breaks the restart."""
+    """`aiokq broker --metrics-port`: a port that stayed in use would break the restart."""
     counters = BrokerCounters("77")
     with metrics.serve(0) as server:
         counters.bytes_in += 5
@@ -32,6 +32,6 @@ def test_values_are_served_until_the_server_is_closed():
 
 
 def test_a_port_in_use_is_an_os_error():
-    """One line on the command line."""
+    """The command line reports it in one line."""
     with metrics.serve(0) as server, pytest.raises(OSError, match="in use"):
         metrics.serve(server.port)

@@ -1,7 +1,7 @@
-"""Our clients while librdkafka's mock cluster fails as it is told to: errors, silence, moves.
+"""aiokq's clients while librdkafka's mock cluster injects faults: errors, silence, moves.
 
-The brokers are another make's, so what an error leaves behind (written or not, connection open or
-closed) is not of our own invention.
+The mock brokers are not aiokq's, so the effects of an error (record written or not, connection open
+or closed) are an independent implementation's.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ async def read(kafka: MockCluster, topic: str, count: int) -> list[bytes | None]
 async def test_a_produce_error_that_passes_is_retried(
     kafka: MockCluster, topic: str, code: int, in_flight: int
 ) -> None:
-    """Three requests fail, others in flight behind them: nothing lost, nothing twice.
+    """Three requests fail with others in flight: nothing is lost, nothing is written twice.
 
-    The mock cluster does not check sequences, so a batch behind a failed one is taken, and one
-    whose answer was lost is taken twice, both of which Kafka would refuse: order, and a connection
-    that closes, can be asked for with one request in flight only.
+    The mock cluster does not check sequences. It accepts a batch that follows a failed one, and
+    accepts again a batch whose response was lost; Kafka would reject both. So order, and
+    connections that close, are tested with one request in flight only.
     """
     sent = [b"%d" % n for n in range(500)]
     async with (
@@ -132,7 +132,7 @@ async def test_an_error_that_does_not_pass_reaches_who_waits_at_once(
 
 
 async def test_a_leader_that_moves_takes_both_clients_along(kafka: MockCluster, topic: str) -> None:
-    """Requests go to where metadata says, records stay in order, nothing is read twice."""
+    """Requests follow the metadata, records stay in order, nothing is read twice."""
     received: list[int] = []
     async with (
         asyncio.timeout(SECONDS),
@@ -158,7 +158,7 @@ async def test_a_leader_that_moves_takes_both_clients_along(kafka: MockCluster, 
 
 
 async def test_a_broker_that_goes_down_and_comes_back(kafka: MockCluster, topic: str) -> None:
-    """Its partitions wait for it; what was accepted is delivered once it is there."""
+    """Accepted records wait for the broker and are delivered when it is back."""
     async with asyncio.timeout(SECONDS), aiokq.Producer(kafka, linger_ms=1) as producer:
         await producer.send(topic, b"0")
         kafka.set_down(1)
@@ -199,7 +199,7 @@ async def test_a_fetch_error_that_passes_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize("code", [NOT_LEADER, LEADER_NOT_AVAILABLE, REQUEST_TIMED_OUT, CLOSE])
 async def test_offsets_are_asked_for_again(kafka: MockCluster, topic: str, code: int) -> None:
-    """The start of a consumer hangs on ListOffsets."""
+    """A consumer cannot start without ListOffsets."""
     async with aiokq.Producer(kafka) as producer:
         await producer.send(topic, b"v")
     kafka.push_errors(LIST_OFFSETS, code, code)
@@ -208,7 +208,7 @@ async def test_offsets_are_asked_for_again(kafka: MockCluster, topic: str, code:
 
 @pytest.mark.parametrize("code", [COORDINATOR_LOADING, CLOSE])
 async def test_a_producer_id_is_asked_for_again(kafka: MockCluster, topic: str, code: int) -> None:
-    """The transaction coordinator that gives them out is still loading."""
+    """The transaction coordinator, which assigns producer ids, is still loading."""
     kafka.push_errors(INIT_PRODUCER_ID, code, code)
     async with asyncio.timeout(SECONDS), aiokq.Producer(kafka) as producer:
         assert (await producer.send(topic, b"v")).offset == 0
@@ -217,7 +217,7 @@ async def test_a_producer_id_is_asked_for_again(kafka: MockCluster, topic: str, 
 async def test_a_topic_without_permission_says_so_and_stalls_no_other(
     kafka: MockCluster, topic: str
 ) -> None:
-    """Metadata refuses one topic: its records fail with that, others go."""
+    """Metadata has an error for one topic: its records fail with it, others are delivered."""
     kafka.create_topic(f"{topic}-secret", 1, 1)
     kafka.topic_error(f"{topic}-secret", TOPIC_AUTHORIZATION_FAILED)
     async with asyncio.timeout(SECONDS), aiokq.Producer(kafka) as producer:
@@ -230,7 +230,7 @@ async def test_a_topic_without_permission_says_so_and_stalls_no_other(
 async def test_slow_brokers_are_waited_for_and_slower_ones_given_up(
     kafka: MockCluster, topic: str
 ) -> None:
-    """Below request_timeout_ms it is slow; above, the request fails, and is told in time."""
+    """A delay below request_timeout_ms is tolerated; above it the request fails in time."""
     settings = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2500, "linger_ms": 0}
     async with asyncio.timeout(SECONDS), aiokq.Producer(kafka, **settings) as producer:
         assert (await producer.send(topic, b"0")).offset == 0
@@ -246,7 +246,7 @@ async def test_slow_brokers_are_waited_for_and_slower_ones_given_up(
 async def test_reading_goes_on_at_the_replica_that_the_leader_names(
     kafka: MockCluster, topic: str
 ) -> None:
-    """KIP-392: told to read from broker 2, and sent back when that is gone."""
+    """KIP-392: the consumer reads from broker 2 as directed, and from the leader when 2 is gone."""
     async with aiokq.Producer(kafka) as producer:
         for n in range(10):
             await producer.send(topic, b"%d" % n)

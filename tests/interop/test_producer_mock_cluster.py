@@ -1,4 +1,4 @@
-"""Our producer against librdkafka's mock cluster, read back by librdkafka with CRCs checked."""
+"""aiokq's producer against librdkafka's mock cluster, read back by librdkafka with CRC checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bootstrap() -> Iterator[str]:
 
 
 def read_back(bootstrap: str, topic: str, partitions: int, count: int) -> list[object]:
-    """What librdkafka finds in the topic, per partition in order."""
+    """Return what librdkafka reads from the topic, in order per partition."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -77,11 +77,11 @@ async def test_the_leader_alone_may_acknowledge(bootstrap: str) -> None:
 
 
 async def test_nobody_has_to_acknowledge(bootstrap: str) -> None:
-    """acks=0. The mock answers all the same, against the protocol: that ended the connection."""
+    """With acks=0 the mock responds all the same, against the protocol (regression)."""
     async with Producer(bootstrap, acks=0, linger_ms=1) as producer:
         for n in range(20):
             assert (await producer.send("nobody", b"%d" % n, partition=0)).offset == -1
-        await asyncio.sleep(0.05)  # for the last answer to come
+        await asyncio.sleep(0.05)  # until the last response has come
         await producer.send("nobody", b"20", partition=0)
         report = await producer.close()
     assert (report.delivered, report.failed) == (21, 0)

@@ -1,4 +1,4 @@
-"""Batches and message sets encoded here, read by Apache Kafka's own classes."""
+"""Batches and message sets encoded by aiokq, read by Apache Kafka's own classes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def line(record: RawRecord, magic: int) -> str:
 
 
 def test_java_reads_every_magic_and_codec(tmp_path: Path) -> None:
-    """What is written here must be readable where people go next."""
+    """Java is the reader that matters most."""
     expected: dict[str, list[str]] = {}
     for codec, name in enumerate(CODEC_NAMES):
         batch = encode_batch(RECORDS, crc32c=crc32c, codec=codec)
@@ -61,7 +61,7 @@ def test_java_reads_every_magic_and_codec(tmp_path: Path) -> None:
 
 
 def test_java_reads_every_level(tmp_path: Path) -> None:
-    """Levels change the stream, which Java's own decoders must still take."""
+    """Levels change the compressed stream, which Java's decoders must still accept."""
     levels = {1: (-1, 1, 9), 3: (1, 9, 17), 4: (-131072, 1, 22)}
     files = []
     for codec, chosen in levels.items():

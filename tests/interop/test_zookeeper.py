@@ -37,7 +37,7 @@ def wait_for(port: int) -> None:
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """host:port of a ZooKeeper of its own."""
+    """host:port of a ZooKeeper that only these tests use."""
     if shutil.which("java") is None or not (LIBS / ".complete").exists():
         pytest.skip("ZOOKEEPER IS NOT TESTED: run `make kafka`")
     (port,) = free_ports(1)
@@ -63,7 +63,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def tree(zookeeper: str) -> Any:
-    """A client of it that makes nodes."""
+    """A client that creates nodes in the ZooKeeper."""
     from kazoo.client import KazooClient
 
     client = KazooClient(hosts=zookeeper)
@@ -84,7 +84,7 @@ def imported(kafka: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_offsets_of_a_live_zookeeper_are_imported(zookeeper: str, tree: Any) -> None:
-    """Below a chroot, as many clusters had it; other nodes are left alone."""
+    """The offsets are below a chroot, as in many clusters; other nodes are not touched."""
     root = "/kafka/consumers"
     for path, value in {
         f"{root}/billing/offsets/orders/0": b"3",
@@ -118,7 +118,7 @@ async def test_offsets_of_a_live_zookeeper_are_imported(zookeeper: str, tree: An
 
 
 def test_a_zookeeper_that_does_not_answer_is_one_line() -> None:
-    """The address is wrong, or it was shut down long ago."""
+    """The address is wrong, or the ZooKeeper was shut down long ago."""
     (port,) = free_ports(1)
     from aiokq.admin.zookeeper import read_zookeeper
     from aiokq.errors import ConnectionLost

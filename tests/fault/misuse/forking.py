@@ -114,7 +114,7 @@ async def child(random: Random, use: Callable[[], Awaitable[None]]) -> None:
             break
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)  # already killed
+            os.waitpid(pid, 0)  # noqa: ASYNC222  already killed
             complaints.append(f"a child did not end ({way})")
             return
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What the tests on directories share: everything Apache Kafka can hold, and who reads it all."""
+"""Shared by the tests on directories: fill one with all that Apache Kafka stores, and read it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BASE_TIME = 1_700_000_000_000
 
 
 class Row(NamedTuple):
-    """A record, with everything a reader can see of it."""
+    """A record with everything that a reader can see of it."""
 
     offset: int
     timestamp: tuple[int, int]
@@ -61,7 +61,7 @@ Rows = dict[tuple[str, int], list[Row]]
 
 
 def fill(apache: ApacheKafka) -> None:
-    """Everything that a directory can hold."""
+    """Write everything that a directory can hold."""
     bootstrap = apache.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
     gone = NewTopic("gone", 3, 1)
@@ -78,7 +78,7 @@ def fill(apache: ApacheKafka) -> None:
 
 
 def fill_beside(bootstrap: str, admin: AdminClient) -> None:
-    """What needs no Java, while that starts."""
+    """Write what needs no Java client, while Java starts."""
     for codec in CODECS:
         produce(bootstrap, "codecs", 40, codec=codec)
     for turn in range(6):
@@ -97,7 +97,7 @@ def fill_beside(bootstrap: str, admin: AdminClient) -> None:
 
 
 def wait_until_compacted(bootstrap: str) -> None:
-    """The newest segment stays; of the others one record per key is left."""
+    """Wait until the cleaner has left one record per key outside the newest segment."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         produce(bootstrap, "compacted", 1, turn=99)
@@ -110,7 +110,7 @@ def wait_until_compacted(bootstrap: str) -> None:
 def produce(
     bootstrap: str, topic: str, count: int, *, codec: str = "none", turn: int = 0
 ) -> list[tuple[int, int]]:
-    """Records with keys, headers and without a value now and then; where they are."""
+    """Write records with keys and headers, some without a value; return their places."""
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -142,7 +142,7 @@ def produce(
 
 
 def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """As somebody who is no member; a coordinator that still begins is asked again."""
+    """Commit without being a member, with retries while the coordinator is loading."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     wanted = [confluent_kafka.TopicPartition(topic, p, o) for p, o in offsets.items()]
     deadline = time.monotonic() + PATIENCE
@@ -166,7 +166,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[i
 
 
 def go_on(bootstrap: str, group: str, topic: str, count: int) -> list[tuple[int, int]]:
-    """The places of the next records that a member of a group is given; it commits them."""
+    """Read `count` records as a member of the group, commit, and return their places."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -189,7 +189,7 @@ def go_on(bootstrap: str, group: str, topic: str, count: int) -> list[tuple[int,
 
 
 def read(bootstrap: str, topics: dict[str, int], isolation: str = "read_uncommitted") -> Rows:
-    """Everything that is in some topics, by their count of partitions."""
+    """Read some topics, given with their partition counts, from beginning to end."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -235,7 +235,7 @@ def read(bootstrap: str, topics: dict[str, int], isolation: str = "read_uncommit
 
 
 def paused_copy(apache: ApacheKafka, target: Path) -> None:
-    """The directory as SIGKILL would leave it this moment."""
+    """Copy the directory as SIGKILL would leave it at this moment."""
     apache.pause_node(1)
     try:
         copy(apache.directory / "node-1", target)
@@ -244,13 +244,13 @@ def paused_copy(apache: ApacheKafka, target: Path) -> None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """A directory's copy, its holes kept: newest indexes of a running Kafka have 10 MB of them."""
+    """Copy a directory with its holes, because Kafka preallocates 10 MB for each active index."""
     subprocess.run(["cp", "-r", "--sparse=always", str(source), str(target)], check=True)
     (target / ".lock").unlink(missing_ok=True)
 
 
 def started_on(apache: ApacheKafka, directory: Path) -> ApacheKafka:
-    """Apache Kafka on a log directory, instead of one of its own."""
+    """Start Apache Kafka on the given log directory instead of its own."""
     own = apache.directory / "node-1"
     if own.exists():
         shutil.rmtree(own)
@@ -261,15 +261,15 @@ def started_on(apache: ApacheKafka, directory: Path) -> ApacheKafka:
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    """The content of every file in a directory."""
+    """Return the content of every file in a directory."""
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
 def complaints(apache: ApacheKafka, *expected: str) -> list[str]:
-    """What Apache Kafka warned of, without what it always says and what is expected.
+    """Return warnings and errors in Apache Kafka's log, except harmless and expected lines.
 
-    On a slow machine it is stopped while its coordinators still load: what was committed has been
-    asked for by then.
+    "Stopped loading records" is harmless: a slow node is stopped while its coordinators
+    still load, after the test has asked for the committed offsets.
     """
     harmless = ("NetworkClient", "controller activation", "Stopped loading records", *expected)
     return [

@@ -1,4 +1,4 @@
-"""What the tests on Apache Kafka share: topics, and what its log directory holds."""
+"""Shared by the tests on Apache Kafka: topics, and the content of its log directory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from tests.peers.apache_kafka import ApacheKafka
 T = TypeVar("T")
 
 BASE_TIME = time.time_ns() // 1_000_000 - 60_000
-"""Milliseconds; a time for records that say their own. Retention would delete those of years ago,
-half a minute after a broker has started."""
+"""A time in milliseconds for records with explicit timestamps.
+
+It is recent, because retention would delete records of years ago half a minute after a broker has
+started.
+"""
 
 
 async def create_topic(
@@ -28,7 +31,7 @@ async def create_topic(
     assignments: dict[int, Sequence[int]] | None = None,
     **configs: Any,
 ) -> None:
-    """A topic that the brokers know; configs by Kafka's names, `_` for `.`."""
+    """Create a topic and wait until the brokers know it; config names have `_` for `.`."""
     async with aiokq.Admin(apache.bootstrap_servers) as admin:
         new = NewTopic(
             topic,
@@ -44,7 +47,7 @@ async def create_topic(
 def logged_batches(
     apache: ApacheKafka, topic: str, partition: int = 0, node: int = 1
 ) -> list[BatchHeader]:
-    """The headers of all batches in a node's log of a partition."""
+    """Return the headers of all batches in a node's log of a partition."""
     directory = apache.directory / f"node-{node}" / f"{topic}-{partition}"
     return [
         header
@@ -54,16 +57,16 @@ def logged_batches(
 
 
 def value(number: int, size: int = 0) -> bytes:
-    """Tells its number; padded with text that compresses somewhat."""
+    """A value that starts with its number, padded with text that compresses somewhat."""
     text = f"value {number} "
     return (text + f"{number * 7919:x}" * (size // 4))[: max(size, len(text))].encode()
 
 
 async def eventually(check: Callable[[], Awaitable[T]], timeout: float = 15) -> T:
-    """What `check` returns once it no longer fails.
+    """Return the result of `check` once it no longer fails.
 
-    The controller answers when a change is decided; the brokers learn of it a moment later, and
-    until then describe what was.
+    The controller responds when a change is decided; the brokers learn of it a moment later and
+    describe the previous state until then.
     """
     deadline = time.monotonic() + timeout
     while True:

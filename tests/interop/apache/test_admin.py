@@ -1,4 +1,4 @@
-"""Our admin client on Apache Kafka, one node: typed results, and errors of single items."""
+"""aiokq's admin client on Apache Kafka, one node: typed results, and errors of single items."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def admin(apache):
 
 
 async def test_topics_are_created_listed_described_and_deleted(apache, admin, topic):
-    """One call about many topics: each has its own result, one refusal spoils no other."""
+    """In a call for many topics each has its own result, and an error affects only its topic."""
     other, bad = f"{topic}-other", f"{topic}/bad"
     created = await admin.create_topics(
         [
@@ -94,10 +94,10 @@ async def test_topics_are_created_listed_described_and_deleted(apache, admin, to
 
 
 async def test_checking_alone_creates_nothing(apache, admin, topic):
-    """validate_only for topics, partitions and configs."""
+    """validate_only exists for topics, partitions and configs."""
     checked = await admin.create_topics(topic, num_partitions=2, validate_only=True)
     assert checked.ok
-    await create_topic(apache, topic, 2)  # it did not exist
+    await create_topic(apache, topic, 2)  # it did not exist before
     assert (await admin.create_partitions({topic: 5}, validate_only=True)).ok
     change = {topic: {"retention.ms": 5}}
     assert (await admin.alter_configs(change, validate_only=True)).ok
@@ -108,7 +108,7 @@ async def test_checking_alone_creates_nothing(apache, admin, topic):
 
 
 async def test_many_partitions_are_described_whole(apache, admin, topic):
-    """More topics and partitions than a page holds (here 20 partitions) come whole, in order."""
+    """Topics and partitions that fill several pages of 20 partitions come complete, in order."""
     counts = {f"{topic}-{n}": 15 + n for n in range(3)}
     await admin.create_topics(
         [NewTopic(name, count, 1) for name, count in counts.items()], raise_errors=True
@@ -124,7 +124,7 @@ async def test_many_partitions_are_described_whole(apache, admin, topic):
 
 
 async def test_partitions_are_added(apache, admin, topic):
-    """By number and by assignment; fewer than there are is refused, for that topic alone."""
+    """By count and by assignment; a count below the current one fails for that topic alone."""
     for name in (topic, f"{topic}-b", f"{topic}-c"):
         await create_topic(apache, name, 2)
     grown = await admin.create_partitions(
@@ -143,7 +143,7 @@ async def test_partitions_are_added(apache, admin, topic):
 
 
 async def test_leaders_are_elected_and_partitions_reassigned(apache, admin, topic):
-    """On one node: there is nothing to elect, and a partition may be put where it is."""
+    """On one node no election is needed, and a partition can be reassigned to its own node."""
     await create_topic(apache, topic, 2)
     for kind in ("preferred", "unclean"):
         elected = await admin.elect_leaders([(topic, 0), (topic, 9)], election_type=kind)
@@ -159,7 +159,7 @@ async def test_leaders_are_elected_and_partitions_reassigned(apache, admin, topi
 
 
 async def test_what_has_configs_is_listed(apache, admin, topic):
-    """By type; topics and brokers whether or not they were told anything."""
+    """Resources are listed by type; topics and brokers also without configs of their own."""
     await create_topic(apache, topic)
 
     async def listed() -> None:
@@ -172,7 +172,7 @@ async def test_what_has_configs_is_listed(apache, admin, topic):
 
 
 async def test_configs_are_changed_one_by_one(apache, admin, topic):
-    """Set, append, subtract and delete; what is not named stays; who says what is told."""
+    """Set, append, subtract and delete; other configs are kept, and sources are reported."""
     await create_topic(apache, topic, cleanup_policy="delete")
     altered = await admin.alter_configs(
         {
@@ -218,7 +218,7 @@ async def test_configs_are_changed_one_by_one(apache, admin, topic):
 
 
 async def test_a_brokers_configs_are_asked_of_that_broker(admin):
-    """Its read-only and sensitive ones are marked; a broker that is not there is an error."""
+    """Read-only and sensitive configs are marked; an unknown broker is an error."""
     broker = ConfigResource(ConfigResourceType.BROKER, "1")
     absent = ConfigResource(ConfigResourceType.BROKER, "77")
     described = await admin.describe_configs([broker, absent], timeout=1)
@@ -248,7 +248,7 @@ async def test_the_cluster_is_described(apache, admin):
 
 
 async def test_offsets_are_listed_for_every_kind_of_time(apache, admin, topic):
-    """Ends, a time, the greatest timestamp; a partition that is not there fails alone."""
+    """Ends, a timestamp and the maximum timestamp; an unknown partition fails alone."""
     await create_topic(apache, topic, 3)
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         for n in range(10):
@@ -267,7 +267,7 @@ async def test_offsets_are_listed_for_every_kind_of_time(apache, admin, topic):
 
 
 async def test_records_are_deleted(apache, admin, topic):
-    """The log starts later; what is not there cannot be deleted."""
+    """The log start offset moves; records after the end cannot be deleted."""
     await create_topic(apache, topic, 3)
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         for partition in range(3):
@@ -281,7 +281,7 @@ async def test_records_are_deleted(apache, admin, topic):
 
 
 async def test_a_call_ends_within_its_timeout(apache):
-    """Nobody there: the error comes in time and says what was tried."""
+    """No broker listens: the error comes in time and names the addresses that were tried."""
     started = time.monotonic()
     with pytest.raises(errors.BootstrapFailed, match=r"127\.0\.0\.1:1"):
         async with aiokq.Admin("127.0.0.1:1", bootstrap_timeout_ms=500):

@@ -1,4 +1,4 @@
-"""Finding Apache Kafka: dead seeds, unknown names, and nothing at all."""
+"""Bootstrapping from Apache Kafka: dead seeds, unknown names, and no broker at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def test_dead_and_unknown_seeds_before_a_good_one(apache, topic):
-    """One bad seed does not hold up another (kafka4net's cases 26 and 30)."""
+    """A bad seed does not delay the use of another (kafka4net's cases 26 and 30)."""
     [dead] = free_ports(1)
     seeds = f"no-such-host.invalid:9092,127.0.0.1:{dead},{apache.bootstrap_servers}"
     started = time.monotonic()
@@ -26,7 +26,7 @@ async def test_dead_and_unknown_seeds_before_a_good_one(apache, topic):
 
 
 async def test_unknown_names_alone_fail_in_time_and_are_named(apache):
-    """Each address with its reason, within the limit (kafka4net's case 25)."""
+    """The error gives each address with its reason within the limit (kafka4net's case 25)."""
     started = time.monotonic()
     with pytest.raises(errors.BootstrapFailed, match=r"no-such-host\.invalid") as failure:
         async with aiokq.Cluster("no-such-host.invalid:9092", bootstrap_timeout_ms=3000):
@@ -36,7 +36,7 @@ async def test_unknown_names_alone_fail_in_time_and_are_named(apache):
 
 
 async def test_the_controllers_port_is_not_a_broker(apache):
-    """A port that speaks Kafka but serves no clients is refused with a reason."""
+    """A port that speaks Kafka but serves no clients gives an error with a reason."""
     address = f"127.0.0.1:{apache.controller_ports[1]}"
     with pytest.raises(errors.KafkaError) as failure:
         async with aiokq.Producer(address, bootstrap_timeout_ms=2000) as producer:

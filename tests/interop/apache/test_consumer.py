@@ -1,4 +1,4 @@
-"""Our consumer on Apache Kafka, one node: what it reads, from where, and what it follows."""
+"""aiokq's consumer on Apache Kafka, one node: reading, seeking, and following topics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def consumer(apache, *topics: str | TopicFilter, **settings) -> aiokq.Consumer:
 
 
 async def take(records: AsyncIterator[aiokq.Record], count: int) -> list[aiokq.Record]:
-    """The next `count` records; fails if they do not come."""
+    """Return the next `count` records; fail if they do not come."""
     found: list[aiokq.Record] = []
     async with asyncio.timeout(20):
         while len(found) < count:
@@ -53,7 +53,7 @@ async def take(records: AsyncIterator[aiokq.Record], count: int) -> list[aiokq.R
 
 
 async def test_a_topic_is_read_by_records_batches_and_portions(apache, topic):
-    """The three ways of reading share positions: each goes on where the last one stopped."""
+    """The three ways of reading share positions: each continues where the previous one stopped."""
     await create_topic(apache, topic)
     await produce(apache, topic, 3000, batch_size=5000)
     async with consumer(apache, topic, max_partition_fetch_bytes=10_000) as reader:
@@ -99,7 +99,7 @@ async def test_streams_share_the_partitions(apache, topic):
 
 
 async def test_assigned_partitions_are_read_from_where_one_seeks(apache, topic):
-    """assign, seek, the ends, the positions, lag, pause and resume."""
+    """assign, seek, end offsets, positions, lag, pause and resume."""
     await create_topic(apache, topic, 3)
     for partition in range(3):
         await produce(apache, topic, 100, partition)
@@ -131,7 +131,7 @@ async def test_assigned_partitions_are_read_from_where_one_seeks(apache, topic):
 
 
 async def test_offsets_are_found_by_time(apache, topic):
-    """The first record at or after; none is None; `by_duration` starts from there."""
+    """The result is the first record at or after the time, or None; `by_duration` starts there."""
     now = int(time.time() * 1000)
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         for n in range(10):
@@ -147,7 +147,7 @@ async def test_offsets_are_found_by_time(apache, topic):
 
 
 async def test_patterns_and_filters_take_topics_as_they_come(apache, topic):
-    """Topics that match are found while running, read from their beginning, and others not."""
+    """Matching topics are found while running and read from the beginning; others are not."""
     for name in ("a", "b", "x"):
         await create_topic(apache, f"{topic}-{name}")
         await produce(apache, f"{topic}-{name}", 5)
@@ -171,7 +171,7 @@ async def test_patterns_and_filters_take_topics_as_they_come(apache, topic):
 
 
 async def test_new_partitions_are_read_while_running(apache, topic):
-    """Partitions added to a topic come within the metadata's age, from their beginning."""
+    """Partitions added to a topic are found within the metadata age and read from the beginning."""
     await create_topic(apache, topic)
     await produce(apache, topic, 5)
     async with (
@@ -188,7 +188,7 @@ async def test_new_partitions_are_read_while_running(apache, topic):
 
 
 async def test_a_consumer_may_come_before_its_topic(apache, topic):
-    """It waits for a topic that does not exist yet (kafka4net's case 3)."""
+    """The consumer waits for a topic that does not exist yet (kafka4net's case 3)."""
     async with consumer(
         apache, topic, metadata_max_age_ms=300, allow_auto_create_topics=False
     ) as reader:
@@ -200,7 +200,7 @@ async def test_a_consumer_may_come_before_its_topic(apache, topic):
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 async def test_records_deleted_under_the_position_follow_the_policy(apache, topic, policy):
-    """DeleteRecords moves the log's start: OFFSET_OUT_OF_RANGE, then auto_offset_reset."""
+    """DeleteRecords moves the log start offset: OFFSET_OUT_OF_RANGE, then auto_offset_reset."""
     await create_topic(apache, topic)
     await produce(apache, topic, 100)
     async with (
@@ -225,7 +225,7 @@ async def test_records_deleted_under_the_position_follow_the_policy(apache, topi
 
 
 async def test_a_bounded_read_ends_where_it_shall(apache, topic):
-    """cluster.read: exact ranges, an empty one too (kafka4net's cases 12-15, 19)."""
+    """cluster.read takes exact ranges, also empty ones (kafka4net's cases 12-15 and 19)."""
     await create_topic(apache, topic, segment_bytes=1_048_576)
     async with aiokq.Cluster(apache.bootstrap_servers) as cluster:
         assert [batch async for batch in cluster.read((topic, 0), 0, 0)] == []
@@ -245,7 +245,7 @@ async def test_a_bounded_read_ends_where_it_shall(apache, topic):
 
 
 async def test_only_committed_records_are_read_if_asked(apache, topic):
-    """Transactions of librdkafka: aborted ones never, an open one only when it is decided."""
+    """Aborted transactions of librdkafka are skipped, open ones are read once committed."""
     from confluent_kafka import Producer
 
     await create_topic(apache, topic, 2)
@@ -265,7 +265,7 @@ async def test_only_committed_records_are_read_if_asked(apache, topic):
             for partition in (0, 1):
                 writer.produce(topic, f"{name} {n}", partition=partition)
                 if n % 7 == 0:
-                    writer.flush(10)  # several batches to a transaction
+                    writer.flush(10)  # makes several batches per transaction
         plain.produce(topic, f"plain within {name}", partition=0)
         assert plain.flush(10) == 0
         writer.flush(10)
@@ -285,7 +285,7 @@ async def test_only_committed_records_are_read_if_asked(apache, topic):
         found = [r.value.decode() for r in await take(reader, 66)]
         assert [v for v in found if v.startswith("kept")] == expected
         assert len([v for v in found if v.startswith("plain")]) == 6
-        # An open transaction holds everything behind it back.
+        # An open transaction holds back all records after it.
         await asyncio.to_thread(writer.begin_transaction)
         writer.produce(topic, "open", partition=0)
         await asyncio.to_thread(writer.flush, 10)
@@ -300,7 +300,7 @@ async def test_only_committed_records_are_read_if_asked(apache, topic):
         found = [r.value.decode() for r in await take(reader, 120)]
         assert len([v for v in found if v.startswith("aborted")]) == 60
         end = (await reader.end_offsets([(topic, 1)]))[(topic, 1)]
-        assert end == 126  # six markers, which nobody is handed
+        assert end == 126  # includes six markers, which no reader is handed
 
         async def at_the_end() -> None:
             assert await reader.getmany(timeout=0.1) == {}
@@ -310,7 +310,7 @@ async def test_only_committed_records_are_read_if_asked(apache, topic):
 
 
 async def test_fetch_sessions_carry_over_many_fetches(apache, topic):
-    """Incremental fetches (KIP-227): records keep coming on partitions that lay idle long."""
+    """Incremental fetches (KIP-227) return records of partitions that were idle for long."""
     await create_topic(apache, topic, 20)
     expected: dict[int, list[bytes]] = {n: [] for n in range(20)}
     found: dict[int, list[bytes]] = {n: [] for n in range(20)}
@@ -324,7 +324,7 @@ async def test_fetch_sessions_carry_over_many_fetches(apache, topic):
             await producer.send(topic, value(n), partition=partition)
             for records in (await reader.getmany(timeout=0.05 if n % 3 else 0)).values():
                 found[records[0].partition] += [record.value for record in records]
-            if n % 30 == 29:  # pausing takes a partition out of the session, and in again
+            if n % 30 == 29:  # pausing removes a partition from the session, resuming adds it
                 reader.resume(*reader.paused())
                 reader.pause((topic, n // 30))
         reader.resume(*reader.paused())
@@ -334,7 +334,7 @@ async def test_fetch_sessions_carry_over_many_fetches(apache, topic):
 
 
 async def test_what_compaction_left_is_read(apache, topic):
-    """Compaction makes gaps in the offsets and batches without records: reading passes over."""
+    """Reading passes over the offset gaps and empty batches that compaction leaves."""
     await create_topic(
         apache, topic, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001
     )
@@ -358,7 +358,7 @@ async def test_what_compaction_left_is_read(apache, topic):
 
 
 async def test_a_batch_larger_than_every_limit_comes_through(apache, topic):
-    """KIP-74: fetch_max_bytes and max_partition_fetch_bytes never stop a consumer."""
+    """KIP-74: a batch above fetch_max_bytes and max_partition_fetch_bytes is still returned."""
     await create_topic(apache, topic, 2)
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         for n in range(6):
@@ -375,7 +375,7 @@ async def test_a_batch_larger_than_every_limit_comes_through(apache, topic):
 
 
 async def test_cancelled_waits_lose_nothing(apache, topic):
-    """A position moves where a record is handed over; timeouts around it change nothing."""
+    """A position moves when a record is handed over; timeouts around the call change nothing."""
     await create_topic(apache, topic)
     found: list[int] = []
     async with (
@@ -397,7 +397,7 @@ async def test_cancelled_waits_lose_nothing(apache, topic):
 
 
 async def test_a_topic_deleted_and_made_again_is_read_anew(apache, topic):
-    """Fetch goes by topic id: the new topic is another log, read from its beginning."""
+    """Fetch uses topic ids: the recreated topic is read from its beginning."""
     await create_topic(apache, topic)
     await produce(apache, topic, 50)
     async with (
@@ -419,7 +419,7 @@ async def test_a_topic_deleted_and_made_again_is_read_anew(apache, topic):
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_what_javas_performance_tool_wrote_is_read(apache, topic, codec):
-    """Java's batches, full ones, with its codecs."""
+    """The tool writes full batches with Java's codecs."""
     await create_topic(apache, topic, 3)
     done = await asyncio.to_thread(
         run_tool, "ProducerPerformance", "--bootstrap-server", apache.bootstrap_servers,

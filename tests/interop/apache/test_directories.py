@@ -1,7 +1,7 @@
-"""Directories that go from Apache Kafka to this broker and back: nothing is lost on the way.
+"""Log directories that move from Apache Kafka to this broker and back lose nothing.
 
-One run of Apache Kafka writes everything a directory can hold; every test has a copy of it, as a
-clean stop left it or as SIGKILL would have.
+One run of Apache Kafka writes everything that a directory can hold. Every test has a copy of it, as
+a clean shutdown or SIGKILL left it.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ SETTINGS = {
 
 
 class Written(NamedTuple):
-    """What Apache Kafka wrote, and what it served of it.
+    """The directories that Apache Kafka wrote, and the records that it served from them.
 
     Attributes:
-        directories: as each way of stopping left it.
+        directories: by kind of shutdown, the directory that it left.
     """
 
     directories: dict[str, Path]
@@ -74,7 +74,7 @@ class Written(NamedTuple):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """The directory after SIGKILL, and after a clean stop."""
+    """The directory after SIGKILL and after a clean shutdown."""
     path = tmp_path_factory.mktemp("written")
     with apache_kafka(**SETTINGS) as apache:
         fill(apache)
@@ -90,20 +90,20 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.fixture(params=[pytest.param("clean", marks=pytest.mark.full), "killed"])
 def taken(request: pytest.FixtureRequest, written: Written, tmp_path: Path) -> Path:
-    """A copy of the directory."""
+    """A copy of one of the directories."""
     copy(written.directories[request.param], tmp_path / "data")
     return tmp_path / "data"
 
 
 @pytest.fixture
 def broker(taken: Path) -> Iterator[BrokerProcess]:
-    """Our broker on the directory; nobody tells it who it is."""
+    """aiokq's broker on the directory, without settings for its ids."""
     with broker_process(taken, "--set", "log.retention.check.interval.ms=200") as running:
         yield running
 
 
 def records(rows: Rows) -> Rows:
-    """Without what was compacted: Kafka's cleaner may run once more before it stops."""
+    """Leave out the compacted topic, because Kafka's cleaner may run once more before shutdown."""
     return {place: found for place, found in rows.items() if place[0] != "compacted"}
 
 
@@ -113,7 +113,7 @@ def newest(rows: Rows) -> dict[bytes | None, bytes | None]:
 
 
 def configs(bootstrap: str, topic: str) -> dict[str, str]:
-    """The settings that were given for a topic."""
+    """Return the configs that were set for a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     [future] = admin.describe_configs([resource]).values()
@@ -122,7 +122,7 @@ def configs(bootstrap: str, topic: str) -> dict[str, str]:
 
 
 def topics(bootstrap: str) -> dict[str, int]:
-    """All topics with their counts of partitions."""
+    """Return all topics with their partition counts."""
     found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE)
     return {name: len(topic.partitions) for name, topic in found.topics.items()}
 
@@ -130,7 +130,7 @@ def topics(bootstrap: str) -> dict[str, int]:
 def test_everything_apache_kafka_wrote_is_served(
     broker: BrokerProcess, written: Written, taken: Path
 ) -> None:
-    """Topics, settings, every record with all that belongs to it, groups, and who it is."""
+    """Topics, configs, complete records, groups, and the node's and the cluster's ids."""
     before = files_of(taken / METADATA)
     bootstrap = broker.bootstrap_servers
     assert (broker.info["node_id"], broker.info["cluster_id"]) == (1, written.cluster_id)
@@ -161,9 +161,9 @@ def test_everything_apache_kafka_wrote_is_served(
 
 @pytest.mark.full
 def test_what_apache_kafka_wrote_is_found_sound(taken: Path) -> None:
-    """Damage that is told where there is none is not looked at where there is some.
+    """`aiokq log verify` must find no damage in a sound log.
 
-    Its log has aborted transactions, compacted segments and snapshots of forgotten producers.
+    The log has aborted transactions, compacted segments and snapshots of expired producers.
     """
     report = verify(OsFiles(), str(taken), crc32c=crc32c, deep=True)
     assert report.clean is (taken / ".kafka_cleanshutdown").exists()
@@ -173,7 +173,7 @@ def test_what_apache_kafka_wrote_is_found_sound(taken: Path) -> None:
 
 
 def test_without_kafkas_metadata_nothing_is_deleted(written: Written, tmp_path: Path) -> None:
-    """Topics are what lies there; what may go, only the user knows."""
+    """The topics are those found on disk; only the user knows which of them may be deleted."""
     data = tmp_path / "data"
     copy(written.directories["clean"], data)
     before = {
@@ -184,7 +184,7 @@ def test_without_kafkas_metadata_nothing_is_deleted(written: Written, tmp_path: 
     for path in (data / METADATA).iterdir():
         path.unlink()
     (data / METADATA).rmdir()
-    # Old enough, large enough and dirty enough for anything.
+    # Settings with which retention and compaction would delete everything they may.
     now = ("retention.ms=1", "retention.bytes=0", "cleaner.backoff.ms=100", "roll.ms=1")
     eager = [f"log.{one}" for one in (*now, "retention.check.interval.ms=100")]
     arguments = [part for one in eager for part in ("--set", one)]
@@ -210,7 +210,7 @@ def served_by_kafka(apache: ApacheKafka) -> tuple[Rows, Rows]:
 def test_apache_kafka_goes_on_where_we_stopped(
     taken: Path, written: Written, tmp_path: Path, end: str
 ) -> None:
-    """What was written and committed here is there, with offsets and epochs that fit."""
+    """It finds the records and commits written here, with matching offsets and epochs."""
     with broker_process(taken) as running:
         bootstrap = running.bootstrap_servers
         for codec in directories.CODECS:
@@ -260,7 +260,7 @@ def dump(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
-    """A directory of ours with topics and groups; what was served of it."""
+    """A directory written by aiokq with topics and groups, and the records served from it."""
     path = tmp_path_factory.mktemp("ours") / "data"
     with broker_process(path, "--set", "log.segment.bytes=1048576") as running:
         bootstrap = running.bootstrap_servers
@@ -278,7 +278,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
 
 @pytest.mark.full
 def test_apache_kafkas_tool_reads_our_groups_and_indexes(ours: tuple[Path, Rows]) -> None:
-    """Its decoder knows every record of ours in __consumer_offsets."""
+    """Kafka's decoder knows every record that aiokq wrote to __consumer_offsets."""
     path, _ = ours
     offsets = [p for p in path.glob("__consumer_offsets-*/*.log") if p.stat().st_size]
     out = dump("--offsets-decoder", "--files", ",".join(map(str, offsets)))
@@ -302,7 +302,7 @@ def test_apache_kafkas_tool_reads_our_groups_and_indexes(ours: tuple[Path, Rows]
 def test_apache_kafka_starts_on_a_directory_of_ours(
     ours: tuple[Path, Rows], tmp_path: Path
 ) -> None:
-    """Handed over, it has our topics, ids, settings, records and groups; and it comes back."""
+    """Kafka finds topics, ids, configs, records and groups; aiokq then takes it back."""
     source, rows = ours
     data = tmp_path / "data"
     copy(source, data)

@@ -1,4 +1,4 @@
-"""aiokq's members in groups of Apache Kafka: faults, coordinators that move, upgrades, rewinds."""
+"""aiokq's members in groups of Apache Kafka: faults, moving coordinators, upgrades, rewinds."""
 
 from __future__ import annotations
 
@@ -27,69 +27,69 @@ from tests.peers.group_members import classic_member, consumer_member
 
 pytestmark = pytest.mark.kafka
 
-SESSION_MS = 6_000  # no less is allowed as it comes
+SESSION_MS = 6_000  # the smallest value that Kafka allows by default
 both = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
-# The same stories as on our broker (tests/fault/test_groups.py)
+# The same scenarios as on aiokq's broker (tests/fault/test_groups.py)
 
 
 @pytest.mark.full
 async def test_a_silent_member_is_evicted(apache: ApacheKafka) -> None:
-    """22: at the end of its session."""
+    """It is removed when its session expires."""
     await scenarios.a_silent_member_is_evicted(apache.bootstrap_servers, SESSION_MS)
 
 
 @pytest.mark.full
 async def test_a_pending_member_is_evicted(apache: ApacheKafka) -> None:
-    """22: it has an id only."""
+    """It got a member id and never joined with it."""
     await scenarios.a_pending_member_is_evicted(apache.bootstrap_servers, SESSION_MS)
 
 
 async def test_who_is_late_in_a_rebalance_is_dropped(apache: ApacheKafka) -> None:
-    """23: heartbeats alone do not keep a place."""
+    """Heartbeats alone do not keep a member in the group."""
     await scenarios.who_is_late_in_a_rebalance_is_dropped(apache.bootstrap_servers)
 
 
 @both
 @pytest.mark.full
 async def test_a_static_member_bounces_unnoticed(apache: ApacheKafka, protocol: str) -> None:
-    """24: KIP-345, and its form in KIP-848."""
+    """KIP-345, and static membership in KIP-848."""
     await scenarios.a_static_member_bounces_unnoticed(apache.bootstrap_servers, protocol)
 
 
 async def test_the_first_of_two_with_one_instance_id_is_fenced(apache: ApacheKafka) -> None:
-    """25: two processes with the same configuration."""
+    """Two processes have the same configuration."""
     await scenarios.the_first_of_two_with_one_instance_id_is_fenced(apache.bootstrap_servers)
 
 
 async def test_an_instance_id_in_use_is_not_released(apache: ApacheKafka) -> None:
-    """25: KIP-848 refuses the second one instead."""
+    """KIP-848 rejects the second member instead."""
     await scenarios.an_instance_id_in_use_is_not_released(apache.bootstrap_servers)
 
 
 @both
 async def test_a_stale_generation_commits_nothing(apache: ApacheKafka, protocol: str) -> None:
-    """26: zombies."""
+    """Such commits come from zombies."""
     await scenarios.a_stale_generation_commits_nothing(apache.bootstrap_servers, protocol)
 
 
 async def test_a_lost_heartbeat_reply_is_made_up_for(apache: ApacheKafka) -> None:
-    """27: as the broker sees it."""
+    """This is the coordinator's part."""
     await scenarios.a_lost_heartbeat_reply_is_made_up_for(apache.bootstrap_servers)
 
 
 @pytest.mark.full
 async def test_a_slow_revoker_shares_nothing(apache: ApacheKafka) -> None:
-    """28: KIP-848's promise."""
+    """KIP-848 guarantees this."""
     await scenarios.a_slow_revoker_shares_nothing(apache.bootstrap_servers)
 
 
-# What Apache Kafka does otherwise than our broker
+# Where Apache Kafka differs from aiokq's broker
 
 
 async def test_auto_upgrades_a_live_classic_group(apache: ApacheKafka, topic: str) -> None:
-    """Its migration policy: the group becomes one of the consumer protocol, members stay."""
+    """Its migration policy turns the group into one of the consumer protocol; members stay."""
     servers = apache.bootstrap_servers
     await create_topic(apache, topic, 4)
     options: dict[str, Any] = {"partition_assignment_strategy": ["cooperative-sticky", "range"]}
@@ -105,7 +105,7 @@ async def test_auto_upgrades_a_live_classic_group(apache: ApacheKafka, topic: st
 
 @both
 async def test_a_live_group_is_rewound(apache: ApacheKafka, topic: str, protocol: str) -> None:
-    """Members of aiokq's at work go on from there; no record from there on is left out."""
+    """aiokq's live members continue from the new offsets and skip no record after them."""
     servers = apache.bootstrap_servers
     await create_topic(apache, topic, 2)
     handed: dict[int, list[int]] = {0: [], 1: []}
@@ -133,7 +133,7 @@ async def test_a_live_group_is_rewound(apache: ApacheKafka, topic: str, protocol
         assert {tp.partition: result.offset for tp, result in rewound.items()} == {0: 20, 1: 0}
         for number in range(20):
             await producer.enqueue(topic, b"", partition=number % 2)
-        # Until its next heartbeat an owner may go on where it was; what it commits is refused.
+        # An owner may read on until its next heartbeat; its commits are rejected.
         await until(lambda: all(len(again(handed[p], s)) == 60 - s for p, s in ((0, 20), (1, 0))))
         assert again(handed[0], 20) == [*range(20, 60)]
         assert again(handed[1], 0) == [*range(60)]
@@ -142,7 +142,7 @@ async def test_a_live_group_is_rewound(apache: ApacheKafka, topic: str, protocol
 
 
 def again(offsets: list[int], start: int) -> list[int]:
-    """What was handed over since a partition was begun anew at this offset; nothing before that."""
+    """Offsets handed over since the partition restarted at `start`, without the earlier ones."""
     starts = [n for n, offset in enumerate(offsets) if offset == start]
     return offsets[starts[-1] :] if len(starts) == 2 else []
 
@@ -150,7 +150,7 @@ def again(offsets: list[int], start: int) -> list[int]:
 async def test_a_rewind_removes_members_of_other_makes_that_join_again(
     apache: ApacheKafka, topic: str
 ) -> None:
-    """By the classic protocol they do; by the other one nobody can know, and they are named."""
+    """Classic members rejoin; of other members this is not known, so the result names them."""
     servers, group = apache.bootstrap_servers, f"g-{topic}"
     await create_topic(apache, topic, 1)
     async with aiokq.Producer(servers) as producer, aiokq.Admin(servers) as admin:
@@ -168,7 +168,7 @@ async def test_a_rewind_removes_members_of_other_makes_that_join_again(
 async def test_heartbeat_version_0_takes_the_id_that_a_member_has_chosen(
     apache: ApacheKafka, topic: str
 ) -> None:
-    """Brokers before 4.0: who leaves before its first answer can only do so by such an id."""
+    """Only with its own id can a member leave a broker before 4.0 before its first response."""
     await create_topic(apache, topic, 1)
     async with aiokq.Cluster(apache.bootstrap_servers) as client:
 
@@ -198,7 +198,7 @@ async def test_heartbeat_version_0_takes_the_id_that_a_member_has_chosen(
         assert (left.error_code, left.member_epoch) == (0, -1)
 
 
-# 21: three nodes
+# Three nodes
 
 
 @pytest.fixture(scope="module")
@@ -206,14 +206,14 @@ def three_nodes() -> Iterator[ApacheKafka]:
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    # A dead node is noticed within 3 s.
+    # A dead node must be noticed within 3 s.
     properties = {"broker_session_timeout_ms": "3000", "broker_heartbeat_interval_ms": "500"}
     with apache_kafka(3, **properties) as cluster:
         yield cluster
 
 
 async def group_at(cluster: ApacheKafka, prefix: str) -> tuple[str, int]:
-    """A group and the node that coordinates it; not the first node, which everybody knows."""
+    """Return a group and the node that coordinates it, which is not the first node."""
     names = [f"{prefix}-{n}" for n in range(20)]
 
     async with aiokq.Cluster(cluster.bootstrap_servers) as client:
@@ -231,7 +231,7 @@ async def group_at(cluster: ApacheKafka, prefix: str) -> tuple[str, int]:
 async def test_a_coordinator_that_dies_in_a_rebalance_is_followed(
     three_nodes: ApacheKafka, topic: str, protocol: str
 ) -> None:
-    """21: one still revokes, another one joins: another node has the group, and its offsets."""
+    """One member revokes and another joins meanwhile: a new node takes over group and offsets."""
     servers = three_nodes.bootstrap_servers
     await create_topic(three_nodes, topic, 4, 3)
     group, node = await group_at(three_nodes, topic)
@@ -280,7 +280,7 @@ async def test_a_coordinator_that_dies_in_a_rebalance_is_followed(
             assert partitions(first) | partitions(second) == set(range(4))
             await produce(100)
             await until(lambda: all(set(got) == set(range(50)) for got in received.values()), 60)
-            # All was committed before: nothing is read twice, whoever coordinates.
+            # All offsets were committed before, so a new coordinator causes no repeated reads.
             assert all(got[:25] == list(range(25)) for got in received.values())
             assert all(got.count(n) == 1 for got in received.values() for n in range(25))
             await eventually(lambda: all_committed(first, topic, *[50] * 4), 20)

@@ -1,4 +1,4 @@
-"""Our admin client on groups of Apache Kafka: the groups are made by members of other makes."""
+"""aiokq's admin client on groups of Apache Kafka whose members are other clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def filled(apache: Any, topic: str) -> AsyncIterator[None]:
 
 
 async def test_a_classic_group_is_listed_and_described(apache, admin, topic):
-    """What a member of another make wrote in its join is read: subscription and assignment."""
+    """Subscription and assignment are decoded from what the other client sent."""
     async with filled(apache, topic), classic_member(apache.bootstrap_servers, topic, topic):
 
         async def stable() -> Any:
@@ -63,7 +63,7 @@ async def test_a_classic_group_is_listed_and_described(apache, admin, topic):
 
 
 async def test_a_group_of_the_consumer_protocol_is_listed_and_described(apache, admin, topic):
-    """KIP-848: another request, epochs and a target besides."""
+    """KIP-848 groups have an API of their own, with epochs and target assignments."""
     async with filled(apache, topic), consumer_member(apache.bootstrap_servers, topic, topic):
 
         async def stable() -> Any:
@@ -90,7 +90,7 @@ async def test_a_group_of_the_consumer_protocol_is_listed_and_described(apache, 
 
 
 async def test_a_live_group_refuses_what_needs_an_empty_one(apache, admin, topic):
-    """Its members would go on from their own positions, and commit over it."""
+    """Live members would continue from their own positions and commit over the change."""
     tp = TopicPartition(topic, 0)
     async with filled(apache, topic), classic_member(apache.bootstrap_servers, topic, topic):
         with pytest.raises(errors.GroupNotEmpty, match="stop them"):
@@ -104,7 +104,7 @@ async def test_a_live_group_refuses_what_needs_an_empty_one(apache, admin, topic
 
 
 async def test_offsets_are_altered_listed_reset_and_deleted(apache, admin, topic):
-    """The whole life of a group without members; Kafka's own tool agrees on each step."""
+    """Every operation on a group without members; Kafka's own tool confirms each step."""
     one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     async with filled(apache, topic):
         altered = await admin.alter_group_offsets(
@@ -152,7 +152,7 @@ async def offsets_of(admin: aiokq.Admin, group: str) -> dict[TopicPartition, Any
 
 
 def described_by_kafka(apache: Any, group: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Committed offset and end of each partition, as `kafka-consumer-groups.sh` prints them."""
+    """Return committed and end offsets by partition, as `kafka-consumer-groups.sh` prints them."""
     done = run_tool(
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
         "--bootstrap-server",
@@ -167,7 +167,7 @@ def described_by_kafka(apache: Any, group: str) -> dict[TopicPartition, tuple[in
 
 
 async def test_members_of_both_kinds_are_removed(apache, admin, topic):
-    """A static member keeps its place for its session time, unless somebody removes it."""
+    """A static member stays until its session expires, unless it is removed."""
     servers = apache.bootstrap_servers
     await create_topic(apache, topic, 2)
     async with classic_member(servers, topic, topic, instance="i-1"):
@@ -181,7 +181,7 @@ async def test_members_of_both_kinds_are_removed(apache, admin, topic):
 
 
 async def test_offsets_are_imported(apache, admin, topic):
-    """What the group has here already is kept; what the log does not have is refused."""
+    """Offsets that the group has already are kept; offsets outside the log are rejected."""
     one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     gone = TopicPartition(f"{topic}-gone", 0)
     async with filled(apache, topic):
@@ -205,7 +205,7 @@ async def test_offsets_are_imported(apache, admin, topic):
 
 
 async def test_the_registry_shows_a_cluster_of_apache_kafka(apache, admin, topic):
-    """ZooKeeper is gone, its tree is not."""
+    """ZooKeeper no longer exists in Kafka 4, but the registry still shows its tree."""
     async with (
         filled(apache, topic),
         classic_member(apache.bootstrap_servers, topic, topic),

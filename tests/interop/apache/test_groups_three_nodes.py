@@ -1,4 +1,4 @@
-"""Groups of Apache Kafka whose coordinators are on three nodes, one of which dies."""
+"""Groups of Apache Kafka with coordinators on three nodes, one of which dies."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def cluster():
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    # A dead node is noticed within 3 s.
+    # A dead node must be noticed within 3 s.
     properties = {"broker_session_timeout_ms": "3000", "broker_heartbeat_interval_ms": "500"}
     with apache_kafka(3, **properties) as running:
         yield running
 
 
 async def test_groups_are_administered_while_their_coordinators_move(cluster) -> None:
-    """A third of them loses its coordinator: they are asked for again until another one answers."""
+    """A third of the groups loses its coordinator; calls are retried until another responds."""
     await create_topic(cluster, "orders", 1, 3)
     async with aiokq.Admin(cluster.bootstrap_servers) as admin:
         for group in GROUPS:
@@ -45,8 +45,8 @@ async def test_groups_are_administered_while_their_coordinators_move(cluster) ->
         assert {group.state for group in described.values()} == {GroupState.EMPTY}
         await asyncio.to_thread(cluster.stop_node, 1, signal.SIGKILL)
 
-        # At once, while the cluster still believes in the node. A new coordinator of Kafka's may
-        # say for a moment that a group is not there: it reads up to the high watermark only.
+        # Call at once, while the cluster still considers the node alive. A new coordinator of Kafka
+        # may deny for a moment that a group exists, because it reads up to the high watermark only.
         async def moved() -> None:
             lags = await admin.group_lag(GROUPS, raise_errors=True)
             assert all(lag.group.coordinator.node_id != 1 for lag in lags.values())

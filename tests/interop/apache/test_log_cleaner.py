@@ -1,7 +1,7 @@
-"""Compaction beside Apache Kafka's own cleaner: both go over a copy of the same log.
+"""Compaction compared with Apache Kafka's own cleaner on copies of the same log.
 
-What is left must be the same, batch by batch. One difference is ours, and is looked at here: the
-last batch of each cleaned segment stays, without records, where Kafka keeps that of the last only.
+The results must be the same, batch by batch, with one intended difference: aiokq keeps the last
+batch of each cleaned segment, without records, where Kafka keeps that of the last segment only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAP_BYTES = 4_000_000
 
 
 class Batch(NamedTuple):
-    """What a batch says, without what may differ: its length, checksum, base timestamp."""
+    """A batch without the fields that may differ: length, checksum and base timestamp."""
 
     base_offset: int
     last_offset: int
@@ -91,7 +91,7 @@ def _split(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
 
 
 def apache_cleans(directory: Path, first_dirty: int, now_ms: int, **settings: object) -> str:
-    """One run of Apache Kafka's cleaner."""
+    """Run Apache Kafka's cleaner once."""
     done = subprocess.run(
         java_command(
             str(JAVA_CLEANER),
@@ -110,7 +110,7 @@ def apache_cleans(directory: Path, first_dirty: int, now_ms: int, **settings: ob
 
 
 class Pair:
-    """A log that grows, of which two copies are cleaned."""
+    """A growing log; aiokq's cleaner cleans it, and Kafka's cleans a copy."""
 
     def __init__(self, path: Path, config: LogConfig) -> None:
         self.path = path
@@ -123,7 +123,7 @@ class Pair:
         return CleanedLog(OsFiles(), self.config, clock=self.clock, path=str(path))
 
     async def clean(self, first_dirty: int) -> tuple[list[Batch], list[Batch]]:
-        """Both copies after a run over all but the newest segment; ours goes on."""
+        """Clean all but the newest segment with both cleaners; return aiokq's and Kafka's log."""
         self.ours.directory.close()
         theirs = self.path / f"theirs-{time.monotonic_ns()}" / "orders-0"
         shutil.copytree(self.path / "ours" / "orders-0", theirs)
@@ -156,7 +156,7 @@ class Pair:
 
 
 def mixed(pair: Pair, seed: int, turns: int = 120) -> None:
-    """Everything a compacted topic can hold."""
+    """Append everything that a compacted topic can hold."""
     rng = random.Random(seed)
     log = pair.ours
     sequences: dict[int, int] = {}
@@ -209,7 +209,7 @@ def mixed(pair: Pair, seed: int, turns: int = 120) -> None:
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(2, 30))]
 )
 async def test_both_cleaners_leave_the_same(seed: int, tmp_path: Path) -> None:
-    """Keys, tombstones, transactions, producers, codecs: three runs, days apart."""
+    """Keys, tombstones, transactions, producers and codecs, cleaned in three runs, days apart."""
     pair = Pair(tmp_path, compacted(segment_bytes=1_048_576, index_interval_bytes=512))
     mixed(pair, seed)
     ours, theirs = await pair.clean(0)
@@ -228,7 +228,7 @@ async def test_both_cleaners_leave_the_same(seed: int, tmp_path: Path) -> None:
 
 
 async def test_a_cleaned_log_is_read_by_kafkas_dump_without_complaint(tmp_path: Path) -> None:
-    """Every checksum, and every entry of the indexes, against the batches they point to."""
+    """Kafka's tool checks every checksum, and every index entry against its batch."""
     pair = Pair(tmp_path, compacted(segment_bytes=1_048_576, index_interval_bytes=512))
     mixed(pair, 3, turns=400)
     await pair.ours.clean()
@@ -280,7 +280,7 @@ async def test_both_cleaners_leave_the_same_of_old_formats(magic: int, tmp_path:
     [20_000, pytest.param(1_000_000, marks=[pytest.mark.torture, pytest.mark.timeout(900)])],
 )
 async def test_both_cleaners_leave_the_same_of_a_crowded_log(count: int, tmp_path: Path) -> None:
-    """Cleaned many times while others wrote and read, then once more by each."""
+    """Many runs during writes and reads, then one more run of each cleaner."""
     crowd = Crowd(tmp_path / "ours", count, seed=1)
     await crowd.run()
     cleaned = crowd.directory.checkpoints.cleaned_offsets.get(CROWD)
@@ -306,7 +306,7 @@ async def test_both_cleaners_leave_the_same_of_a_crowded_log(count: int, tmp_pat
     again.close()
 
     def left(directory: Path) -> list[Batch]:
-        """The horizon is a time of the run: whether there is one is what counts."""
+        """Return the batches that must be equal, without the value of their delete horizon."""
         found = [batch._replace(horizon_ms=None) for batch in batches(directory)]
         return [batch for batch in found if batch.records or batch.last_offset not in ends]
 

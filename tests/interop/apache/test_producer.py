@@ -1,4 +1,4 @@
-"""Our producer on Apache Kafka, one node; other makes' clients read what it wrote."""
+"""aiokq's producer on Apache Kafka, one node; other clients read what it wrote."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 async def test_every_way_of_sending_tells_the_offset_that_the_log_has(apache, topic):
-    """What is acknowledged is what other clients find there, whichever call wrote it."""
+    """Other clients find each record at its acknowledged offset, whichever call wrote it."""
     await create_topic(apache, topic)
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         metas = [await producer.send(topic, b"send", key=b"k", partition=0)]
@@ -54,7 +54,7 @@ async def test_every_way_of_sending_tells_the_offset_that_the_log_has(apache, to
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_each_codec_with_and_without_idempotence(apache, topic, codec):
-    """The broker keeps our batches as they are: codec, producer id and sequences in its log."""
+    """Kafka stores aiokq's batches unchanged: codec, producer id and sequences are in its log."""
     await create_topic(apache, topic, 2)
     for partition, idempotent in enumerate((True, False)):
         async with aiokq.Producer(
@@ -79,7 +79,7 @@ async def test_each_codec_with_and_without_idempotence(apache, topic, codec):
 
 
 async def test_keys_go_to_the_partitions_that_java_gives_them(apache, topic):
-    """Producers of both makes on one compacted topic: else a key would be in two partitions."""
+    """Otherwise a key of a compacted topic would be in two partitions if both clients wrote it."""
     await create_topic(apache, topic, 7)
     keys = [bytes(range(n % 251, n % 251 + n % 9 + 1)) * (1 + n % 3) for n in range(200)]
     keys += ["schlüssel".encode(), b"\xff" * 33, b"\0"]
@@ -91,7 +91,7 @@ async def test_keys_go_to_the_partitions_that_java_gives_them(apache, topic):
 
 
 async def test_records_keep_headers_timestamps_and_absent_parts(apache, topic):
-    """Nothing of a record is lost or made up: empty is not absent, header names may repeat."""
+    """An empty value differs from an absent one, and header names may repeat."""
     headers = [("h", b"1"), ("h", None), ("größe", b""), ("", b"\xff")]
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         await producer.send(topic, b"v", b"k", 0, BASE_TIME, headers)
@@ -111,7 +111,7 @@ async def test_records_keep_headers_timestamps_and_absent_parts(apache, topic):
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 async def test_each_kind_of_acknowledgement(apache, topic, acks):
-    """With acks=0 there is no response at all, and no offset; the records arrive all the same."""
+    """acks=0 has no response and so no offset; the records arrive all the same."""
     await create_topic(apache, topic)
     async with aiokq.Producer(apache.bootstrap_servers, acks=acks) as producer:
         for n in range(20):
@@ -129,7 +129,7 @@ async def test_a_topic_that_does_not_exist_is_made_on_first_use(apache, topic):
 
 
 async def test_a_topic_that_may_not_be_made_fails_within_max_block(apache, topic):
-    """An unknown topic gives a typed error in time, and stalls no other topic."""
+    """An unknown topic gives a typed error in time, and delays no other topic."""
     await create_topic(apache, topic)
     async with aiokq.Producer(
         apache.bootstrap_servers, allow_auto_create_topics=False, max_block_ms=1500
@@ -148,7 +148,7 @@ async def test_a_topic_that_may_not_be_made_fails_within_max_block(apache, topic
 
 
 async def test_a_batch_over_the_topics_limit_is_split_and_nothing_is_lost(apache, topic):
-    """MESSAGE_TOO_LARGE: what the topic takes at once is learnt by halving, in order."""
+    """On MESSAGE_TOO_LARGE the producer halves the batch until the topic accepts it, in order."""
     await create_topic(apache, topic, max_message_bytes=9_000)
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         many = await producer.send_many(topic, [(None, value(n, 1000)) for n in range(200)])
@@ -160,7 +160,7 @@ async def test_a_batch_over_the_topics_limit_is_split_and_nothing_is_lost(apache
 
 
 async def test_one_record_over_the_topics_limit_fails_alone(apache, topic):
-    """Its neighbours in the batch are delivered, and the sequence goes on after the gap."""
+    """Other records of the batch are delivered, and the sequence continues after the gap."""
     await create_topic(apache, topic, max_message_bytes=9_000)
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         sizes = [100, 5000, 20_000, 5000, 100, 100]
@@ -178,7 +178,7 @@ async def test_one_record_over_the_topics_limit_fails_alone(apache, topic):
 
 
 async def test_records_up_to_the_request_size(apache, topic):
-    """A megabyte goes through; what is larger is refused before it is accepted."""
+    """A record of a megabyte is accepted; larger ones are rejected before they are accepted."""
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         large = bytes(1_040_000)
         metas = [await producer.send(topic, large, partition=0) for _ in range(3)]
@@ -190,7 +190,7 @@ async def test_records_up_to_the_request_size(apache, topic):
 
 
 async def test_a_topic_that_stamps_by_arrival_tells_its_own_time(apache, topic):
-    """LogAppendTime: the acknowledged timestamp is the broker's, as readers will see it."""
+    """With LogAppendTime the acknowledged timestamp is the broker's, as readers see it."""
     from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
     await create_topic(apache, topic, message_timestamp_type="LogAppendTime")
@@ -206,7 +206,7 @@ async def test_a_topic_that_stamps_by_arrival_tells_its_own_time(apache, topic):
 
 
 async def test_a_codec_that_the_topic_forces_does_not_disturb(apache, topic):
-    """The broker recompresses (compression.type=zstd): offsets and content stay."""
+    """The broker recompresses (compression.type=zstd): offsets and content are unchanged."""
     await create_topic(apache, topic, compression_type="zstd")
     async with aiokq.Producer(apache.bootstrap_servers, compression_type="gzip") as producer:
         metas = await (await producer.send_many(topic, [(None, value(n)) for n in range(50)]))
@@ -217,7 +217,7 @@ async def test_a_codec_that_the_topic_forces_does_not_disturb(apache, topic):
 
 
 async def test_what_a_topic_refuses_fails_typed_and_the_producer_goes_on(apache, topic):
-    """A compacted topic takes no record without key; the next batch is not out of sequence."""
+    """A compacted topic rejects records without a key; the next batch is in sequence."""
     await create_topic(apache, topic, cleanup_policy="compact")
     async with aiokq.Producer(apache.bootstrap_servers) as producer:
         await producer.send(topic, b"v", b"k")
@@ -228,7 +228,7 @@ async def test_what_a_topic_refuses_fails_typed_and_the_producer_goes_on(apache,
 
 
 async def test_a_topic_deleted_and_made_again_while_producing(apache, topic):
-    """Produce 13 goes by topic id: what comes after must reach the new topic."""
+    """Produce 13 uses topic ids: later records must reach the new topic."""
     await create_topic(apache, topic)
     async with (
         aiokq.Cluster(apache.bootstrap_servers) as cluster,
@@ -245,7 +245,7 @@ async def test_a_topic_deleted_and_made_again_while_producing(apache, topic):
 
 
 async def test_closing_sends_what_lingers(apache, topic):
-    """A linger of 20 s does not hold up the end, nor lose what waits (kafka4net's case 8)."""
+    """close() does not wait for a linger of 20 s, and loses no record (kafka4net's case 8)."""
     started = time.monotonic()
     async with aiokq.Producer(apache.bootstrap_servers, linger_ms=20_000) as producer:
         deliveries = [producer.send_nowait(topic, value(n), partition=0) for n in range(100)]
@@ -254,7 +254,7 @@ async def test_closing_sends_what_lingers(apache, topic):
 
 
 async def test_two_producers_of_one_cluster_and_order_by_key(apache, topic):
-    """Two producers share connections; each key's records stay in order (cases 10 and 21)."""
+    """They share connections; each key's records stay in order (kafka4net's cases 10 and 21)."""
     await create_topic(apache, topic, 4)
     async with aiokq.Cluster(apache.bootstrap_servers) as cluster:
         async with cluster.producer() as first, cluster.producer(linger_ms=0) as second:
@@ -276,7 +276,7 @@ async def test_two_producers_of_one_cluster_and_order_by_key(apache, topic):
 
 
 async def test_a_thousand_tasks_each_awaiting_its_own(apache, topic):
-    """The shape of a web service: awaited sends from many tasks, all acknowledged once."""
+    """As in a web service: many tasks await their sends, and each record is written once."""
     await create_topic(apache, topic, 3)
     async with aiokq.Producer(apache.bootstrap_servers, compression_type="lz4") as producer:
         metas = await asyncio.gather(*(producer.send(topic, value(n)) for n in range(1000)))

@@ -1,4 +1,4 @@
-"""TLS and SASL PLAIN against Apache Kafka: what is let in works, what is refused says why."""
+"""TLS and SASL PLAIN against Apache Kafka: good credentials work, bad ones give a clear error."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ LISTENERS = {
     "BOTH": "SASL_SSL",
 }
 SESSION_MS = 1200
-"""How long a login is good for at the listener SHORT."""
+"""Milliseconds for which a login is valid at the listener SHORT."""
 LIMIT_MS = 1500
-"""What the clients that are refused are told to wait at most."""
+"""Timeout in milliseconds of the clients that are rejected."""
 
 
 class Secured(NamedTuple):
-    """A node of Apache Kafka with a listener of every kind, and what its clients need."""
+    """A node of Apache Kafka with a listener of every kind, and the credentials for them."""
 
     kafka: ApacheKafka
     trusted: str
-    """File of the authority that vouched for the node."""
+    """Certificate file of the authority that signed the node's certificate."""
     stranger: str
-    """File of another authority."""
+    """Certificate file of another authority."""
     client: certificates.Identity
 
     def settings(self, listener: str, **changes: Any) -> dict[str, Any]:
-        """Of a client that the listener lets in; None removes one."""
+        """Return settings of a client that the listener accepts; a change to None removes one."""
         protocol = LISTENERS.get(listener, "PLAINTEXT")
         settings: dict[str, Any] = {
             "bootstrap_servers": self.address(listener),
@@ -101,7 +101,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(kafka, str(authority.certificate), str(stranger.certificate), client)
 
 
-# -- let in
+# -- accepted
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 async def test_producer_consumer_and_admin_are_let_in(
     secured: Secured, topic: str, listener: str
 ) -> None:
-    """Each with connections of its own; values of 300 kB span many TLS records."""
+    """Each has its own connections; values of 300 kB span many TLS records."""
     settings = secured.settings(listener)
     values = [b"%d" % n for n in range(200)] + [bytes([n]) * 300_000 for n in range(4)]
     async with aiokq.Admin(**settings) as admin:
         await admin.create_topics(topic, raise_errors=True)
         described = await admin.describe_cluster()
-        # The listener's own address: nobody is led around it.
+        # The listener advertises itself, so the client stays on it.
         assert [f"{b.host}:{b.port}" for b in described.brokers] == [secured.address(listener)]
     async with aiokq.Producer(**settings) as producer:
         metas = await (await producer.send_many(topic, [(None, value) for value in values]))
@@ -134,7 +134,7 @@ async def test_producer_consumer_and_admin_are_let_in(
 def test_the_command_line_takes_its_security_from_a_file(
     secured: Secured, topic: str, listener: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--config with Java's spelling; the address may come from there as well."""
+    """The file of --config has Java's property names, and may also have the address."""
     config = tmp_path / "client.properties"
     lines = {n.replace("_", "."): value for n, value in secured.settings(listener).items()}
     config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
@@ -149,7 +149,7 @@ def test_the_command_line_takes_its_security_from_a_file(
 async def test_a_certificate_of_another_name_is_taken_when_told_to(
     secured: Secured, topic: str
 ) -> None:
-    """ssl_check_hostname=False, for port forwarding and the like."""
+    """ssl_check_hostname=False, as for port forwarding."""
     settings = secured.settings("MISNAMED", ssl_check_hostname=False)
     async with aiokq.Producer(**settings) as producer:
         assert (await producer.send(topic, b"v")).offset == 0
@@ -157,7 +157,7 @@ async def test_a_certificate_of_another_name_is_taken_when_told_to(
 
 @pytest.mark.full
 async def test_logins_that_expire_are_renewed_under_way(secured: Secured, topic: str) -> None:
-    """KIP-368: the broker cuts off who goes on without; here nobody notices, nor loses anything."""
+    """KIP-368: the broker closes expired sessions; the clients renew theirs and lose nothing."""
     settings = secured.settings("SHORT")
     received: list[int] = []
     lost: list[BrokerDown] = []
@@ -195,11 +195,11 @@ async def test_logins_that_expire_are_renewed_under_way(secured: Secured, topic:
     assert lost == []
 
 
-# -- refused
+# -- rejected
 
 
 class Refusal(NamedTuple):
-    """How a client gets it wrong, and what it must read about that."""
+    """A client's mistake, and what its error must say."""
 
     listener: str
     changes: dict[str, Any]
@@ -275,7 +275,7 @@ REFUSALS = {
 
 @pytest.fixture(params=REFUSALS)
 def refused(request: pytest.FixtureRequest, secured: Secured) -> tuple[dict[str, Any], Refusal]:
-    """The settings of one of them."""
+    """Settings with one of the mistakes, and the mistake."""
     chosen = REFUSALS[request.param]
     files = {"stranger": secured.stranger, "trusted": secured.trusted}
     changes = {name: files.get(value, value) for name, value in chosen.changes.items()}
@@ -290,7 +290,7 @@ def refused(request: pytest.FixtureRequest, secured: Secured) -> tuple[dict[str,
 async def test_who_is_refused_is_told_why_and_in_time(
     refused: tuple[dict[str, Any], Refusal], topic: str, client: str
 ) -> None:
-    """The remedy, the address, and never the password."""
+    """The error has the remedy and the address, and never the password."""
     settings, expected = refused
     entered = {
         "producer": lambda: aiokq.Producer(**settings),
@@ -315,7 +315,7 @@ def test_a_refused_command_ends_with_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exit code 1."""
+    """The exit code is 1."""
     settings, expected = refused
     config = tmp_path / "client.properties"
     lines = {name.replace("_", "."): value for name, value in settings.items()}

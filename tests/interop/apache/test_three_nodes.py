@@ -1,4 +1,4 @@
-"""Our clients on three nodes of Apache Kafka while leaders die, hang, restart and move."""
+"""aiokq's clients on three nodes of Apache Kafka while leaders die, hang, restart and move."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
 
 pytestmark = [
     pytest.mark.kafka,
-    # The peer's own: kafka-python reads its schemas by a deprecated function.
+    # kafka-python itself reads its schemas with a deprecated function.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 REPLICAS = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
-"""Partition n is led by node n + 1, all being well."""
+"""Partition n is led by node n + 1 in the normal state."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def cluster():
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    # A dead node is noticed within 3 s.
+    # A dead node must be noticed within 3 s.
     properties = {
         "broker_session_timeout_ms": "3000",
         "broker_heartbeat_interval_ms": "500",
@@ -49,7 +49,7 @@ def cluster():
 
 @pytest.fixture
 async def kafka(cluster):
-    """All three nodes in service, whatever the test before did."""
+    """Three nodes that are all in service, whatever the previous test did."""
     for node in cluster.ports:
         if node not in cluster.processes:
             await asyncio.to_thread(cluster.start_node, node)
@@ -70,7 +70,7 @@ async def all_in_service(kafka: ApacheKafka) -> None:
 
 
 async def in_sync(kafka: ApacheKafka, topic: str, replicas: int = 3) -> None:
-    """Wait until every partition has so many replicas in sync."""
+    """Wait until every partition has `replicas` replicas in sync."""
     async with aiokq.Admin(kafka.bootstrap_servers) as admin:
 
         async def whole() -> None:
@@ -87,7 +87,7 @@ async def leader(kafka: ApacheKafka, topic: str, partition: int = 0) -> int:
 
 
 async def test_a_killed_leader_loses_and_doubles_nothing(kafka, topic):
-    """SIGKILL mid-stream: acks=all and idempotence keep all that was acknowledged, once.
+    """SIGKILL during a stream: with acks=all and idempotence each acknowledged record exists once.
 
     kafka4net's cases 2, 4, 5 and 7.
     """
@@ -109,12 +109,12 @@ async def test_a_killed_leader_loses_and_doubles_nothing(kafka, topic):
 
 
 async def test_a_leader_that_hangs_is_left_and_cannot_add_what_it_wakes_up_with(kafka, topic):
-    """SIGSTOP past its session: requests time out, another leads; awake, it must not double."""
+    """SIGSTOP beyond its session: another node leads; the old one must not append late requests."""
     await create_topic(kafka, topic, assignments=REPLICAS)
     async with workload(kafka, topic, 3, request_timeout_ms=4000) as work:
         await work.until_received(200)
         kafka.pause_node(2)
-        await asyncio.sleep(1)  # records pile up in its socket
+        await asyncio.sleep(1)  # requests pile up in the stopped node's socket buffer
         before = work.received_count
         await work.until_received(1000)
         assert work.received_count - before >= 1000
@@ -124,7 +124,7 @@ async def test_a_leader_that_hangs_is_left_and_cannot_add_what_it_wakes_up_with(
 
 
 async def test_a_consumer_reads_from_the_replica_in_its_rack(kafka, topic):
-    """KIP-392: the leader points to the replica of our rack; its death leads back."""
+    """KIP-392: the leader names the replica in the client's rack; the leader replaces it."""
     await create_topic(kafka, topic, assignments={0: [1, 2, 3]})
     async with workload(kafka, topic, 1, client_rack="rack-3") as work:
         await work.until_received(50)
@@ -185,7 +185,7 @@ async def test_partitions_that_move_take_both_clients_along(kafka, topic):
 
 @pytest.mark.full
 async def test_a_rolling_restart_goes_unnoticed(kafka, topic):
-    """Every node is shut down cleanly and started again, one after the other."""
+    """Every node in turn is shut down cleanly and started again."""
     await create_topic(kafka, topic, assignments=REPLICAS)
     async with workload(kafka, topic, 3) as work:
         for node in (1, 2, 3):
@@ -200,7 +200,7 @@ async def test_a_rolling_restart_goes_unnoticed(kafka, topic):
 
 @pytest.mark.full
 async def test_a_start_with_a_node_down_that_comes_back_and_leads(kafka, topic):
-    """Started degraded; the old leader returns, the new one dies; all is delivered.
+    """The clients start while the leader is down; it returns and another node dies.
 
     kafka4net's cases 6 and 28.
     """
@@ -219,7 +219,7 @@ async def test_a_start_with_a_node_down_that_comes_back_and_leads(kafka, topic):
 
 @pytest.mark.full
 async def test_without_enough_replicas_nothing_is_acknowledged(kafka, topic):
-    """NOT_ENOUGH_REPLICAS is retried; it ends with the replica's return, or as the cause."""
+    """NOT_ENOUGH_REPLICAS is retried until the replica returns or the send expires."""
     await create_topic(kafka, topic, assignments={0: [1, 2]})
     await asyncio.to_thread(kafka.stop_node, 2, signal.SIGTERM)
     settings = {"delivery_timeout_ms": 2500, "request_timeout_ms": 2000}
@@ -242,7 +242,10 @@ async def test_without_enough_replicas_nothing_is_acknowledged(kafka, topic):
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["none", "earliest"])
 async def test_records_lost_by_an_unclean_election_are_told(kafka, topic, policy):
-    """KIP-320: the log was cut below the position; raised, or read on where both logs agree."""
+    """KIP-320: the log was truncated below the position.
+
+    The consumer raises, or resets to where both logs agree.
+    """
     await create_topic(
         kafka,
         topic,
@@ -285,10 +288,10 @@ async def test_records_lost_by_an_unclean_election_are_told(kafka, topic, policy
 
 @pytest.mark.full
 async def test_an_idempotent_producer_goes_on_after_an_unclean_election(kafka, topic):
-    """The log lost what it had acknowledged, and with it the sequences (KIP-360): go on, in order.
+    """The log lost acknowledged records and the producer's sequences (KIP-360).
 
-    What the new leader never had is lost, as the setting accepts; what comes later is not, nor is
-    any of it there twice.
+    Records that the new leader never had are lost, as the setting accepts. Later records are
+    neither lost nor out of order, and are written once.
     """
     await create_topic(
         kafka,
@@ -318,7 +321,7 @@ async def test_an_idempotent_producer_goes_on_after_an_unclean_election(kafka, t
         deliveries = [await producer.enqueue(topic, b"new %d" % n) for n in range(100)]
         offsets = [(await delivery).offset for delivery in deliveries]
         assert offsets == list(range(10, 110))
-        # The consumer had read past the cut; it goes on where both logs agree, in order.
+        # The consumer had read past the truncation; it resumes in order where both logs agree.
         read = [(await consumer.getone()).value for _ in range(100)]
         assert read == [b"new %d" % n for n in range(100)]
     epochs = {batch.producer_epoch for batch in logged_batches(kafka, topic, node=2)}
@@ -328,7 +331,7 @@ async def test_an_idempotent_producer_goes_on_after_an_unclean_election(kafka, t
 @pytest.mark.full
 @pytest.mark.timeout(240)
 async def test_every_leader_killed_in_turn(kafka, topic):
-    """SIGKILL of one node after the other under load, each back before the next goes."""
+    """SIGKILL of one node after the other under load; each returns before the next one dies."""
     await create_topic(kafka, topic, assignments=REPLICAS)
     async with workload(kafka, topic, 3) as work:
         for _ in range(3):
@@ -345,7 +348,7 @@ async def test_every_leader_killed_in_turn(kafka, topic):
 
 @pytest.mark.full
 async def test_all_nodes_gone_and_back(kafka, topic):
-    """Nobody is left to ask; when all are back, what waits is delivered."""
+    """No node responds; when all are back, waiting records are delivered."""
     await create_topic(kafka, topic, assignments=REPLICAS)
     async with workload(kafka, topic, 3, interval=0.02) as work:
         await work.until_received(100)

@@ -1,4 +1,4 @@
-"""A producer and a consumer that run while brokers fail, and the account of what came through."""
+"""A producer and a consumer that run while brokers fail, and the check of what came through."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from aiokq.cluster.events import Event
 from tests.peers.apache_kafka import ApacheKafka
 
 PATIENCE = 40.0
-"""Seconds in which whatever is waited for has to happen: longer than any failover here."""
+"""Seconds within which anything awaited has to happen; longer than any failover here."""
 
 
 class Workload:
-    """Numbered records to every partition of a topic in turn, and who reads them.
+    """Sends numbered records to the partitions of a topic in turn, and reads them.
 
     Attributes:
-        deliveries: by partition, in the order of sending; the n-th record says n.
-        received: what the records said, by partition, in the order they were handed over.
-        offsets: theirs.
-        events: of the producer's and the consumer's cluster, in order.
+        deliveries: by partition, in the order of sending; the n-th record has the value n.
+        received: values by partition, in the order they were handed over.
+        offsets: the offsets of `received`.
+        events: events of the producer's and the consumer's cluster, in order.
     """
 
     def __init__(self, topic: str, partitions: int, interval: float) -> None:
@@ -44,7 +44,7 @@ class Workload:
         return sum(map(len, self.received.values()))
 
     async def until_received(self, count: int) -> None:
-        """Wait until so many records more than now came through."""
+        """Wait until `count` more records than now were received."""
         goal = self.received_count + count
         async with asyncio.timeout(PATIENCE):
             while self.received_count < goal:
@@ -52,7 +52,7 @@ class Workload:
                 await self._moved.wait()
 
     def of(self, *kinds: type[Event]) -> list[Event]:
-        """The events of these kinds."""
+        """Return the events of these kinds."""
         return [event for event in self.events if isinstance(event, kinds)]
 
     async def produce(self) -> None:
@@ -76,7 +76,7 @@ class Workload:
             self.events.append(event)
 
     async def finish(self) -> None:
-        """Every record was acknowledged, and received once and in order, at its offset."""
+        """Check that each record was acknowledged, and received once, in order, at its offset."""
         self._stop.set()
         acknowledged = {}
         async with asyncio.timeout(PATIENCE):
@@ -100,7 +100,7 @@ async def workload(
     request_timeout_ms: int = 10_000,
     client_rack: str = "",
 ) -> AsyncIterator[Workload]:
-    """Producing and consuming while the block runs; then all of it is accounted for."""
+    """Produce and consume while the block runs, then check all records."""
     work = Workload(topic, partitions, interval)
     shared = {
         "bootstrap_servers": kafka.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""Kafka's broker settings here, against Kafka's own: names, types, and the rules of listeners."""
+"""Kafka's broker settings, compared with Kafka's own classes: names, types, rules of listeners."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CASES = (
 
 
 def with_defaults(case: str) -> dict[str, str]:
-    """What each case has besides."""
+    """Add the settings that every case needs."""
     given = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -100,7 +100,7 @@ def _jars():
 
 
 def test_the_names_are_what_kafkas_jar_says():
-    """A name left out would be refused though Kafka has it."""
+    """A missing name would reject a setting that Kafka has."""
     done = subprocess.run(
         [sys.executable, "tools/generate_kafka_settings.py", f"{LIBS}/*", "--check"],
         capture_output=True,
@@ -111,7 +111,7 @@ def test_the_names_are_what_kafkas_jar_says():
 
 
 def test_listeners_are_accepted_and_refused_as_by_kafka():
-    """A file that Kafka starts with starts here, and a slip that Kafka refuses is refused here."""
+    """aiokq and Kafka accept the same settings files and reject the same mistakes."""
     lines = ["\t".join(f"{n}={v}" for n, v in with_defaults(case).items()) for case in CASES]
     done = subprocess.run(
         java_command(str(ROOT / "tests/peers/JavaBrokerConfig.java")),

@@ -1,4 +1,4 @@
-"""The table of error codes, against the Errors enum in the jar it was generated from."""
+"""The table of error codes, compared with the Errors enum in the jar it was generated from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIBS = ROOT / ".cache/kafka/libs"
 
 @pytest.mark.kafka
 def test_the_table_is_what_kafkas_jar_says():
-    """A hand-edited flag would live until the next generation, and decide about retries."""
+    """A hand-edited flag would change what is retried until the next generation."""
     if shutil.which("java") is None or not any(LIBS.glob("kafka-clients-*.jar")):
         pytest.skip("needs java and the jars that `make kafka` fetches")
     done = subprocess.run(
