@@ -1,4 +1,4 @@
-"""A small coordinator on the runtime: counters by name, in the records of `__transaction_state`."""
+"""A small coordinator for the runtime: named counters, stored as `__transaction_state` records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "__transaction_state"
 
 
 def record(name: str, value: int | None) -> CoordinatorRecord:
-    """The record that sets a counter, or removes it."""
+    """Return the record that sets a counter, or removes it."""
     return CoordinatorRecord(
         TransactionLogKey(transactional_id=name),
         None if value is None else TransactionLogValue(producer_id=value),
@@ -28,10 +28,10 @@ def record(name: str, value: int | None) -> CoordinatorRecord:
 
 
 class CounterShard:
-    """A `Shard`.
+    """A `Shard` of counters.
 
     Attributes:
-        life: what the runtime told it.
+        life: the runtime's notifications, in order.
     """
 
     def __init__(self, timers: Timers, leader_epoch: int) -> None:
@@ -45,27 +45,27 @@ class CounterShard:
     def __len__(self) -> int:
         return len(self.values)
 
-    # requests
+    # Requests
 
     def add(self, name: str, amount: int) -> Outcome[int]:
-        """Count up; the new value."""
+        """Add to a counter; the result is its new value."""
         if amount < 0:
             raise InvalidRequest("counters count up")
         value = self.values.get(name, 0) + amount
         return Outcome([record(name, value)], value)
 
     def remove_all(self) -> Outcome[int]:
-        """Remove all counters; how many there were."""
+        """Remove all counters; the result is how many there were."""
         return Outcome([record(name, None) for name in self.values], len(self.values))
 
     def reach(self, name: str, value: int) -> Outcome[int]:
-        """The value of a counter once it is at least `value`."""
+        """Wait until a counter is at least `value`; the result is the counter's value."""
         deferred: Deferred[int] = Deferred()
         self._waiting.append((name, value, deferred))
         return Outcome(deferred=deferred)
 
     def reset_later(self, name: str, seconds: float, instant: Instant) -> Outcome[int]:
-        """Set a counter to zero after a while."""
+        """Set a counter to zero after `seconds`."""
 
         def expire(now: Instant) -> Outcome[None]:
             self.life.append(f"expired {name}")
@@ -74,7 +74,7 @@ class CounterShard:
         self._timers.schedule(name, instant.now + seconds, expire)
         return Outcome(response=0)
 
-    # the runtime's calls
+    # Calls of the runtime
 
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER
@@ -106,7 +106,7 @@ class CounterShard:
         self.life.append("loaded")
 
     def unloaded(self) -> None:
-        """It leaves requests that wait to the runtime."""
+        """Requests that still wait are left to the runtime."""
         self.life.append("unloaded")
 
 
@@ -120,7 +120,7 @@ class CounterInstance:
         self._partitions = partitions
         self._topic_configs = topic_configs
         self.shards: list[CounterShard] = []
-        """All that were made, the newest last."""
+        """All shards created so far, the newest last."""
 
     def topic_spec(self, live_brokers: int) -> TopicSpec:
         return TopicSpec(
@@ -153,7 +153,7 @@ class CounterInstance:
 
 
 class CounterBroker(Broker):
-    """A node with a coordinator of counters beside that of groups."""
+    """A node with a coordinator of counters beside the group coordinator."""
 
     def __init__(self, files=None, *, partitions=1, topic_configs=None, **settings) -> None:
         super().__init__(files, profile="dev", **settings)
@@ -184,7 +184,7 @@ class CounterBroker(Broker):
         assert self.failures == []
 
     def partition(self, index: int = 0):
-        """A partition of the counters' topic."""
+        """Return a partition of the counters' topic."""
         return self.node.topics.partition(TOPIC, index)
 
     @property
@@ -199,25 +199,25 @@ class CounterBroker(Broker):
         return self.runtime.read(name, lambda shard: shard.values.get(name))
 
     async def limit_batches(self, size: int) -> None:
-        """Have the log refuse batches that are larger."""
+        """Make the log reject larger batches."""
         await self.node.metadata.alter_topic_configs(
             self.node.topics.get(TOPIC), lambda configs: {**configs, "max.message.bytes": str(size)}
         )
 
     def resign(self, index: int = 0) -> None:
-        """Another node leads the partition."""
+        """Make another node the leader of the partition."""
         partition = self.partition(index)
         self.runtime.resigned(partition)
         partition.leader_epoch += 1
 
     def elect(self, index: int = 0) -> None:
-        """This node leads the partition again, in one more epoch."""
+        """Make this node the leader of the partition again, in the next epoch."""
         partition = self.partition(index)
         partition.leader_epoch += 1
         self.runtime.elected(partition)
 
     async def loaded(self, name: str = "a") -> None:
-        """Wait until the shard of a counter is loaded."""
+        """Wait until the shard of the counter `name` is loaded."""
         for _ in range(10_000):
             if await code(self.add(name, 0)) != 14:
                 return
@@ -226,7 +226,7 @@ class CounterBroker(Broker):
 
 
 async def code(answer) -> int:
-    """The error code of an answer; 0 for none."""
+    """Return the error code of an awaitable's outcome; 0 for success."""
     try:
         await answer
     except BrokerError as error:

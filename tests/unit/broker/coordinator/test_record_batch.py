@@ -1,4 +1,4 @@
-"""The batches that coordinators write, against the encoder of all other batches."""
+"""Batches written by coordinators, compared with the general batch encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIRS = st.tuples(
 
 @given(st.lists(PAIRS, min_size=1, max_size=5), st.integers(0, 2**62))
 def test_it_is_the_batch_that_any_encoder_makes(pairs, now_ms):
-    """A byte of difference, and the group is gone with the next start."""
+    """A wrong byte would lose the group at the next start."""
     data, header = encode_record_batch(pairs, now_ms=now_ms, crc32c=crc32c)
     records = [RawRecord(n, now_ms, key, value) for n, (key, value) in enumerate(pairs)]
     assert data == encode_batch(records, crc32c=crc32c)
@@ -26,7 +26,7 @@ def test_it_is_the_batch_that_any_encoder_makes(pairs, now_ms):
 
 
 def test_many_records_have_long_offset_deltas():
-    """The tombstones of a group's offsets are thousands."""
+    """A group may have thousands of offset tombstones."""
     pairs = [(b"k", None)] * 9000
     data, _ = encode_record_batch(pairs, now_ms=5, crc32c=crc32c)
     records = [RawRecord(n, 5, b"k", None) for n in range(9000)]

@@ -1,4 +1,4 @@
-"""aiokq.broker.coordinator.runtime, by a coordinator of counters: nothing of groups is in it."""
+"""aiokq.broker.coordinator.runtime, tested with a coordinator of counters instead of groups."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ABORT = EndTransactionMarker(ControlType.ABORT, 5)
 
 @pytest.mark.parametrize(
     ("key", "partition"),
-    # Utils.abs("...".hashCode()) % 50, by Java
+    # Utils.abs("...".hashCode()) % 50 in Java
     [("g", 3), ("billing", 9), ("", 0), ("größe", 7), ("👍", 14), ("polygenelubricants", 0)],
 )
 def test_the_partition_of_a_key_is_javas(key, partition):
-    """A directory that moves between brokers keeps its groups; the last one hashes to -2^31."""
+    """Groups stay valid when a directory changes brokers; the last key hashes to -2^31."""
     assert partition_by_hash(key, 50) == partition
 
 
-# --- loading and failover
+# --- Loading and failover
 
 
 async def test_the_topic_is_created_by_the_first_question():
-    """By the instance's spec, with no more replicas than there are brokers."""
+    """It has the instance's spec, with no more replicas than there are brokers."""
     async with CounterBroker(partitions=3) as broker:
         assert await code(broker.add("a")) == 16
         assert await broker.runtime.locate("a") == 0
@@ -65,11 +65,11 @@ async def test_what_was_answered_is_there_after_a_kill():
         assert broker.shard.life == ["loaded"]
     killed.node.group_coordinator.stop()
     with pytest.raises(BrokerError):
-        await killed.node.close()  # its files are another's by now
+        await killed.node.close()  # another node uses its files now
 
 
 async def test_a_shard_is_loaded_anew_by_whoever_is_elected():
-    """The shard of an earlier leadership is not used again: others may have written since."""
+    """Another node may have written since, so the shard of an earlier leadership is not reused."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a", 7)
@@ -85,7 +85,7 @@ async def test_a_shard_is_loaded_anew_by_whoever_is_elected():
 
 
 async def test_an_election_in_the_same_epoch_changes_nothing_and_a_later_one_replaces_the_shard():
-    """A leader may be told twice; a later epoch means that it was none in between."""
+    """A leader may be notified twice; a later epoch means that another node led in between."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a")
@@ -99,7 +99,7 @@ async def test_an_election_in_the_same_epoch_changes_nothing_and_a_later_one_rep
 
 
 async def test_a_load_that_outlives_its_leadership_serves_nobody():
-    """It ends in a shard that no request is given to."""
+    """No request reaches the shard that it loads."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         for _ in range(5 * RECORDS_PER_TURN):
@@ -116,7 +116,7 @@ async def test_a_load_that_outlives_its_leadership_serves_nobody():
 
 
 def test_a_load_that_fails_begins_again_from_the_start(monkeypatch):
-    """With an empty shard: half of the log may be in the first one already."""
+    """The next load uses an empty shard, because half of the log may be in the first one."""
     replay, failures = ShardLog.replay, [OSError(errno.EMFILE, "Too many open files")]
 
     async def fails_once(self, shard):
@@ -140,7 +140,7 @@ def test_a_load_that_fails_begins_again_from_the_start(monkeypatch):
 
 
 async def test_a_damaged_log_is_not_tried_again(monkeypatch):
-    """15, until the node starts again."""
+    """COORDINATOR_NOT_AVAILABLE until the node restarts."""
 
     async def damaged(self, shard):
         raise CorruptRecord("bad")
@@ -159,7 +159,7 @@ async def test_a_damaged_log_is_not_tried_again(monkeypatch):
 
 
 async def test_a_deleted_topic_unloads_all_shards():
-    """And a new one of its name begins empty."""
+    """A new topic of the same name begins empty."""
     async with CounterBroker(partitions=2) as broker:
         await broker.runtime.locate("a")
         await broker.add("a")
@@ -172,7 +172,7 @@ async def test_a_deleted_topic_unloads_all_shards():
 
 
 async def test_a_directory_that_fails_is_resigned():
-    """Whoever waits for an answer is told at once, and later requests that it is offline."""
+    """Waiting requests fail at once, and later ones get the error of an offline partition."""
     async with CounterBroker(directories=["/data", "/more"]) as broker:
         await broker.runtime.locate("a")
         waiting = asyncio.ensure_future(
@@ -187,11 +187,11 @@ async def test_a_directory_that_fails_is_resigned():
         assert broker.shard.life == ["loaded", "unloaded"]
 
 
-# --- writes
+# --- Writes
 
 
 async def test_an_operation_that_refuses_writes_nothing():
-    """Its error is the answer."""
+    """The operation's error is the response."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         assert await code(broker.add("a", -1)) == 42
@@ -199,7 +199,7 @@ async def test_an_operation_that_refuses_writes_nothing():
 
 
 async def test_a_failed_append_leaves_the_shard_as_it_was():
-    """The same request succeeds when the log takes its records again."""
+    """The same request succeeds when the log accepts records again."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a")
@@ -221,7 +221,7 @@ async def test_a_failed_append_leaves_the_shard_as_it_was():
 
 
 async def test_a_disk_that_refuses_an_append_ends_the_leadership():
-    """16, then 15; after a restart with room on the disk all goes on."""
+    """NOT_COORDINATOR, then COORDINATOR_NOT_AVAILABLE; a restart with free disk space recovers."""
     async with CounterBroker() as broker:
         broker.node._fail = lambda error: None
         await broker.runtime.locate("a")
@@ -237,7 +237,7 @@ async def test_a_disk_that_refuses_an_append_ends_the_leadership():
 
 
 async def test_records_that_cannot_be_encoded_are_a_failed_append():
-    """-1, and nothing is in the log."""
+    """UNKNOWN_SERVER_ERROR, and nothing is written."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         with pytest.raises(UnknownServer):
@@ -248,7 +248,7 @@ async def test_records_that_cannot_be_encoded_are_a_failed_append():
 
 
 async def test_a_write_whose_leadership_ends_between_the_decision_and_the_append_never_lands():
-    """The node resigns and is elected again while the operation runs: its decision is of before."""
+    """The node resigns and is elected again while the operation runs, so its result is outdated."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a", 5)
@@ -272,7 +272,7 @@ async def test_a_write_whose_leadership_ends_between_the_decision_and_the_append
 
 @pytest.mark.parametrize("records", [0, 1])
 def test_a_write_whose_operation_resigns_fails_and_leaves_no_timer(records):
-    """Without a new epoch, as when the partition is deleted, and without any record to append."""
+    """There is no new epoch, as when the partition is deleted, and possibly no record to append."""
 
     async def main(world: Simulation) -> None:
         async with CounterBroker() as broker:
@@ -293,7 +293,7 @@ def test_a_write_whose_operation_resigns_fails_and_leaves_no_timer(records):
 
 
 async def test_a_write_that_belongs_to_work_of_an_earlier_leadership_never_lands():
-    """Work that waits for others (markers, a verification) names the epoch it was begun in."""
+    """Work that awaits markers or a verification names the epoch in which it began."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a", 5)
@@ -311,7 +311,7 @@ async def test_a_write_that_belongs_to_work_of_an_earlier_leadership_never_lands
 
 
 async def test_an_append_is_refused_before_the_coordinator_hears_of_the_election():
-    """The partition knows its new epoch first."""
+    """The partition knows its new epoch before the coordinator does."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a", 5)
@@ -323,7 +323,7 @@ async def test_an_append_is_refused_before_the_coordinator_hears_of_the_election
 
 
 async def test_a_write_is_answered_when_it_is_committed():
-    """Not before: a power cut could take back what the client was told."""
+    """An earlier response could be contradicted by a power cut."""
     broker = CounterBroker(topic_configs={"flush.messages": "1"})
     disk = slow(broker, seconds=0)
     async with broker:
@@ -333,14 +333,14 @@ async def test_a_write_is_answered_when_it_is_committed():
         for _ in range(20):
             await asyncio.sleep(0)
         assert not adding.done()
-        assert broker.value("a") == 1  # what comes next builds on it
+        assert broker.value("a") == 1  # later operations see the uncommitted value
         disk.stands_still = False
         disk.waiting[0].set_result(None)
         assert await adding == 1
 
 
 async def test_a_write_that_is_not_committed_when_the_leadership_ends_has_failed():
-    """Another leader may never have had it."""
+    """The new leader may not have the record."""
     broker = CounterBroker(topic_configs={"flush.messages": "1"})
     disk = slow(broker, seconds=0)
     async with broker:
@@ -356,7 +356,7 @@ async def test_a_write_that_is_not_committed_when_the_leadership_ends_has_failed
 
 
 async def test_answers_that_a_shard_leaves_open_end_with_its_leadership():
-    """A request waits for its counter; nobody else would ever answer it."""
+    """A request waits for its counter, which no later leadership would answer."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         reached, open_ = (
@@ -374,7 +374,7 @@ async def test_answers_that_a_shard_leaves_open_end_with_its_leadership():
 
 
 async def test_a_request_that_is_cancelled_leaves_nothing_behind():
-    """The shard may answer it all the same."""
+    """The shard may still complete the request."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         waiting = asyncio.ensure_future(
@@ -389,7 +389,7 @@ async def test_a_request_that_is_cancelled_leaves_nothing_behind():
 
 
 async def test_a_closed_coordinator_answers_15():
-    """Clients ask for another one."""
+    """COORDINATOR_NOT_AVAILABLE makes clients look for another coordinator."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a")
@@ -403,11 +403,11 @@ async def test_a_closed_coordinator_answers_15():
         assert await code(broker.add("a")) == 15
 
 
-# --- all shards
+# --- All shards
 
 
 async def test_all_shards_are_written_and_read():
-    """The answers come by partition."""
+    """The results are by partition."""
     async with CounterBroker(partitions=3) as broker:
         await broker.runtime.locate("a")
         for name in "abcd":
@@ -420,7 +420,7 @@ async def test_all_shards_are_written_and_read():
 
 
 async def test_a_write_to_all_shards_leaves_out_what_is_not_loaded_and_tells_what_failed():
-    """One that cannot write is no reason for the others not to."""
+    """A shard that cannot write does not stop the others."""
     async with CounterBroker(partitions=3) as broker:
         await broker.runtime.locate("a")
         for name in "abc":
@@ -436,7 +436,7 @@ async def test_a_write_to_all_shards_leaves_out_what_is_not_loaded_and_tells_wha
 
 
 async def test_a_write_need_not_have_a_response():
-    """It is done when it returns."""
+    """The write is complete when it returns."""
     async with CounterBroker(partitions=2) as broker:
         await broker.runtime.locate("a")
         set_to = lambda value: lambda shard, _: Outcome([record("a", value)])  # noqa: E731
@@ -447,7 +447,7 @@ async def test_a_write_need_not_have_a_response():
 
 
 async def test_background_work_ends_with_the_coordinator():
-    """Such as the sending of markers."""
+    """Such work is the sending of markers."""
     async with CounterBroker() as broker:
         ended = []
 
@@ -463,7 +463,7 @@ async def test_background_work_ends_with_the_coordinator():
         assert ended == [True]
 
 
-# --- transactions
+# --- Transactions
 
 
 PRODUCER = TransactionalProducer(7, 3)
@@ -472,7 +472,7 @@ PRODUCER = TransactionalProducer(7, 3)
 @pytest.mark.parametrize(("marker", "value"), [(COMMIT, 5), (ABORT, 1)])
 @pytest.mark.parametrize("loaded_between", [False, True])
 async def test_records_of_a_transaction_count_by_its_marker(marker, value, loaded_between):
-    """Also where the shard is loaded between the records and the marker, and after it."""
+    """Also if the shard is loaded between the records and the marker, or after the marker."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a")
@@ -492,7 +492,7 @@ async def test_records_of_a_transaction_count_by_its_marker(marker, value, loade
 
 
 async def test_an_open_transaction_holds_the_last_stable_offset():
-    """The records are marked as the producer's in the log."""
+    """In the log the records have the producer's id."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a")
@@ -501,7 +501,10 @@ async def test_an_open_transaction_holds_the_last_stable_offset():
 
 
 async def test_markers_and_records_of_an_older_epoch_are_refused():
-    """47 for the producer's, 52 for the transaction coordinator's; the transaction stays open."""
+    """INVALID_PRODUCER_EPOCH for the producer, TRANSACTION_COORDINATOR_FENCED for the coordinator.
+
+    The transaction stays open.
+    """
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a", producer=PRODUCER)
@@ -518,7 +521,7 @@ async def test_markers_and_records_of_an_older_epoch_are_refused():
 
 
 async def test_a_marker_is_refused_where_the_partition_is_not_led():
-    """16, 14 and 16 as for any write, and nothing lands."""
+    """It gets the same errors as any write, and nothing is appended."""
     async with CounterBroker() as broker:
         await broker.runtime.locate("a")
         await broker.add("a", producer=PRODUCER)
@@ -534,7 +537,7 @@ async def test_a_marker_is_refused_where_the_partition_is_not_led():
         assert broker.value("a") == 1
 
 
-# --- timers
+# --- Timers
 
 
 def test_a_timer_writes_by_the_loops_clock():
@@ -554,7 +557,7 @@ def test_a_timer_writes_by_the_loops_clock():
 
 
 def test_a_timer_whose_records_cannot_be_written_runs_again():
-    """Until the log takes them."""
+    """It is retried until the log accepts the records."""
 
     async def main(world: Simulation) -> None:
         async with CounterBroker() as broker:
@@ -574,7 +577,7 @@ def test_a_timer_whose_records_cannot_be_written_runs_again():
 
 @pytest.mark.parametrize("elected", [False, True])
 def test_no_timer_of_an_earlier_leadership_runs(elected):
-    """Neither a due one nor one that is waiting to be tried again."""
+    """Neither a due timer runs nor one that waits for its retry."""
 
     async def main(world: Simulation) -> None:
         async with CounterBroker() as broker:
@@ -602,7 +605,7 @@ def test_no_timer_of_an_earlier_leadership_runs(elected):
 
 
 def test_a_bug_in_one_timer_does_not_stop_the_others(monkeypatch):
-    """Each shard has many, of all its entries."""
+    """Each shard has timers of many entries."""
     monkeypatch.delenv(FAIL_ON_BUGS)
 
     async def main(world: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""Reading a shard's log: what compaction leaves of it."""
+"""Reading the log of a shard after compaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokq.core.offload import InlineOffload
 
 
 class CompactedLog:
-    """Nothing is left of what was written before offset 10, where the log ends."""
+    """A log that ends at offset 10, and whose records before that were all compacted away."""
 
     log_start_offset, log_end_offset, failed = 0, 10, False
 
@@ -32,6 +32,6 @@ class OnePartition:
 
 
 async def test_a_log_whose_last_records_were_compacted_away_is_loaded():
-    """The load asked for them for ever, and its groups were answered with 14 for ever."""
+    """Regression: the load never ended, and groups got COORDINATOR_LOAD_IN_PROGRESS for ever."""
     async with asyncio.timeout(5):
         assert await ShardLog(OnePartition(), None, ColdReads(InlineOffload()), 0).replay(None) == 0

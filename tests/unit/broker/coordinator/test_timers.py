@@ -1,4 +1,4 @@
-"""Timers without a clock."""
+"""Timers, with the time given to each call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aiokq.broker.coordinator.timers import Timers
 
 
 def due(timers, now):
-    """The keys that are due, in the order they come."""
+    """Return the keys of the due timers in their order."""
     keys = []
     while (one := timers.take_due(now)) is not None:
         keys.append(one[0])
@@ -14,7 +14,7 @@ def due(timers, now):
 
 
 def test_timers_come_by_deadline_and_then_by_order():
-    """A simulation with the same seed must run the same course."""
+    """A simulation must take the same course for the same seed."""
     timers = Timers()
     for key, at in (("c", 3), ("a", 1), ("b", 2), ("a2", 1)):
         timers.schedule(key, at, lambda instant: None)
@@ -26,7 +26,7 @@ def test_timers_come_by_deadline_and_then_by_order():
 
 
 def test_scheduling_anew_replaces_the_timer():
-    """Earlier or later: a key has one deadline, the last that was set."""
+    """A key has one deadline, the last that was set, whether earlier or later."""
     timers = Timers()
     timers.schedule("late", 5, lambda instant: None)
     timers.schedule("late", 9, lambda instant: None)
@@ -40,7 +40,7 @@ def test_scheduling_anew_replaces_the_timer():
 
 
 def test_a_cancelled_timer_does_not_come():
-    """Nor does it keep who was to be woken for it awake."""
+    """No wake-up is scheduled for it either."""
     timers = Timers()
     timers.schedule("a", 1, lambda instant: None)
     timers.schedule("b", 2, lambda instant: None)
@@ -52,7 +52,7 @@ def test_a_cancelled_timer_does_not_come():
 
 
 def test_a_timer_may_be_scheduled_from_its_own_action():
-    """The periodic ones do."""
+    """Periodic timers reschedule themselves."""
     timers = Timers()
     timers.schedule("a", 1, lambda instant: None)
     assert timers.take_due(1) is not None
@@ -61,7 +61,7 @@ def test_a_timer_may_be_scheduled_from_its_own_action():
 
 
 def test_many_heartbeats_leave_no_litter():
-    """Each puts a deadline back; memory must not grow with them."""
+    """Each heartbeat postpones a deadline, which must not use more memory each time."""
     timers = Timers()
     for now in range(10_000):
         timers.schedule("session", now + 10, lambda instant: None)

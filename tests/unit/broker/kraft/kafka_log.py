@@ -1,4 +1,4 @@
-"""What Apache Kafka leaves in a log directory, made by hand on a disk in memory."""
+"""Files as Apache Kafka leaves them in a log directory, made by hand on an in-memory disk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def config(name: str, value: str | None, topic: str = "orders", kind: int = 2) -
 
 
 class KafkaLog:
-    """A log directory of node 3, and its metadata log that grows by `append`."""
+    """A log directory of node 3, and its metadata log, to which `append` adds batches."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self.files = files
@@ -69,14 +69,14 @@ class KafkaLog:
         return f"{DIRECTORY}/{self.base:020d}.log"
 
     def append(self, *records: Message | bytes, epoch: int = 1) -> None:
-        """One batch; bytes are values as they are."""
+        """Append one batch; values given as bytes are written unchanged."""
         values = [r if isinstance(r, bytes) else encode_metadata_record(r) for r in records]
         self._write(
             [RawRecord(self.end + n, 0, None, value) for n, value in enumerate(values)], 0, epoch
         )
 
     def lead(self, epoch: int) -> None:
-        """A controller's first batch: a control record."""
+        """Append the first batch of a new controller: a control record."""
         self._write([RawRecord(self.end, 0, b"\0\0\0\2", b"")], CONTROL_MASK, epoch)
 
     def _write(self, records: list[RawRecord], attributes: int, epoch: int) -> None:
@@ -91,22 +91,22 @@ class KafkaLog:
         self.end += len(records)
 
     def write(self, data: bytes) -> None:
-        """Bytes at the end of the newest segment."""
+        """Append bytes to the newest segment."""
         before = self.files.read_bytes(self.path) if self.files.exists(self.path) else b""
         self.files.write_atomic(self.path, before + data)
 
     def roll(self) -> None:
-        """What comes goes to a new segment."""
+        """Start a new segment."""
         self.base = self.end
 
     def snapshot(self, *records: Message, epoch: int = 1) -> str:
-        """A snapshot of everything up to the end; its path."""
+        """Write a snapshot of everything up to the end; return its path."""
         path = f"{DIRECTORY}/{self.end:020d}-{epoch:010d}.checkpoint"
         self.files.write_atomic(path, encode_snapshot(records, 0))
         return path
 
     def make_partition(self, name: str, topic_id: uuid.UUID | None, *values: bytes) -> None:
-        """The directory of a partition with one batch."""
+        """Make the directory of a partition with one batch."""
         self.files.mkdirs(f"/data/{name}")
         if topic_id is not None:
             write_partition_metadata(self.files, f"/data/{name}", topic_id)

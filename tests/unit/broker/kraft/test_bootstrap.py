@@ -1,4 +1,4 @@
-"""A directory of ours, handed over to Apache Kafka."""
+"""A log directory of aiokq handed over to Apache Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.broker.kraft.kafka_log import DIRECTORY, KafkaLog, partition, to
 
 
 def read_back(files: MemoryFiles, path: str) -> KafkaMetadata:
-    """What Kafka makes of a file."""
+    """Return Kafka's metadata as replayed from a file."""
     files.mkdirs("/as/__cluster_metadata-0")
     name = f"{0:020d}-{0:010d}.checkpoint"
     files.write_atomic(f"/as/__cluster_metadata-0/{name}", files.read_bytes(path))
@@ -26,7 +26,7 @@ def read_back(files: MemoryFiles, path: str) -> KafkaMetadata:
 
 
 async def test_kafka_is_told_of_every_topic() -> None:
-    """Ids, settings, partitions with epochs, and the producer ids that are taken."""
+    """The file has ids, configs, partitions with epochs, and the issued producer ids."""
     files = MemoryFiles()
     directories = ["/a", "/b"]
     async with Broker(files, directories=directories) as broker:
@@ -58,7 +58,7 @@ async def test_kafka_is_told_of_every_topic() -> None:
 
 
 async def test_metadata_of_kafkas_own_is_not_replaced() -> None:
-    """Kafka would not look at ours."""
+    """Kafka would ignore aiokq's metadata."""
     log = KafkaLog(MemoryFiles())
     log.append(topic(), partition())
     async with Broker(log.files):
@@ -70,7 +70,7 @@ async def test_metadata_of_kafkas_own_is_not_replaced() -> None:
 
 
 def test_what_is_no_directory_of_ours_is_refused() -> None:
-    """With what it lacks."""
+    """The error names what the directory lacks."""
     files = MemoryFiles()
     with pytest.raises(ConfigError, match=r"no meta\.properties"):
         hand_over(files, ["/nothing"], 0)

@@ -1,4 +1,4 @@
-"""Kafka's metadata log on disk: segments, snapshots, and what a kill leaves."""
+"""Kafka's metadata log on disk: segments, snapshots, and the state after a kill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.broker.kraft.kafka_log import (
 
 @pytest.fixture
 def log() -> KafkaLog:
-    """A leader's first record, and a topic."""
+    """A log with a leader's first record and a topic."""
     made = KafkaLog(MemoryFiles())
     made.lead(1)
     made.append(topic(), partition())
@@ -36,7 +36,7 @@ def found(log: KafkaLog) -> MetadataFiles:
 
 
 def test_the_log_is_read_to_its_end(log: KafkaLog) -> None:
-    """Control records are Kafka's own matter, and count as offsets."""
+    """Control records change nothing here, but take offsets."""
     log.roll()
     log.append(config("retention.ms", "5"), epoch=2)
     metadata = found(log).read()
@@ -45,7 +45,7 @@ def test_the_log_is_read_to_its_end(log: KafkaLog) -> None:
 
 
 def test_the_newest_snapshot_stands_for_what_was_before(log: KafkaLog) -> None:
-    """Older segments may be gone, and are not looked at where they are not."""
+    """Older segments may be deleted, and are not read if they exist."""
     log.snapshot(topic("wrong"))
     log.append(RemoveTopicRecord(topic_id=ORDERS), epoch=2)
     log.snapshot(topic("other", OTHER), partition(0, OTHER), epoch=2)
@@ -59,7 +59,7 @@ def test_the_newest_snapshot_stands_for_what_was_before(log: KafkaLog) -> None:
 
 
 def test_a_snapshot_may_lie_in_the_middle_of_a_segment(log: KafkaLog) -> None:
-    """What it has is not taken over twice."""
+    """Records that the snapshot has are not applied twice."""
     log.append(RemoveTopicRecord(topic_id=ORDERS))
     log.snapshot()
     log.append(topic("next", OTHER))
@@ -67,7 +67,7 @@ def test_a_snapshot_may_lie_in_the_middle_of_a_segment(log: KafkaLog) -> None:
 
 
 def test_the_end_is_found_without_reading_all(log: KafkaLog) -> None:
-    """By the index, even at full size with zeros behind its entries, as a kill leaves it."""
+    """The index is used, also at full size with zeros after its entries, as a kill leaves it."""
     for number in range(2000):
         log.append(config("a", str(number)))
     position = len(log.files.read_bytes(log.path))
@@ -83,7 +83,7 @@ def test_the_end_is_found_without_reading_all(log: KafkaLog) -> None:
 
 @pytest.mark.parametrize("tail", [b"\0" * 100, b"\0\0\0\0\0\0\0\5\0\0\0\x50...", b"\xff" * 70])
 def test_what_a_kill_left_at_the_end_is_passed_over(log: KafkaLog, tail: bytes) -> None:
-    """Kafka cuts it off; here it stays, for Kafka to see."""
+    """Kafka truncates it; aiokq leaves it in place for Kafka to find."""
     log.write(tail)
     assert set(found(log).read().topics) == {"orders"}
     assert found(log).end() == (3, 1)
@@ -94,7 +94,7 @@ def test_what_a_kill_left_at_the_end_is_passed_over(log: KafkaLog, tail: bytes) 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "gap", "newer"])
 def test_metadata_that_cannot_be_understood_says_what_to_do(log: KafkaLog, damage: str) -> None:
-    """Half of the topics would be worse than none."""
+    """Starting with half of the topics would be worse than not starting."""
     path = log.snapshot(topic(), partition())
     data = log.files.read_bytes(path)
     if damage == "torn":
@@ -112,7 +112,7 @@ def test_metadata_that_cannot_be_understood_says_what_to_do(log: KafkaLog, damag
 
 
 def test_a_directory_without_anything_in_it_is_none(log: KafkaLog) -> None:
-    """And two with something are one too many."""
+    """Two directories with metadata are rejected as well."""
     files = MemoryFiles()
     files.mkdirs(DIRECTORY)
     assert MetadataFiles.find(files, ["/data"], crc32c) is None

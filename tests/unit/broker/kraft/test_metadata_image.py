@@ -1,4 +1,4 @@
-"""Records of Kafka's metadata, one after the other."""
+"""Replay of Kafka's metadata records."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def replayed(*records: Message | bytes) -> KafkaMetadata:
 
 
 def test_a_value_is_what_kafka_writes() -> None:
-    """Frame version, type and version in front of the record: the bytes of a real log."""
+    """Frame version, type and version precede the record; the bytes are from a real log."""
     data = bytes.fromhex("01020007") + b"orders" + ORDERS.bytes + b"\0"
     assert encode_metadata_record(topic()) == data
     assert decode_metadata_record(data) == topic()
 
 
 def test_topics_have_partitions_settings_and_leaders() -> None:
-    """A leader that changes, to none as well, is a new epoch; all else is not."""
+    """A change of leader, also to none, begins a new epoch; other changes do not."""
     metadata = replayed(
         topic(),
         partition(0),
@@ -64,13 +64,13 @@ def test_topics_have_partitions_settings_and_leaders() -> None:
 
 
 def test_the_next_epoch_follows_from_the_leader() -> None:
-    """A node that was stopped gave its partitions up; one that was killed leads them still."""
+    """A node that was shut down gave up its leadership; one that was killed is still the leader."""
     assert KafkaPartition((3,), 3, 6).next_epoch == 6
     assert KafkaPartition((3,), -1, 7).next_epoch == 8
 
 
 def test_the_directory_of_a_replica_is_its_nodes() -> None:
-    """Ids below 100 say that it has none yet, or lost it."""
+    """Ids below 100 mean that the replica has no directory yet or has lost it."""
     here, there = uuid.UUID(int=1000), uuid.UUID(int=1001)
     record = partition(replicas=[3, 4])
     record.directories = [here, uuid.UUID(int=2)]
@@ -83,7 +83,7 @@ def test_the_directory_of_a_replica_is_its_nodes() -> None:
 
 
 def test_a_removed_topic_takes_its_settings_along() -> None:
-    """A new one of its name begins without them."""
+    """A new topic of the same name begins without them."""
     metadata = replayed(
         topic(),
         partition(),
@@ -96,7 +96,7 @@ def test_a_removed_topic_takes_its_settings_along() -> None:
 
 
 def test_records_of_a_transaction_count_when_it_ends() -> None:
-    """A controller that failed in between has done nothing (KIP-868)."""
+    """A transaction that was not ended because the controller failed has no effect (KIP-868)."""
     begin, end = BeginTransactionRecord(name="x"), EndTransactionRecord()
     assert replayed(begin, topic()).topics == {}
     assert replayed(begin, topic(), AbortTransactionRecord(reason="y")).topics == {}
@@ -104,7 +104,7 @@ def test_records_of_a_transaction_count_when_it_ends() -> None:
 
 
 def test_settings_of_a_node_win_over_those_of_all() -> None:
-    """Dynamic settings of brokers, by node id and by the empty name."""
+    """Dynamic broker configs name a node by its id, and all nodes by the empty name."""
     metadata = replayed(
         config("log.retention.ms", "1", "", 4),
         config("log.segment.bytes", "2", "", 4),
@@ -115,7 +115,7 @@ def test_settings_of_a_node_win_over_those_of_all() -> None:
 
 
 def test_what_has_no_meaning_here_is_counted() -> None:
-    """Records of brokers pass unseen, those that protect something do not."""
+    """Records of brokers are ignored silently; records with a protective purpose are counted."""
     acl, taken_back, broker = b"\x01\x12\x00...", b"\x01\x13\x00...", b"\x01\x00\x03..."
     metadata = replayed(acl, acl, broker, taken_back, topic())
     assert metadata.left_out == {"ACLs": 1}
@@ -136,6 +136,6 @@ def test_what_has_no_meaning_here_is_counted() -> None:
     ],
 )
 def test_what_cannot_be_understood_is_an_error(value: bytes | None, error: type) -> None:
-    """A record passed over is a topic lost."""
+    """Skipping a record could lose a topic."""
     with pytest.raises(error):
         KafkaMetadata().replay(value)

@@ -1,4 +1,4 @@
-"""A node that opens what Apache Kafka wrote: what it serves, and what it leaves alone."""
+"""A node on a directory of Apache Kafka: what it serves, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.broker.kraft.kafka_log import (
 
 @pytest.fixture
 def log() -> KafkaLog:
-    """Kafka's directory with a topic of two partitions."""
+    """A directory of Kafka with a topic of two partitions."""
     made = KafkaLog(MemoryFiles())
     made.lead(1)
     made.append(topic(), partition(0), partition(1, epoch=4), config("retention.ms", "5000"))
@@ -49,7 +49,7 @@ def names(log: KafkaLog, ending: str) -> list[str]:
 
 
 async def test_kafkas_topics_are_there(log: KafkaLog, caplog) -> None:
-    """Ids, settings, records and who it is; its own files are not touched."""
+    """Topics keep ids, configs and records, the node its ids; Kafka's own files are unchanged."""
     before = kafkas_files(log)
     with caplog.at_level(logging.WARNING):
         async with Broker(log.files) as broker:
@@ -67,12 +67,15 @@ async def test_kafkas_topics_are_there(log: KafkaLog, caplog) -> None:
     caplog.clear()
     async with Broker(log.files) as broker:
         assert len(broker.node.topics) == 1
-    assert "taken over" not in caplog.text  # once is enough
+    assert "taken over" not in caplog.text  # it is logged once only
 
 
 async def test_epochs_are_those_that_kafka_gives_next(log: KafkaLog) -> None:
-    """A client that saw one takes no older one for news; a kill adds none, or Kafka's would be
-    older than ours when it has the directory again."""
+    """Leader epochs continue where Kafka's end, and a kill does not increase them further.
+
+    Clients ignore metadata with an older epoch than they know. With more epochs here Kafka's would
+    be older when Kafka gets the directory back.
+    """
     log.append(PartitionChangeRecord(partition_id=0, topic_id=ORDERS, leader=-1))
     for _ in range(3):
         broker = Broker(log.files)
@@ -89,7 +92,7 @@ async def test_epochs_are_those_that_kafka_gives_next(log: KafkaLog) -> None:
 
 
 async def test_a_setting_changed_here_keeps_kafkas_epochs(log: KafkaLog) -> None:
-    """A kill after it would count ours up, and Kafka give the same to others later."""
+    """With a new epoch after a kill, Kafka could later assign the same epoch to another leader."""
     broker = Broker(log.files)
     await broker.node.open()
     orders = broker.node.topics.get("orders")
@@ -104,7 +107,7 @@ async def test_a_setting_changed_here_keeps_kafkas_epochs(log: KafkaLog) -> None
 
 
 async def test_producer_ids_are_none_that_kafka_gives(log: KafkaLog) -> None:
-    """Whoever got one twice would be taken for somebody who repeats himself."""
+    """With an id of Kafka's, a producer's records would be taken for another's duplicates."""
     log.append(ProducerIdsRecord(next_producer_id=5000))
     async with Broker(log.files) as broker:
         assert await broker.node.producer_ids.next() == 1 << 48
@@ -114,8 +117,11 @@ async def test_producer_ids_are_none_that_kafka_gives(log: KafkaLog) -> None:
 
 
 async def test_dynamic_settings_of_the_broker_become_the_topics(log: KafkaLog, caplog) -> None:
-    """Without them records would go that Kafka keeps. Kafka's default needs no saying, and what
-    there is none of here is left out, with a line."""
+    """Without them records would be deleted that Kafka keeps.
+
+    Values equal to Kafka's defaults are not stored, and unsupported configs are dropped with a log
+    line.
+    """
     log.append(
         config("log.retention.hours", "2", "", 4),
         config("log.segment.bytes", "2000000", "3", 4),
@@ -135,7 +141,7 @@ async def test_dynamic_settings_of_the_broker_become_the_topics(log: KafkaLog, c
 
 
 async def test_settings_of_groups_are_taken_over(log: KafkaLog) -> None:
-    """And go with Kafka's."""
+    """They change again when Kafka's change."""
     log.append(
         config("consumer.session.timeout.ms", "50000", "workers", 32),
         config("share.session.timeout.ms", "1", "workers", 32),
@@ -149,7 +155,7 @@ async def test_settings_of_groups_are_taken_over(log: KafkaLog) -> None:
 
 
 async def test_partitions_of_other_nodes_are_offline(log: KafkaLog) -> None:
-    """An empty log in their place would look as if all was lost."""
+    """An empty log in their place would look as if all records were lost."""
     log.append(partition(2, replicas=[7, 8], leader=7))
     for retention in ("6000", "7000"):
         async with Broker(log.files) as broker:
@@ -163,7 +169,10 @@ async def test_partitions_of_other_nodes_are_offline(log: KafkaLog) -> None:
 
 
 async def test_partitions_of_a_directory_that_was_not_named_are_offline(log: KafkaLog) -> None:
-    """Made anew here, they would be there twice when it is named; then they are served."""
+    """If they were recreated here, they would exist twice once that directory is named.
+
+    Once it is named, they are served.
+    """
     here, there = uuid.UUID("00000000-0000-4000-8000-000000000001"), uuid.UUID(int=1000)
     third, fourth = partition(2), partition(3)
     third.directories, fourth.directories = [there], [here]
@@ -178,14 +187,14 @@ async def test_partitions_of_a_directory_that_was_not_named_are_offline(log: Kaf
 
 
 async def test_what_kafka_changed_meanwhile_counts(log: KafkaLog) -> None:
-    """It had the directory last: deleted, altered and new topics. What was made here stays."""
+    """Kafka deleted, altered and created topics since; topics created here are kept."""
     log.append(topic("other", OTHER), partition(0, OTHER))
     async with Broker(log.files) as broker:
         await broker.create("here")
         await broker.produce("here", batch(3))
         await broker.node.metadata.create_partitions(broker.node.topics.get("orders"), 4)
         here = broker.node.topics.get("here").topic_id
-    # As Kafka does with what it does not know:
+    # Kafka renames directories of topics that it does not know.
     log.files.rename("/data/here-0", f"/data/here-0.{'a' * 32}-stray")
     log.files.rename("/data/orders-3", f"/data/orders-3.{'b' * 32}-stray")
     log.lead(2)
@@ -201,7 +210,7 @@ async def test_what_kafka_changed_meanwhile_counts(log: KafkaLog) -> None:
 
 
 async def test_a_topic_deleted_here_stays_deleted(log: KafkaLog) -> None:
-    """As long as Kafka has not had the directory again."""
+    """This holds as long as Kafka has not had the directory again."""
     async with Broker(log.files) as broker:
         await broker.node.metadata.delete_topic(broker.node.topics.get("orders"))
     async with Broker(log.files) as broker:
@@ -209,7 +218,7 @@ async def test_a_topic_deleted_here_stays_deleted(log: KafkaLog) -> None:
 
 
 async def test_metadata_that_is_moved_away_binds_no_longer(log: KafkaLog) -> None:
-    """Then a kill begins new epochs as in any directory of ours."""
+    """A kill then begins new leader epochs, as in any other directory of aiokq."""
     async with Broker(log.files):
         pass
     log.files.remove_tree(DIRECTORY)
@@ -223,7 +232,7 @@ async def test_metadata_that_is_moved_away_binds_no_longer(log: KafkaLog) -> Non
 
 
 async def test_metadata_that_is_damaged_keeps_the_node_from_starting(log: KafkaLog) -> None:
-    """Without it every topic would be set aside."""
+    """Without the metadata every topic would be set aside."""
     log.append(b"\x01\x02\x63")
     with pytest.raises(KafkaStorage, match="served as they are found"):
         async with Broker(log.files):
@@ -232,7 +241,7 @@ async def test_metadata_that_is_damaged_keeps_the_node_from_starting(log: KafkaL
 
 
 async def test_kafka_finds_the_broker_epoch_that_it_left(log: KafkaLog) -> None:
-    """With another one it takes its last stop for unclean."""
+    """With another epoch Kafka would take its last shutdown for unclean."""
     marker = "/data/.kafka_cleanshutdown"
     log.files.write_atomic(marker, b'{"version":0,"brokerEpoch":12}')
     for _ in range(2):
@@ -241,18 +250,18 @@ async def test_kafka_finds_the_broker_epoch_that_it_left(log: KafkaLog) -> None:
         assert b'"brokerEpoch": 12' in log.files.read_bytes(marker)
 
 
-# without metadata
+# Without metadata
 
 
 @pytest.fixture
 def orphans(log: KafkaLog) -> KafkaLog:
-    """The same without Kafka's metadata."""
+    """The same directory without Kafka's metadata."""
     log.files.remove_tree(DIRECTORY)
     return log
 
 
 async def test_without_metadata_topics_are_what_lies_there(orphans: KafkaLog, caplog) -> None:
-    """With the ids in their directories, and nothing that could delete a record."""
+    """Topics get the ids in their directories, and configs that cannot delete a record."""
     orphans.make_partition("old-2", None, b"x")
     orphans.files.mkdirs("/data/backup-2024")
     for _ in range(2):
@@ -272,7 +281,7 @@ async def test_without_metadata_topics_are_what_lies_there(orphans: KafkaLog, ca
 
 
 async def test_the_user_may_say_what_goes(orphans: KafkaLog) -> None:
-    """An empty cleanup.policy is a setting like any other."""
+    """An empty cleanup.policy can be changed like any other config."""
     async with Broker(orphans.files) as broker:
         orders = broker.node.topics.get("orders")
         await broker.node.metadata.alter_topic_configs(orders, lambda _: {})
@@ -280,7 +289,7 @@ async def test_the_user_may_say_what_goes(orphans: KafkaLog) -> None:
 
 
 async def test_partitions_of_two_topics_of_a_name_are_for_the_user(orphans: KafkaLog) -> None:
-    """Records of the one would be served as the other's."""
+    """Otherwise records of one topic would be served as the other's."""
     orphans.make_partition("orders-2", OTHER)
     with pytest.raises(KafkaStorage, match="two topics of the same name"):
         async with Broker(orphans.files):

@@ -1,6 +1,6 @@
-"""A run of requests that writes every kind of record of the metadata file which requests can cause.
+"""Requests that write every kind of metadata-file record that a request can cause.
 
-`RECORDED` is the file that the last release leaves.
+`RECORDED` is the file that the last release writes for these requests.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def change_everything(broker: Broker) -> None:
 
 
 async def recorded_run() -> bytes:
-    """The file after all of these changes, a kill, and a reset."""
+    """Return the metadata file after all of these changes, a kill and a reset."""
     broker = Broker()
     async with broker:
         await change_everything(broker)

@@ -1,4 +1,4 @@
-"""The order of changes: decided one at a time, durable, published, answered."""
+"""A metadata change is decided, made durable, published and answered, in this order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = "/metadata"
 
 
 class HeldPublisher:
-    """Publishes when it is told to."""
+    """A publisher that waits until its gate is open."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -55,7 +55,7 @@ async def world() -> World:
 
 
 async def test_a_change_is_durable_before_it_is_published_and_answered_after(world: World):
-    """Answered before, the client's next request would not find its topic."""
+    """An earlier response would let the client's next request miss its topic."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     assert "t" in MetadataLog.open(world.files, PATH).image.topics
@@ -65,7 +65,7 @@ async def test_a_change_is_durable_before_it_is_published_and_answered_after(wor
 
 
 async def test_changes_are_published_in_the_order_of_their_records(world: World):
-    """Settings of a topic cannot be changed before it is there."""
+    """The creation of a topic must be published before a change of its configs."""
     created = [world.create(name) for name in "abc"]
     await until(lambda: len(world.log.image.topics) == 3)
     assert world.publisher.begun == ["a"]
@@ -75,7 +75,7 @@ async def test_changes_are_published_in_the_order_of_their_records(world: World)
 
 
 async def test_decisions_do_not_wait_for_what_is_published(world: World):
-    """A producer would wait for its id until thousands of logs are open."""
+    """Otherwise a producer would wait for its id until thousands of logs are open."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     assert await world.changes.allocate_producer_ids() == range(1000)
@@ -86,7 +86,7 @@ async def test_decisions_do_not_wait_for_what_is_published(world: World):
 
 
 async def test_a_change_that_changes_nothing_is_answered_when_those_before_it_are(world: World):
-    """Whoever asks for what somebody else has just asked for expects to find it."""
+    """A client that repeats a change of another client expects to see that change."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     size = len(world.files.read_bytes(PATH))
@@ -103,7 +103,7 @@ async def test_a_change_that_changes_nothing_is_answered_when_those_before_it_ar
 
 
 async def test_what_cannot_be_recorded_is_not_published(world: World):
-    """Nobody may see a topic that is gone after a restart."""
+    """Otherwise clients could see a topic that is gone after a restart."""
     world.files.fail("sync", errno.EIO)
     with pytest.raises(KafkaStorage):
         await world.changes.create_topic(TopicSpec("t"))
@@ -114,7 +114,7 @@ async def test_what_cannot_be_recorded_is_not_published(world: World):
 
 
 async def test_what_cannot_be_published_is_told_and_stays(world: World):
-    """As in Kafka, what is committed is not taken back."""
+    """As in Kafka, a committed change is not rolled back."""
     world.publisher.failure = KafkaStorage("no descriptors")
     world.publisher.gate.set()
     with pytest.raises(KafkaStorage, match="no descriptors"):
@@ -123,7 +123,7 @@ async def test_what_cannot_be_published_is_told_and_stays(world: World):
 
 
 async def test_a_publisher_with_a_bug_holds_up_nothing(world: World, monkeypatch):
-    """Those behind it would wait until the broker is restarted."""
+    """Otherwise all later changes would wait until the broker restarts."""
 
     async def broken(delta):
         raise RuntimeError("a bug")
@@ -137,7 +137,7 @@ async def test_a_publisher_with_a_bug_holds_up_nothing(world: World, monkeypatch
 
 
 async def test_a_change_goes_on_when_whoever_asked_has_left(world: World):
-    """Half a change is what nobody asked for."""
+    """Cancelling the request must not leave half of the change."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     created.cancel()
@@ -151,7 +151,7 @@ async def test_a_change_goes_on_when_whoever_asked_has_left(world: World):
 
 
 async def test_a_stop_waits_for_what_is_recorded_and_refuses_the_rest(world: World):
-    """Logs would be opened while others are closed."""
+    """Otherwise logs would be opened while others are closed."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     closing = asyncio.ensure_future(world.changes.close())
@@ -164,7 +164,7 @@ async def test_a_stop_waits_for_what_is_recorded_and_refuses_the_rest(world: Wor
 
 
 async def test_while_a_snapshot_is_taken_nothing_changes(world: World):
-    """Its metadata would have topics of which it has no records."""
+    """A change would put topics into the snapshot's metadata of whose records it has no copy."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     world.publisher.gate.set()
@@ -178,7 +178,7 @@ async def test_while_a_snapshot_is_taken_nothing_changes(world: World):
 
 
 async def test_a_topic_that_somebody_deleted_meanwhile_is_unknown(world: World):
-    """By its id: one of the same name may be there already."""
+    """The topic is identified by its id, because a new one may have the same name."""
     world.publisher.gate.set()
     await world.changes.create_topic(TopicSpec("t"))
     old = world.topic("t")
@@ -195,7 +195,7 @@ async def test_a_topic_that_somebody_deleted_meanwhile_is_unknown(world: World):
 
 
 async def test_of_two_creations_of_one_name_the_second_is_refused(world: World):
-    """Also while the first is not published yet."""
+    """This also holds while the first creation is not yet published."""
     first, second = world.create("t"), world.create("t")
     with pytest.raises(TopicExists):
         await second
@@ -205,7 +205,7 @@ async def test_of_two_creations_of_one_name_the_second_is_refused(world: World):
 
 
 async def test_a_topic_is_deleted_while_its_creation_is_published(world: World):
-    """The deletion is published after the creation, and both are answered."""
+    """The deletion is published after the creation, and both requests succeed."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     deleted = asyncio.ensure_future(world.changes.delete_topic(world.topic("t")))
@@ -217,7 +217,7 @@ async def test_a_topic_is_deleted_while_its_creation_is_published(world: World):
 
 
 async def test_settings_of_a_topic_that_is_being_deleted_are_refused(world: World):
-    """The topic is gone by the image, although its logs are not deleted yet."""
+    """The image no longer has the topic, although its logs are not deleted yet."""
     world.publisher.gate.set()
     await world.changes.create_topic(TopicSpec("t"))
     topic = world.topic("t")

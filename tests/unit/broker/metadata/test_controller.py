@@ -1,4 +1,4 @@
-"""Decisions: an error for the client, or Kafka's records. No disk, no loop."""
+"""The controller decides for an error or for Kafka's records, without I/O or event loop."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def created(controller: Controller, image: MetadataImage, spec: TopicSpec) -> uu
 
 
 def test_a_topic_is_kafkas_records(controller: Controller, image: MetadataImage):
-    """Topic, settings, partitions: the order in which Kafka's controller writes them."""
+    """Topic, configs, partitions: the order in which Kafka's controller writes the records."""
     spec = TopicSpec("t", 2, configs={"retention.ms": "5"})
     answer, records = controller.create_topic(image, spec)
     assert records == [
@@ -70,7 +70,7 @@ def test_a_topic_is_kafkas_records(controller: Controller, image: MetadataImage)
 
 
 def test_a_decision_changes_nothing(controller: Controller, image: MetadataImage):
-    """What could not be written must not hold."""
+    """A decision takes effect only when its records are written."""
     topic_id = created(controller, image, TopicSpec("t", 1))
     before = list(image.records())
     controller.create_topic(image, TopicSpec("u"))
@@ -85,7 +85,7 @@ def test_a_decision_changes_nothing(controller: Controller, image: MetadataImage
 
 
 def test_looking_only_gives_no_records(controller: Controller, image: MetadataImage):
-    """validate_only is how tools find out whether a change would be taken."""
+    """With validate_only tools find out whether a change would be accepted."""
     topic_id = created(controller, image, TopicSpec("t", 1))
     decisions = [
         controller.create_topic(image, TopicSpec("u"), validate_only=True),
@@ -101,7 +101,7 @@ def test_looking_only_gives_no_records(controller: Controller, image: MetadataIm
 
 
 def test_names_are_refused_as_in_kafka(controller: Controller, image: MetadataImage):
-    """Also those that metrics cannot tell from an existing one."""
+    """Also rejected are names that metrics cannot tell from an existing name."""
     created(controller, image, TopicSpec("a.b"))
     with pytest.raises(TopicExists):
         controller.create_topic(image, TopicSpec("a.b"))
@@ -112,7 +112,7 @@ def test_names_are_refused_as_in_kafka(controller: Controller, image: MetadataIm
 
 
 def test_only_new_partitions_have_records(controller: Controller, image: MetadataImage):
-    """Those that are there keep their leaders and epochs."""
+    """Existing partitions keep their leaders and epochs."""
     topic_id = created(controller, image, TopicSpec("t", 2))
     records = controller.create_partitions(image, topic_id, 4).records
     assert [record.partition_id for record in records] == [2, 3]
@@ -125,7 +125,7 @@ def test_only_new_partitions_have_records(controller: Controller, image: Metadat
 
 
 def test_only_settings_that_change_have_records(controller: Controller, image: MetadataImage):
-    """As Kafka's controller writes them; equal ones would only make the log longer."""
+    """Kafka's controller does the same; records of equal values would only make the log longer."""
     spec = TopicSpec("t", configs={"retention.ms": "5", "cleanup.policy": "compact"})
     topic_id = created(controller, image, spec)
     wanted = {"retention.ms": "5", "max.message.bytes": "9"}
@@ -140,7 +140,7 @@ def test_only_settings_that_change_have_records(controller: Controller, image: M
 
 
 def test_a_deletion_is_one_record_for_each_topic(controller: Controller, image: MetadataImage):
-    """Its partitions and settings go with it."""
+    """The record also removes the topic's partitions and configs."""
     ids = [created(controller, image, TopicSpec(name)) for name in "ab"]
     assert controller.delete_topic(image, ids[0]).records == [RemoveTopicRecord(topic_id=ids[0])]
     answer, records = controller.delete_all_topics(image)
@@ -149,7 +149,7 @@ def test_a_deletion_is_one_record_for_each_topic(controller: Controller, image: 
 
 
 def test_blocks_of_producer_ids_follow_each_other(controller: Controller, image: MetadataImage):
-    """An id that is given out twice makes two producers one."""
+    """If an id were issued twice, the broker would take two producers for one."""
     block, records = controller.allocate_producer_ids(image)
     assert block == range(1000)
     assert records == [ProducerIdsRecord(broker_id=NODE, next_producer_id=1000)]

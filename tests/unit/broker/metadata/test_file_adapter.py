@@ -1,4 +1,4 @@
-"""Metadata records and the records of the metadata file say the same, in both directions."""
+"""Conversion between metadata records and records of the metadata file, in both directions."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ ID, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 async def test_the_file_is_byte_for_byte_what_the_last_release_writes():
-    """A directory moves back to the release before, too."""
+    """The last release must be able to read the directory again."""
     assert await recorded_run() == RECORDED.read_bytes()
 
 
 def test_a_recorded_file_is_read_line_by_line_to_what_it_says():
-    """What was written before has to be understood, each line as all that its topic is."""
+    """Each line has everything about its topic, and files of the last release stay readable."""
     image = MetadataImage()
     for line in RECORDED.read_text().splitlines()[1:]:
         for one in decode_records(line[9:]):
@@ -69,7 +69,7 @@ def test_a_recorded_file_is_read_line_by_line_to_what_it_says():
 
 
 def content(image: MetadataImage) -> list[str]:
-    """All that an image says; the order of resources and of their settings says nothing."""
+    """Return all content of an image, without the order of resources and of their configs."""
     lines = []
     for line in file_records_of_image(image):
         if isinstance(line, TopicLine | GroupLine):
@@ -79,7 +79,7 @@ def content(image: MetadataImage) -> list[str]:
 
 
 def random_append(rng: random.Random, image: MetadataImage) -> list[MetadataRecord]:
-    """Records as a controller or a takeover may give them, for one append."""
+    """Random records for one append, as a controller or a takeover may make them."""
     after = image.copy()
     records: list[MetadataRecord] = []
 
@@ -135,7 +135,7 @@ def random_append(rng: random.Random, image: MetadataImage) -> list[MetadataReco
 
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_appended_is_read_back(seed: int):
-    """By the records themselves, by a start, and after a compaction."""
+    """Read back from the records, by a start, and after a compaction."""
     rng, files = random.Random(seed), MemoryFiles()
     log = MetadataLog.open(files, "/metadata")
     replayed = MetadataImage()
@@ -153,7 +153,7 @@ def test_what_is_appended_is_read_back(seed: int):
 
 
 def test_all_that_one_append_says_of_a_topic_is_one_record_of_the_file():
-    """A reader of the release before knows no half of a topic."""
+    """The last release cannot read a topic that is split over two records."""
     image = MetadataImage()
     records = [
         TopicRecord(name="t", topic_id=ID),
@@ -180,7 +180,7 @@ def test_all_that_one_append_says_of_a_topic_is_one_record_of_the_file():
     ],
 )
 def test_what_the_file_cannot_say_is_refused(record):
-    """Left out, it would be gone after a restart."""
+    """If it were left out, it would be gone after a restart."""
     log = MetadataLog.open(MemoryFiles(), "/metadata")
     with pytest.raises(ValueError, match="the metadata file has no"):
         log.append(record)
@@ -199,7 +199,7 @@ def test_what_the_file_cannot_say_is_refused(record):
     ],
 )
 def test_a_topic_id_that_another_topic_has_is_refused(appends):
-    """The file would keep the line of only one of the topics."""
+    """The file would keep the line of only one of the two topics."""
     log = MetadataLog.open(MemoryFiles(), "/metadata")
     *before, last = appends
     for records in before:

@@ -1,4 +1,4 @@
-"""Settings of single groups: limits, durability, and what a member is told."""
+"""Configs of single groups: limits, durability, and the values that members get."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def opened(files=None, **settings):
 
 
 def test_every_row_names_settings_of_the_broker():
-    """A typing error in the table would be found by the first heartbeat only."""
+    """Otherwise only the first heartbeat would reveal a typing error in the table."""
     for row in GROUP_CONFIGS.values():
         assert {row.server, row.least, row.most} <= SETTINGS.keys()
         assert row.doc.endswith(".")
 
 
 async def test_a_group_has_its_own_value_or_the_brokers():
-    """One slow group must not make every other one slow."""
+    """A longer timeout for one group must not apply to the others."""
     configs, _, _ = opened()
     await configs.alter("slow", lambda _: {SESSION: " 60000"})
     assert configs.group_configs.session_timeout_ms("slow") == 60_000
@@ -42,7 +42,7 @@ async def test_a_group_has_its_own_value_or_the_brokers():
 
 
 async def test_settings_outlive_a_restart_and_what_was_taken_back_does_not():
-    """They are in the metadata log, as those of topics."""
+    """Group configs are in the metadata log, like those of topics."""
     configs, files, _ = opened()
     await configs.alter("a", lambda _: {SESSION: "60000", HEARTBEAT: "6000"})
     await configs.alter("b", lambda _: {SESSION: "50000"})
@@ -65,7 +65,7 @@ async def test_settings_outlive_a_restart_and_what_was_taken_back_does_not():
     ],
 )
 async def test_values_beyond_the_brokers_limits_are_refused(configs, words):
-    """A session of a millisecond would fence every member at once."""
+    """A session timeout of a millisecond would fence every member at once."""
     of_groups, _, _ = opened()
     with pytest.raises(InvalidConfiguration, match=words):
         await of_groups.alter("g", lambda _: configs)
@@ -73,7 +73,7 @@ async def test_values_beyond_the_brokers_limits_are_refused(configs, words):
 
 
 async def test_a_session_is_longer_than_the_interval_of_its_heartbeats():
-    """Or a member is fenced while it does what it was told."""
+    """Otherwise a member would be fenced although it sends heartbeats as told."""
     configs, _, _ = opened(
         group_consumer_min_session_timeout_ms=1000, group_consumer_max_heartbeat_interval_ms=60_000
     )
@@ -84,14 +84,14 @@ async def test_a_session_is_longer_than_the_interval_of_its_heartbeats():
 
 
 async def test_a_group_without_a_name_has_no_settings():
-    """Kafka has no default of all groups either: that is the broker's setting."""
+    """As in Kafka, the default of all groups is the broker's setting."""
     configs, _, _ = opened()
     with pytest.raises(InvalidRequest):
         await configs.alter("", lambda _: {SESSION: "50000"})
 
 
 async def test_a_change_that_is_only_looked_at_or_not_written_changes_nothing():
-    """What a client was told failed must not hold."""
+    """A change with validate_only or a failed write must have no effect."""
     configs, _, log = opened()
     await configs.alter("g", lambda _: {SESSION: "50000"}, validate_only=True)
     assert configs.group_configs.given("g") == {}

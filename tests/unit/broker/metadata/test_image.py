@@ -1,4 +1,4 @@
-"""Replay: what records add up to, and what an append changed."""
+"""Replay of metadata records: the resulting image, and the delta of an append."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def image_of(*records) -> MetadataImage:
 
 
 def test_a_topic_is_its_records():
-    """Name, id, partitions with their replicas, settings."""
+    """Name, id, configs, and partitions with their replicas."""
     image = image_of(*CREATED)
     assert image.topics["t"] is image.topics_by_id[ID]
     assert image.topics["t"].partitions == [PartitionImage((3,), (3,), 3, 0)] * 2
@@ -49,7 +49,7 @@ def test_a_topic_is_its_records():
 
 
 def test_settings_go_with_their_topic():
-    """A topic of the same name must not begin with them."""
+    """A new topic of the same name must not inherit them."""
     image = image_of(*CREATED, RemoveTopicRecord(topic_id=ID))
     assert not image.topics
     assert not image.topics_by_id
@@ -57,7 +57,7 @@ def test_settings_go_with_their_topic():
 
 
 def test_only_settings_that_change_have_a_record():
-    """Those without a value are taken back."""
+    """A config that is taken back has a record without a value."""
     records = list(config_records(TOPIC_CONFIG, "t", {"a": "1", "b": "2"}, {"b": "2", "c": "3"}))
     assert [(record.name, record.value) for record in records] == [("c", "3"), ("a", None)]
     image = image_of(*CREATED, *records)
@@ -74,13 +74,13 @@ def test_only_settings_that_change_have_a_record():
     ],
 )
 def test_a_record_that_fits_nothing_before_it_is_refused(record):
-    """Skipped, it would hide that records are missing."""
+    """If it were skipped, missing records would go unnoticed."""
     with pytest.raises(CorruptRecord):
         image_of(*CREATED).replay(record)
 
 
 def test_a_delta_is_what_a_node_has_to_do():
-    """Each topic once, as it is after the append; what is gone again is only gone."""
+    """The delta has each topic once, in its final state; a topic deleted again is only deleted."""
     image = image_of(*CREATED)
     records = [
         partition_record(ID, 2, 3),

@@ -1,4 +1,4 @@
-"""The metadata log: durable, replayed, compacted, and never guessing."""
+"""The metadata log is durable, replayed and compacted, and reports what it cannot read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RECORDS = [
 
 
 def append(log: MetadataLog, *lines: FileRecord) -> None:
-    """Append the records that give these lines of the file."""
+    """Append the records that these lines of the file stand for."""
     image = log.image.copy()
     records: list[MetadataRecord] = []
     for line in lines:
@@ -67,14 +67,14 @@ def state(log: MetadataLog) -> tuple[dict[str, TopicLine], int, dict[str, str]]:
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_records_survive_their_text(record) -> None:
-    """One line each, whatever is in a name."""
+    """Each record is one line, whatever characters a name has."""
     text = encode_records([record])
     assert "\n" not in text
     assert decode_records(text) == [record]
 
 
 def test_what_was_appended_is_there_after_a_kill_and_a_power_cut(files: MemoryFiles) -> None:
-    """The reply went out: the topic exists, whatever happens next."""
+    """The client has its response, so the topic must exist whatever happens next."""
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
     append(log, ProducerIdsLine(1000), SettingLine("a", "b"))
@@ -92,7 +92,7 @@ def test_what_was_appended_is_there_after_a_kill_and_a_power_cut(files: MemoryFi
 
 
 def test_records_replace_each_other(files: MemoryFiles) -> None:
-    """Order is all that counts; a late deletion of an older topic of that name is none."""
+    """The order decides; a late deletion of an older topic of the same name has no effect."""
     log = MetadataLog.open(files, PATH)
     other = uuid.UUID(int=2)
     append(log, ORDERS, TopicLine("orders", ID, 5))
@@ -107,7 +107,7 @@ def test_records_replace_each_other(files: MemoryFiles) -> None:
 
 
 def test_a_torn_last_line_is_removed(files: MemoryFiles, caplog: pytest.LogCaptureFixture) -> None:
-    """The process died in the append: nobody was answered."""
+    """The process died during the append, so no client got a response."""
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
     whole = files.read_bytes(PATH)
@@ -122,7 +122,7 @@ def test_a_torn_last_line_is_removed(files: MemoryFiles, caplog: pytest.LogCaptu
 
 
 def test_of_records_appended_together_a_kill_leaves_all_or_none(files: MemoryFiles) -> None:
-    """Half of a change that was never answered would be a state nobody asked for."""
+    """Half of a change would be a state that nobody asked for."""
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
     whole = len(files.read_bytes(PATH))
@@ -137,7 +137,7 @@ def test_of_records_appended_together_a_kill_leaves_all_or_none(files: MemoryFil
 def test_a_damaged_last_line_that_was_whole_is_kept_aside(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may have been acknowledged: a topic must not vanish with a warning about a torn tail."""
+    """It may have been acknowledged, so its topic must not vanish with a torn-tail warning."""
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
     position = len(files.read_bytes(PATH))
@@ -152,7 +152,7 @@ def test_a_damaged_last_line_that_was_whole_is_kept_aside(
 
 
 def test_damage_in_the_middle_stops_the_broker(files: MemoryFiles) -> None:
-    """Going on would lose topics that were acknowledged; a person has to decide."""
+    """Starting all the same would lose acknowledged topics; the operator has to decide."""
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
     position = len(files.read_bytes(PATH)) - 20
@@ -164,7 +164,7 @@ def test_damage_in_the_middle_stops_the_broker(files: MemoryFiles) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x00" * 100])
 def test_another_programs_file_is_refused(files: MemoryFiles, content: bytes) -> None:
-    """It would be truncated to nothing otherwise."""
+    """Otherwise it would be truncated to nothing."""
     files.write_atomic(PATH, content)
     with pytest.raises(KafkaStorage, match="does not begin as"):
         MetadataLog.open(files, PATH)
@@ -172,7 +172,7 @@ def test_another_programs_file_is_refused(files: MemoryFiles, content: bytes) ->
 
 
 def test_a_record_of_a_newer_version_is_refused(files: MemoryFiles) -> None:
-    """Skipped, it would be lost with the next compaction."""
+    """If it were skipped, the next compaction would lose it."""
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
     line = metadata_file.line_of('{"type":"acl","name":"x"}')
@@ -183,7 +183,7 @@ def test_a_record_of_a_newer_version_is_refused(files: MemoryFiles) -> None:
 
 @pytest.mark.parametrize("operation", ["pwritev", "sync"])
 def test_a_failed_append_does_not_count(files: MemoryFiles, operation: str) -> None:
-    """Read back at the next start it would be a topic that nobody was told of."""
+    """If the next start read it back, a topic would exist whose creation had failed."""
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
     files.fail(operation, errno.EIO, **({"written": 25} if operation == "pwritev" else {}))
@@ -196,7 +196,7 @@ def test_a_failed_append_does_not_count(files: MemoryFiles, operation: str) -> N
 
 
 def test_a_log_that_cannot_be_cut_back_takes_no_more(files: MemoryFiles) -> None:
-    """What is behind its end is unknown: the next append would make sense of it."""
+    """Its end is unknown, so another append could make an incomplete record valid."""
     log = MetadataLog.open(files, PATH)
     files.fail("pwritev", errno.EIO, written=25)
     files.fail("truncate", errno.EIO)
@@ -209,7 +209,7 @@ def test_a_log_that_cannot_be_cut_back_takes_no_more(files: MemoryFiles) -> None
 
 
 def test_it_is_compacted_when_it_grows(files: MemoryFiles, monkeypatch) -> None:
-    """A topic made and deleted a million times must not be read a million times."""
+    """A topic created and deleted a million times must not be read a million times."""
     monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 2000)
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS, SettingLine("a", "b"))
@@ -225,7 +225,7 @@ def test_it_is_compacted_when_it_grows(files: MemoryFiles, monkeypatch) -> None:
 
 @pytest.mark.parametrize("operation", ["write_atomic", "rename", "sync_dir", "open"])
 def test_a_failed_compaction_loses_nothing(files: MemoryFiles, monkeypatch, operation: str) -> None:
-    """Whichever file is in place afterwards, the next append goes into it or is refused."""
+    """Whichever file is in place afterwards, the next append is written to it or fails."""
     monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 300)
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
@@ -248,7 +248,7 @@ def test_a_failed_compaction_loses_nothing(files: MemoryFiles, monkeypatch, oper
 def test_a_compaction_whose_name_is_not_durable_loses_nothing_in_a_power_cut(
     files: MemoryFiles, monkeypatch, times: int
 ) -> None:
-    """The rename undone, what was appended to the new file since would be gone, though synced."""
+    """If the rename is undone, synced appends to the new file would be gone."""
     monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 300)
     log = MetadataLog.open(files, PATH)
     append(log, ORDERS)
@@ -266,7 +266,7 @@ def test_a_compaction_whose_name_is_not_durable_loses_nothing_in_a_power_cut(
 
 
 def test_a_closed_log_takes_nothing(files: MemoryFiles) -> None:
-    """A request that was waiting when the broker stopped."""
+    """A request may still be waiting when the broker stops."""
     log = MetadataLog.open(files, PATH)
     log.close()
     log.close()
@@ -275,7 +275,7 @@ def test_a_closed_log_takes_nothing(files: MemoryFiles) -> None:
 
 
 def test_an_unreadable_file_says_so(files: MemoryFiles) -> None:
-    """Permissions, or a disk that is going."""
+    """The cause may be its permissions or a failing disk."""
     MetadataLog.open(files, PATH).close()
     files.fail("open", errno.EACCES)
     with pytest.raises(KafkaStorage, match="cannot be used"):
@@ -283,8 +283,9 @@ def test_an_unreadable_file_says_so(files: MemoryFiles) -> None:
 
 
 def test_of_copies_that_went_their_own_ways_nothing_is_lost_for_good(files: MemoryFiles) -> None:
-    """Each of two directories was away while the other was changed: producer ids were given out
-    twice, and what the shorter copy alone knew was overwritten.
+    """Copies of the log in two directories differ if each directory was missing for a time.
+
+    Regression: producer ids were issued twice, and what only the shorter copy had was overwritten.
     """
     files.mkdirs("/other")
     first, second = PATH, f"/other/{PATH.rpartition('/')[2]}"
@@ -308,7 +309,7 @@ def test_of_copies_that_went_their_own_ways_nothing_is_lost_for_good(files: Memo
 def test_a_copy_that_lacks_the_last_append_is_made_anew_without_an_alarm(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A kill between the two writes of a deletion: the deleted topic was called lost."""
+    """Regression: after a kill between the two writes of a deletion the topic was reported lost."""
     files.mkdirs("/other")
     first, second = PATH, f"/other/{PATH.rpartition('/')[2]}"
     log = MetadataLog.open(files, first, second)

@@ -1,4 +1,4 @@
-"""A node that starts after a kill: what is open is served, what is recovered comes later."""
+"""A node that starts after a kill serves open logs while it recovers the others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets
 
 
 async def turns() -> None:
-    """Let all run that can."""
+    """Run the loop until nothing is ready any more."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 class SlowOffload:
-    """An executor whose recoveries of some logs wait until they are let go."""
+    """An executor in which recoveries of the given logs wait for `let_go`."""
 
     def __init__(self, *slow: str) -> None:
         self.slow = set(slow)
@@ -56,7 +56,7 @@ class SlowOffload:
 
 
 class Restarted(Broker):
-    """A node after a kill, whose logs of some partitions take long."""
+    """A node after a kill, whose recoveries of the given partitions wait."""
 
     def __init__(self, files: MemoryFiles, *slow: str, **settings: object) -> None:
         super().__init__(files, **settings)
@@ -68,7 +68,7 @@ class Restarted(Broker):
         )
 
     async def begin(self) -> asyncio.Task[None]:
-        """As `start`, without a socket."""
+        """Start without a socket, until recovery is under way."""
         await self.node._open()
         recovery = asyncio.get_running_loop().create_task(self.node.storage.publisher.recover())
         await turns()
@@ -77,12 +77,12 @@ class Restarted(Broker):
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each log is recovered by itself, as if it were large."""
+    """Recover each log on its own, as large logs are."""
     monkeypatch.setattr(opening, "SMALL_LOGS", 0)
 
 
 async def killed(**topics: int) -> MemoryFiles:
-    """A disk with these topics, ten records in each partition, after a kill."""
+    """Return a disk after a kill, with these topics and ten records in each partition."""
     broker = Broker()
     await broker.node.open()
     for topic, partitions in topics.items():
@@ -104,7 +104,7 @@ async def leaders(broker: Broker, topic: str) -> list[tuple[int, int, list[int]]
 
 
 async def test_other_partitions_are_served_while_one_recovers(one_by_one: None):
-    """A log of a terabyte takes a quarter of an hour: nobody else should wait for it."""
+    """To recover a terabyte takes a quarter of an hour; other partitions must not wait for it."""
     files = await killed(big=1, small=1)
     broker = Restarted(files, "big-0")
     recovery = await broker.begin()
@@ -123,12 +123,14 @@ async def test_other_partitions_are_served_while_one_recovers(one_by_one: None):
     assert broker.node.topics.partition("big", 0).leader_epoch == 1
     await broker.node.close()
     async with Broker(files) as again:
-        assert again.node.topics.partition("big", 0).leader_epoch == 1  # the stop was clean
+        assert again.node.topics.partition("big", 0).leader_epoch == 1  # clean shutdown
 
 
 async def test_recoveries_leave_threads_to_others(one_by_one: None):
-    """Of ten large logs each had a thread, which were all: no topic was created, and nothing
-    flushed, before one of them was sound."""
+    """Recoveries must not take every thread of the executor.
+
+    Regression: ten large logs took all threads, so no topic could be created and nothing flushed.
+    """
     files = await killed(big=10)
     broker = Restarted(
         files, *(f"big-{one}" for one in range(10)), num_recovery_threads_per_data_dir=10
@@ -143,7 +145,7 @@ async def test_recoveries_leave_threads_to_others(one_by_one: None):
 
 
 async def test_small_logs_come_first(one_by_one: None):
-    """Most partitions are there soon, whatever the name of the large ones is."""
+    """Most partitions are online soon, whatever the names of the large logs are."""
     files = await killed(a=1, b=1, c=1)
     broker = Broker(files)
     await broker.node.open()
@@ -161,7 +163,7 @@ async def test_small_logs_come_first(one_by_one: None):
 
 
 async def test_small_logs_are_recovered_many_at_a_time():
-    """A thousand of them took longer on their way off the loop and back than to be recovered."""
+    """Regression: handing single logs to threads and back took longer than recovering them."""
     files = await killed(t=70, gone=1)
     broker = Restarted(files, "t-0", num_recovery_threads_per_data_dir=1)
     recovery = await broker.begin()
@@ -182,7 +184,7 @@ async def test_small_logs_are_recovered_many_at_a_time():
 
 
 async def test_a_stop_leaves_the_rest_of_what_is_recovered_together():
-    """It waits for the log that is in work, not for the 31 behind it, which stay unclean."""
+    """The stop waits for the current log only; the other logs stay unclean."""
     files = await killed(t=20)
     broker = Restarted(files, "t-0")
     recovery = await broker.begin()
@@ -198,7 +200,7 @@ async def test_a_stop_leaves_the_rest_of_what_is_recovered_together():
 
 
 async def test_a_stop_during_recovery_is_not_called_clean(one_by_one: None):
-    """The next start would believe logs that nobody has looked at."""
+    """Otherwise the next start would trust logs that were not checked."""
     files = await killed(big=1, small=1)
     broker = Restarted(files, "big-0")
     recovery = await broker.begin()
@@ -214,7 +216,7 @@ async def test_a_stop_during_recovery_is_not_called_clean(one_by_one: None):
 
 
 async def test_a_log_that_cannot_be_opened_keeps_no_file_open():
-    """Its partition knows why until the node restarts; a thousand of them were a thousand files."""
+    """Its partition keeps the error, whose traceback must not keep a file open."""
     files = await killed(t=2)
     files.fail("pread", errno.EIO, matches=lambda path: "/t-1/" in path)
     async with Broker(files) as broker:
@@ -224,7 +226,7 @@ async def test_a_log_that_cannot_be_opened_keeps_no_file_open():
 
 
 async def test_a_topic_is_deleted_while_it_is_recovered():
-    """Its directory is renamed only when nobody repairs files in it any more."""
+    """Its directory is renamed only after the recovery has stopped writing to it."""
     files = await killed(big=2, small=1)
     broker = Restarted(files, "big-0", "big-1")
     recovery = await broker.begin()
@@ -244,7 +246,7 @@ async def test_a_topic_is_deleted_while_it_is_recovered():
 
 
 async def test_settings_that_change_during_recovery_count():
-    """The log gets them when it is there."""
+    """The log gets the new configs when its recovery is complete."""
     files = await killed(big=1)
     broker = Restarted(files, "big-0")
     recovery = await broker.begin()
@@ -257,8 +259,10 @@ async def test_settings_that_change_during_recovery_count():
 
 
 async def test_no_job_sees_a_log_with_the_settings_it_had():
-    """Its thread is done and the loop does not know: retention, which looks at all logs, deleted by
-    what was set when the recovery began."""
+    """A recovery has ended in its thread, but the loop has not yet handled the result.
+
+    Regression: retention then deleted records by the configs from the beginning of the recovery.
+    """
     before = Broker()
     await before.node.open()
     await before.create("t", retention_ms=1)
@@ -280,7 +284,7 @@ async def test_no_job_sees_a_log_with_the_settings_it_had():
 
 
 async def test_a_log_whose_disk_fails_while_it_is_recovered_is_offline():
-    """It was there, and led: clients were sent to records that nobody can append to."""
+    """Regression: the partition was online, and clients were sent to a log that rejects appends."""
     broker = Restarted(await killed(big=1), "big-0")
     broker.offload.ends_late = True
     recovery = await broker.begin()
@@ -296,8 +300,10 @@ async def test_a_log_whose_disk_fails_while_it_is_recovered_is_offline():
 
 
 async def test_a_log_is_the_loops_only_when_its_thread_is_done():
-    """Retention truncated its epochs on the loop, while the thread that had recovered it began a
-    new one in the same file."""
+    """A log is registered with its directory only after its recovery thread has finished.
+
+    Regression: retention truncated leader epochs on the loop while the thread wrote the same file.
+    """
     files = await killed(big=1)
     broker = Restarted(files)
     begun: list[bool] = []
@@ -317,7 +323,7 @@ async def test_a_log_is_the_loops_only_when_its_thread_is_done():
 
 
 async def test_groups_wait_for_their_log_and_then_are_there():
-    """CoordinatorLoadInProgress is what clients know: they ask again."""
+    """Clients retry on COORDINATOR_LOAD_IN_PROGRESS."""
     broker = Broker()
     await broker.node.open()
     found = wire.FindCoordinatorRequest(key="g", key_type=0)
@@ -342,7 +348,7 @@ async def test_groups_wait_for_their_log_and_then_are_there():
 
 
 async def test_progress_is_logged(caplog: pytest.LogCaptureFixture):
-    """Who waits for a terabyte wants to know that it goes on."""
+    """An operator who waits for a terabyte wants to see progress."""
     files = await killed(big=1)
     broker = Restarted(files, "big-0")
     recovery = await broker.begin()

@@ -1,4 +1,4 @@
-"""Producer ids: each once, whatever happens to the process."""
+"""Producer ids are issued once each, whatever happens to the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def opened(files: MemoryFiles) -> ProducerIds:
 
 
 async def test_an_id_is_never_issued_twice() -> None:
-    """Two producers with one id would each have the other's records refused as gaps."""
+    """The broker would reject the records of two producers with one id as out of sequence."""
     files = MemoryFiles()
     seen: list[int] = []
     for stop in (files.crash, files.power_cut, files.crash):
@@ -52,7 +52,7 @@ async def test_a_block_that_is_not_durable_is_not_issued() -> None:
 
 
 async def test_a_cancelled_wait_loses_no_block() -> None:
-    """Who waits next gets the ids that were being reserved."""
+    """The next waiter gets the ids that were being reserved."""
     ids = opened(MemoryFiles())
     task = asyncio.create_task(ids.next())
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Publishing of metadata changes, and retries of what the disk or the process refused."""
+"""Publishing of metadata changes, and retries after failures of the disk or the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.broker.harness import Broker, batch, offsets, until
 
 
 def new_log(name: str):
-    """Whether a file is the first segment of a partition."""
+    """Return a predicate for the first segment file of a partition."""
     return lambda path: path == f"/data/{name}/00000000000000000000.log"
 
 
@@ -35,7 +35,7 @@ async def grow(broker: Broker, topic: str, count: int) -> wire.CreatePartitionsT
 
 
 async def leaders(broker: Broker, topic: str) -> list[tuple[int, int]]:
-    """Error and leader of each partition, as clients are told."""
+    """Return error code and leader of each partition, as clients see them."""
     request = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name=topic)])
     [found] = (await broker.ask(request, 9)).topics
     return [(one.error_code, one.leader_id) for one in found.partitions]
@@ -43,13 +43,13 @@ async def leaders(broker: Broker, topic: str) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tried again is tried at once."""
+    """Make retries immediate."""
     monkeypatch.setattr("aiokq.core.background.FIRST_PAUSE", 0.001)
     monkeypatch.setattr("aiokq.core.background.LONGEST_PAUSE", 0.001)
 
 
 async def test_a_partition_without_descriptors_is_offline_and_opened_later(impatient: None):
-    """The topic was removed again, after others could have seen it; in Kafka it stays."""
+    """As in Kafka, the topic stays; regression: it was removed after others could have seen it."""
     async with Broker() as broker:
         broker.files.fail("open", errno.EMFILE, matches=new_log("t-1"), times=None)
         result = await create(broker, "t", 3)
@@ -74,7 +74,7 @@ async def test_a_partition_without_descriptors_is_offline_and_opened_later(impat
 
 
 async def test_coordinators_lead_a_partition_that_is_opened_later(impatient: None):
-    """Told only at the creation, they would wait for it until the next start."""
+    """Listeners are notified when it is opened, not only at its creation."""
     elected = []
 
     class Listener:
@@ -94,7 +94,7 @@ async def test_coordinators_lead_a_partition_that_is_opened_later(impatient: Non
 
 
 async def test_an_added_partition_that_cannot_be_opened_is_offline(impatient: None):
-    """Those before it are served; the count is what was asked for."""
+    """Existing partitions are still served, and the topic has the requested partition count."""
     async with Broker() as broker:
         await broker.create("t", 1)
         broker.files.fail("open", errno.EMFILE, matches=new_log("t-1"), times=None)
@@ -106,7 +106,7 @@ async def test_an_added_partition_that_cannot_be_opened_is_offline(impatient: No
 
 
 async def test_a_topic_is_deleted_while_a_log_of_it_waits_to_be_opened(impatient: None):
-    """Opened after the deletion it would be a log of no topic, and there after a restart."""
+    """A log opened after the deletion would belong to no topic, and still exist after a restart."""
     async with Broker() as broker:
         broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"), times=None)
         await create(broker, "t", 2)
@@ -115,7 +115,7 @@ async def test_a_topic_is_deleted_while_a_log_of_it_waits_to_be_opened(impatient
         broker.files.heal()
         await broker.create("t", 1)
         assert broker.node.topics.partition("t", 0) is not partition
-        await asyncio.sleep(0.01)  # longer than the pause before it is tried again
+        await asyncio.sleep(0.01)  # longer than the pause before a retry
         assert not partition.is_online
         assert [str(log.topic_partition) for log in broker.node.storage.directories.logs()] == [
             "t-0"
@@ -125,7 +125,7 @@ async def test_a_topic_is_deleted_while_a_log_of_it_waits_to_be_opened(impatient
 
 
 async def test_what_a_stop_leaves_unopened_the_next_start_opens():
-    """The metadata says that it is there."""
+    """The metadata has the partition."""
     async with Broker() as broker:
         broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"), times=None)
         await create(broker, "t", 2)
@@ -138,7 +138,7 @@ async def test_what_a_stop_leaves_unopened_the_next_start_opens():
 
 
 async def test_settings_that_change_meanwhile_are_those_of_the_log(impatient: None):
-    """The partition had no log to be reconfigured when they were changed."""
+    """The configs changed while the partition had no log to which they could be applied."""
     async with Broker() as broker:
         broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"), times=None)
         await create(broker, "t")
@@ -150,7 +150,7 @@ async def test_settings_that_change_meanwhile_are_those_of_the_log(impatient: No
 
 
 async def test_topics_are_gone_for_requests_before_their_logs_are():
-    """What cannot be renamed is told, and keeps nothing of the topic."""
+    """A directory that cannot be renamed is logged, and the topic is gone all the same."""
     async with Broker() as broker:
         await broker.create("t", 2)
         broker.files.fail("rename", errno.EIO, matches=lambda path: "t-0" in path)
@@ -160,7 +160,7 @@ async def test_topics_are_gone_for_requests_before_their_logs_are():
 
 
 class Nth:
-    """Matches paths of one partition, from the nth call on."""
+    """Matches the nth and all later file operations on paths of one partition."""
 
     def __init__(self, nth: int, name: str = "t-0") -> None:
         self.left = nth
@@ -193,7 +193,7 @@ def offline_partitions(broker: Broker) -> int:
 async def test_a_creation_that_fails_at_any_file_operation_is_repeated(
     impatient: None, operation: str, nth: int
 ):
-    """What the failed attempt left in the directory must not stop the next attempt."""
+    """Files that the failed attempt left must not stop the next attempt."""
     async with Broker() as broker:
         no_descriptors(broker, operation, nth)
         result = await create(broker, "t", 2)
@@ -217,7 +217,7 @@ async def test_a_creation_that_fails_at_any_file_operation_is_repeated(
 async def test_a_log_that_cannot_be_opened_at_a_start_is_opened_later(
     impatient: None, operation: str, nth: int
 ):
-    """It was offline until the next start, although a descriptor was free a second later."""
+    """Regression: it was offline until the next start, although a descriptor was free by then."""
     async with Broker() as before:
         await before.create("t", 2)
         await before.produce("t", batch(3))
@@ -236,7 +236,7 @@ async def test_a_log_that_cannot_be_opened_at_a_start_is_opened_later(
 async def test_a_log_that_cannot_be_recovered_at_a_start_is_recovered_later(
     impatient: None, operation: str
 ):
-    """After a kill, the retry recovers the log and begins a new leader epoch, as the start does."""
+    """The retry recovers the log after a kill and begins a new leader epoch, as a start does."""
     before = Broker()
     await before.node.open()
     await before.create("t", 2)
@@ -254,7 +254,7 @@ async def test_a_log_that_cannot_be_recovered_at_a_start_is_recovered_later(
 
 
 async def test_requests_for_an_offline_partition_create_no_files(impatient: None):
-    """A file made by a request would lie in a directory that the retry chooses by itself."""
+    """A file created by a request would be in another directory than the retry may choose."""
     async with Broker() as broker:
         no_descriptors(broker, "mkdirs")
         await create(broker, "t")
@@ -275,7 +275,7 @@ async def test_requests_for_an_offline_partition_create_no_files(impatient: None
 
 
 async def test_settings_change_while_a_partition_is_offline(impatient: None):
-    """The change is answered without an error, and the log has the settings when it is opened."""
+    """The change succeeds, and the log has the configs when it is opened."""
     async with Broker() as broker:
         no_descriptors(broker, "mkdirs")
         await create(broker, "t")
@@ -299,7 +299,7 @@ async def test_a_topic_grows_while_a_partition_is_offline(impatient: None):
 
 
 async def test_a_directory_that_fails_ends_the_retries_in_it(impatient: None):
-    """It is offline until the broker restarts; so are its partitions, those not opened too."""
+    """The directory and all of its partitions are offline until the broker restarts."""
     async with Broker() as before:
         await before.create("t", 2)
     broker = Broker(before.files)
@@ -315,7 +315,7 @@ async def test_a_directory_that_fails_ends_the_retries_in_it(impatient: None):
 
 
 async def test_a_node_closes_while_a_log_is_opened_again():
-    """The pause before the next attempt ends with the node."""
+    """Closing the node ends the pause before the next attempt."""
     async with Broker() as broker:
         no_descriptors(broker, "mkdirs")
         await create(broker, "t")
@@ -327,7 +327,7 @@ async def test_a_node_closes_while_a_log_is_opened_again():
 
 
 async def test_a_refused_deletion_is_repeated(impatient: None):
-    """The directory of a deleted topic stayed until the next start."""
+    """Regression: the directory of a deleted topic stayed until the next start."""
     async with Broker() as broker:
         await broker.create("t", 2)
         no_descriptors(broker, "rename")
@@ -341,7 +341,7 @@ async def test_a_refused_deletion_is_repeated(impatient: None):
 
 
 async def test_a_deletion_that_is_not_durable_is_synced_again(impatient: None):
-    """Syncing a directory takes a descriptor; after a power cut the topic's files were back."""
+    """Regression: without a free descriptor the sync failed, and a power cut restored the files."""
     async with Broker() as broker:
         await broker.create("t")
         fault = broker.files.fail("sync_dir", errno.EMFILE, times=3)
@@ -368,7 +368,7 @@ async def test_a_topic_is_created_again_while_its_deletion_is_repeated(impatient
 
 
 async def test_a_creation_that_a_crash_interrupts_is_finished_by_the_next_start(monkeypatch):
-    """Its records are durable; its logs were not made yet."""
+    """Its records are durable, but its logs were not created yet."""
     broker = Broker()
     await broker.node.open()
     with monkeypatch.context() as patch:
@@ -385,7 +385,7 @@ async def test_a_creation_that_a_crash_interrupts_is_finished_by_the_next_start(
 
 
 async def test_a_deletion_that_a_crash_interrupts_is_finished_by_the_next_start(monkeypatch):
-    """The topic is gone; its directories are set aside, so that a new topic begins empty."""
+    """The topic's directories are renamed, so that a new topic of its name begins empty."""
     broker = Broker()
     await broker.node.open()
     await broker.create("t", 2)

@@ -1,4 +1,4 @@
-"""Partitions become leader, follower or neither, as the records of a controller say."""
+"""Partitions become leader, follower or neither, as a controller's records say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ID = uuid.UUID(int=77)
 
 
 class Cluster:
-    """The metadata of several nodes, and the one node that follows it."""
+    """The metadata of several nodes, applied by one of them."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -43,7 +43,7 @@ class Cluster:
         assert await self.broker.node.storage.publisher.publish(delta) is None
 
     async def create(self, *replicas: list[int]) -> None:
-        """Create a topic; the first replica of each partition leads it."""
+        """Create a topic with these replicas; the first replica of each partition leads."""
         await self.publish(
             TopicRecord(name="t", topic_id=ID),
             *(
@@ -84,7 +84,7 @@ async def metadata(cluster: Cluster) -> list[tuple[int, int, list[int], list[int
 
 
 async def test_a_partition_opens_a_log_only_on_its_replicas(cluster: Cluster):
-    """The node's other partitions are those of other nodes; metadata names their leaders."""
+    """Metadata names the leaders of partitions that have no replica on the node."""
     await cluster.create([0], [1], [2, 0])
     assert await metadata(cluster) == [
         (0, 0, [0], [0]),
@@ -103,7 +103,7 @@ async def test_a_partition_opens_a_log_only_on_its_replicas(cluster: Cluster):
 
 
 async def test_a_leader_becomes_a_follower_and_leader_again(cluster: Cluster):
-    """Coordinators resign before the next request is answered; the log stays open."""
+    """Coordinators resign before the next request is handled; the log stays open."""
     await cluster.create([0, 1])
     await cluster.change(isr=[0])
     assert (await cluster.broker.produce("t", batch(2))).base_offset == 0
@@ -145,14 +145,14 @@ async def test_a_pending_commit_fails_when_another_node_becomes_leader(cluster: 
 
 
 async def test_a_new_epoch_of_the_same_leader_is_an_election(cluster: Cluster):
-    """Coordinators load again: another controller may have fenced them meanwhile."""
+    """Coordinators reload, because another coordinator may have been elected in between."""
     await cluster.create([0, 1])
     await cluster.change(leader=0)
     assert cluster.events == ["elected 0 at 0", "elected 0 at 1"]
 
 
 async def test_a_change_of_in_sync_replicas_elects_nobody(cluster: Cluster):
-    """It commits what waited for the replica that left."""
+    """The change commits records that waited for the removed replica."""
     await cluster.create([0, 1])
     data = memoryview(batch())
     cluster.partition.append(data, list(iter_headers(data)), now_ms=NOW_MS)
@@ -163,7 +163,7 @@ async def test_a_change_of_in_sync_replicas_elects_nobody(cluster: Cluster):
 
 
 async def test_a_partition_that_leaves_the_node_loses_its_log(cluster: Cluster):
-    """As in Kafka, where the controller removes a replica by a reassignment."""
+    """In Kafka a reassignment removes a replica in the same way."""
     await cluster.create([0])
     await cluster.broker.produce("t", batch())
     await cluster.change(replicas=[1], isr=[1], leader=1)
@@ -174,7 +174,7 @@ async def test_a_partition_that_leaves_the_node_loses_its_log(cluster: Cluster):
 
 
 async def test_a_partition_that_comes_to_the_node_opens_its_log(cluster: Cluster):
-    """As a follower first; it leads when a later record says so."""
+    """The partition starts as a follower, and leads when a later record says so."""
     await cluster.create([1])
     await cluster.change(replicas=[1, 0])
     assert cluster.partition.local_log is not None
@@ -185,7 +185,7 @@ async def test_a_partition_that_comes_to_the_node_opens_its_log(cluster: Cluster
 
 
 async def test_a_partition_of_other_nodes_without_a_leader_is_not_recovering(cluster: Cluster):
-    """A restart opens the log of each partition that is: this one has no log on the node."""
+    """A restart opens the logs of recovering partitions; this partition has no log on the node."""
     await cluster.create([1])
     await cluster.change(leader=-1)
     assert not cluster.partition.is_recovering
@@ -193,7 +193,7 @@ async def test_a_partition_of_other_nodes_without_a_leader_is_not_recovering(clu
 
 
 async def test_a_snapshot_has_the_logs_of_leaders_and_followers(cluster: Cluster):
-    """A partition without a replica on the node has nothing to copy."""
+    """A partition without a replica on the node has no log to copy."""
     broker = cluster.broker
     await cluster.create([0], [0, 1], [1])
     for index in range(2):

@@ -1,4 +1,4 @@
-"""The table of topic settings."""
+"""The table of topic configs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_the_table_and_the_typed_settings_have_the_same_names() -> None:
 
 
 def test_a_topic_without_settings_has_kafkas_defaults() -> None:
-    """Through the server's settings, whose defaults are Kafka's too."""
+    """The defaults come from the server's settings, which default to Kafka's values."""
     assert log_config({}, DEFAULTS) == LogConfig()
 
 
 def test_a_topics_own_settings_come_before_the_servers() -> None:
-    """And of the server's, the finer unit before the coarser."""
+    """Of the server's settings, the finer unit comes before the coarser."""
     server = broker_settings({"log.retention.hours": "2", "log.segment.bytes": "2000000"})
     assert log_config({}, server).retention_ms == 7_200_000
     assert log_config({"retention.ms": "5"}, server).retention_ms == 5
@@ -50,13 +50,13 @@ def test_a_topics_own_settings_come_before_the_servers() -> None:
     "name", ["log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms", "log.retention.bytes"]
 )
 def test_a_servers_default_is_no_value_that_a_topic_may_not_have(name: str) -> None:
-    """A log that rolls every 0 ms has a segment per batch, and one with jitter rolls never."""
+    """With 0 ms a log would have a segment per batch, and with jitter would never roll."""
     with pytest.raises(ConfigError, match=f"{name} must be at least"):
         broker_settings({name: "-5"})
 
 
 def test_values_are_typed() -> None:
-    """Lists, booleans, ratios: as the code that uses them wants them."""
+    """Lists, booleans and ratios have the types that the code uses."""
     config = log_config(
         {
             "cleanup.policy": "compact, delete",
@@ -97,7 +97,7 @@ def test_values_are_typed() -> None:
     ],
 )
 def test_what_kafka_refuses_is_refused(name: str, value: str | None, complaint: str) -> None:
-    """INVALID_CONFIG with the name, and what would be right."""
+    """INVALID_CONFIG names the config and the valid values."""
     with pytest.raises(InvalidConfiguration, match=complaint) as caught:
         check_topic_configs({name: value})
     assert caught.value.code == 40
@@ -105,12 +105,12 @@ def test_what_kafka_refuses_is_refused(name: str, value: str | None, complaint: 
 
 
 def test_a_lag_below_its_minimum_is_a_conflict() -> None:
-    """A record could neither be compacted nor left."""
+    """A record could be neither compacted nor kept."""
     with pytest.raises(InvalidConfiguration, match="conflict"):
         check_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
 
 
 def test_given_settings_are_kept_as_given() -> None:
-    """DescribeConfigs shows them again."""
+    """DescribeConfigs returns them unchanged."""
     given = {"retention.ms": " 100 ", "cleanup.policy": "compact"}
     assert check_topic_configs(given) == {"retention.ms": "100", "cleanup.policy": "compact"}

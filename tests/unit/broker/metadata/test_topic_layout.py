@@ -1,4 +1,4 @@
-"""TopicLayouts: which counts of partitions and replicas, and which assignments, can be."""
+"""TopicLayouts: valid numbers of partitions and replicas, and valid assignments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYOUTS = TopicLayouts(broker_settings({"num.partitions": "3"}), node_id=7)
     ],
 )
 def test_what_is_left_out_is_the_brokers_default(spec: TopicSpec, layout: tuple[int, int]) -> None:
-    """-1 in a request means the broker's own, and an assignment says both counts."""
+    """-1 in a request stands for the broker's default; an assignment determines both numbers."""
     assert LAYOUTS.of(spec) == layout
 
 
@@ -49,13 +49,13 @@ def test_what_is_left_out_is_the_brokers_default(spec: TopicSpec, layout: tuple[
 def test_what_cannot_be_is_refused_by_its_own_code(
     spec: TopicSpec, error: type[BrokerError]
 ) -> None:
-    """Tools tell their users what to change by the code; the last two are not one error."""
+    """Tools tell users what to change by the error code, so different mistakes differ in it."""
     with pytest.raises(error):
         LAYOUTS.of(spec)
 
 
 def test_partitions_only_become_more() -> None:
-    """Fewer would lose records, and the same number is most often a mistake."""
+    """Fewer partitions would lose records, and the same number is most often a mistake."""
     LAYOUTS.check_growth("t", 3, 5, [[7], [7]])
     LAYOUTS.check_growth("t", 3, 4, None)
     for count in (2, 3):

@@ -1,4 +1,4 @@
-"""Changes of metadata without a node: a log on a disk in memory, and a publisher of a test's."""
+"""Metadata changes without a node: a log on an in-memory disk, and a test's publisher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiokq.core.offload import InlineOffload
 
 
 class PublishedGroups:
-    """Publishes settings of groups, and notes what it was given."""
+    """Publishes group configs, and keeps what it published."""
 
     def __init__(self, settings=None) -> None:
         self.group_configs = GroupConfigs(settings or broker_settings({}))
@@ -34,7 +34,7 @@ class PublishedGroups:
 
 
 def changes_on(log: MetadataLog, publisher=None, settings=None) -> MetadataChanges:
-    """Changes that are recorded in a log."""
+    """Return changes that are recorded in `log`."""
     settings = settings or broker_settings({})
     rng = random.Random(1)
     controller = Controller(settings, 0, lambda: random_id(rng))

@@ -1,4 +1,4 @@
-"""A shard with its log as bytes and a clock turned by hand: the runtime's part, without a loop."""
+"""A shard with a log of bytes and a manual clock, in place of the runtime and its event loop."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ START_MS = 1_700_000_000_000
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says to its assignors."""
+    """Return an encoded subscription as consumers send it to assignors."""
     return encode_prefixed(ConsumerProtocolSubscription(topics=list(topics)), 1)
 
 
 class Answer:
-    """The answer to a request, when there is one."""
+    """The response to a request, as soon as there is one."""
 
     def __init__(self, response: object = None) -> None:
         self.response = response
@@ -55,7 +55,7 @@ class Answer:
 
     @property
     def code(self) -> int | str:
-        """The error code; "waits" as long as there is no answer."""
+        """The error code; "waits" as long as there is no response."""
         return "waits" if self.response is None else self.response.error_code
 
     def __getattr__(self, name: str):
@@ -63,7 +63,7 @@ class Answer:
 
 
 class ShardWorld:
-    """One shard. Settings by Kafka's names; the initial rebalance delay is 0 unless given."""
+    """One shard, with settings by Kafka's names; the initial rebalance delay defaults to 0."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **settings: object) -> None:
         settings.setdefault("group_initial_rebalance_delay_ms", 0)
@@ -85,10 +85,10 @@ class ShardWorld:
     def instant(self) -> Instant:
         return Instant(self.now, START_MS + int(self.now * 1000))
 
-    # the runtime's part
+    # The runtime's part
 
     def apply(self, outcome: Outcome) -> None:
-        """Append, replay, tell. Raises what the log does."""
+        """Append and replay records, then complete the request. Raises the log's error."""
         failure = self.refuse_writes if outcome.records else None
         if failure is None:
             for record in outcome.records:
@@ -104,7 +104,7 @@ class ShardWorld:
             raise failure
 
     def ask(self, operation: Callable[[], Outcome]) -> Answer:
-        """An outcome's answer; an error is an answer with its code."""
+        """Return an outcome's response; an error becomes a response with its code."""
         answer = Answer()
         try:
             outcome = operation()
@@ -129,7 +129,7 @@ class ShardWorld:
                 self.apply(outcome)
 
     def pass_time(self, seconds: float) -> None:
-        """Turn the clock, with every timer at its own time."""
+        """Advance the clock, and run every timer at its deadline."""
         end = self.now + seconds
         while (at := self.timers.next_at) is not None and at <= end:
             self.now = max(self.now, at)
@@ -137,7 +137,7 @@ class ShardWorld:
         self.now = end
 
     def restart(self) -> None:
-        """Another coordinator replays the log."""
+        """Replay the log in a new coordinator."""
         self.shard.unloaded()
         self._open()
         for offset, (key, value) in enumerate(self.log):
@@ -147,10 +147,10 @@ class ShardWorld:
         self.shard.loaded(self.instant)
 
     def records(self) -> list[CoordinatorRecord]:
-        """The log, decoded."""
+        """The decoded log."""
         return [decode_record(key, value) for key, value in self.log]
 
-    # requests
+    # Requests
 
     def group(self, group_id: str = "g") -> ClassicGroup:
         group = self.shard.groups[group_id]
@@ -193,7 +193,7 @@ class ShardWorld:
         return self.ask(lambda: self.shard.join(request, caller, self.instant))
 
     def enter(self, **options: object) -> Answer:
-        """Join as a client of today does: again with the member id that the first answer gives."""
+        """Join as current clients do: once for the member id, and again with it."""
         first = self.join(**options)
         if first.code != 79:
             return first
@@ -257,7 +257,7 @@ class ShardWorld:
         retention_ms: int = -1,
         version: int = 9,
     ) -> Answer:
-        """Commit; the answer's code is the first partition's where there is no other."""
+        """Commit; the response's code is the first partition's unless the whole request failed."""
         request = OffsetCommitRequest(
             group_id=group,
             member_id=member_id,
@@ -286,7 +286,7 @@ class ShardWorld:
         return answer
 
     def committed(self, group: str = "g", *, require_stable: bool = False) -> dict:
-        """Every offset of the group."""
+        """Return every committed offset of the group."""
         answer = self.shard.fetch_offsets(
             OffsetFetchRequestGroup(group_id=group, topics=None), require_stable=require_stable
         )
@@ -297,7 +297,7 @@ class ShardWorld:
         }
 
     def fetch(self, *asked: tuple[str, int], group: str = "g", require_stable: bool = False):
-        """The answers for single partitions: (offset, metadata, code)."""
+        """Return (offset, metadata, error code) of single partitions."""
         answer = self.shard.fetch_offsets(
             OffsetFetchRequestGroup(
                 group_id=group,
@@ -340,12 +340,12 @@ class ShardWorld:
     def delete_group(self, group: str = "g") -> Answer:
         return self.ask(lambda: self.shard.delete_group(group))
 
-    # whole courses
+    # Sequences of requests
 
     def stable(self, members: int = 1, **options: object) -> list[JoinGroupResponse]:
-        """A group of so many members with an assignment each: their join answers, leader first."""
+        """Form a group of assigned members; return their join responses, leader first."""
         joins = [self.enter(client=f"c{number}", **options) for number in range(members)]
-        if members > 1:  # the later ones made the first ones rebalance
+        if members > 1:  # later members have made the first ones rebalance
             generation = max(self.group().generation, 1)
             joins = [
                 self.join(member_id, client=f"c{number}", **options)
@@ -385,4 +385,4 @@ class _Codes:
 
 
 DISK_FULL = NotCoordinator("the disk is full")
-"""What the runtime makes of a failed append."""
+"""The runtime's error for a failed append."""

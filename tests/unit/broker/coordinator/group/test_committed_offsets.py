@@ -17,7 +17,7 @@ WEEK = 7 * 24 * 3600
 
 
 def test_offsets_are_there_after_a_restart():
-    """That is what they are for."""
+    """A restarted shard replays them from the log."""
     world = ShardWorld()
     world.commit({("t", 0): 5, ("t", 1): 6, ("u", 0): 7}, metadata="where")
     world.commit({("t", 0): 8})
@@ -31,7 +31,7 @@ def test_offsets_are_there_after_a_restart():
 
 
 def test_an_unknown_group_has_no_offsets_and_no_error():
-    """A consumer begins by its reset policy then."""
+    """A consumer then starts according to its reset policy."""
     world = ShardWorld()
     assert world.fetch(("t", 0)) == [(-1, "", 0)]
     assert world.committed() == {}
@@ -39,14 +39,14 @@ def test_an_unknown_group_has_no_offsets_and_no_error():
 
 
 def test_metadata_that_is_too_long_refuses_its_offset_alone():
-    """12, and the others are committed."""
+    """Only this partition gets OFFSET_METADATA_TOO_LARGE; the others are committed."""
     world = ShardWorld(offset_metadata_max_bytes=3)
     assert world.commit({("t", 0): 1}, metadata="four").codes == [12]
     assert world.commit({("t", 0): 1}, metadata="abc").codes == [0]
 
 
 def test_a_commit_that_cannot_be_stored_does_not_count():
-    """The client is told, and commits again."""
+    """The client gets an error and commits again."""
     world = ShardWorld()
     world.commit({("t", 0): 1})
     world.refuse_writes = DISK_FULL
@@ -55,7 +55,7 @@ def test_a_commit_that_cannot_be_stored_does_not_count():
 
 
 def test_a_commit_makes_a_simple_group():
-    """Empty, without protocol type: what a consumer that assigns itself is listed as."""
+    """It is empty and has no protocol type, like the group of a self-assigning consumer."""
     world = ShardWorld()
     world.commit({("t", 0): 1})
     [listed] = world.shard.list_groups([], [])
@@ -69,14 +69,14 @@ def test_a_commit_makes_a_simple_group():
 
 @pytest.mark.parametrize(("version", "code"), [(8, 22), (9, 69)])
 def test_a_member_of_a_group_that_is_gone_may_not_commit(version, code):
-    """Old clients know 22 only."""
+    """Old clients know only ILLEGAL_GENERATION."""
     world = ShardWorld()
     answer = world.commit({("t", 0): 1}, member_id="m", generation=3, version=version)
     assert answer.code == code
 
 
 def test_a_commit_of_an_old_generation_changes_nothing():
-    """The partition has another owner, whose offset it would undo."""
+    """The partition has another owner, whose commit it would overwrite."""
     world = ShardWorld()
     [member] = world.stable()
     world.commit({("t", 0): 5}, member_id=member.member_id, generation=1)
@@ -85,7 +85,7 @@ def test_a_commit_of_an_old_generation_changes_nothing():
 
 
 def test_a_topic_of_the_same_name_begins_without_offsets():
-    """The topic was deleted and made anew: its offsets are another topic's."""
+    """The committed offsets belong to the deleted topic."""
     world = ShardWorld()
     world.commit({("t", 0): 5})
     world.topics.delete("t")
@@ -96,7 +96,7 @@ def test_a_topic_of_the_same_name_begins_without_offsets():
 
 
 def test_deleted_partitions_take_their_offsets_along():
-    """Of every group, and for good."""
+    """They are deleted from every group and from the log."""
     world = ShardWorld()
     for group in ("g", "h"):
         world.commit({("t", 0): 5, ("t", 3): 6, ("u", 0): 7}, group=group)
@@ -107,11 +107,11 @@ def test_deleted_partitions_take_their_offsets_along():
         world.restart()
 
 
-# deletion by request
+# Deletion by request
 
 
 def test_offsets_are_deleted_where_nobody_is_subscribed():
-    """86 where a member is; what was never committed is no error."""
+    """GROUP_SUBSCRIBED_TO_TOPIC if a member is subscribed; a missing offset is no error."""
     world = ShardWorld()
     [member] = world.stable(topics=["t"])
     for topic in ("t", "u"):
@@ -121,7 +121,7 @@ def test_offsets_are_deleted_where_nobody_is_subscribed():
 
 
 def test_offsets_of_members_that_are_no_consumers_stay():
-    """The broker cannot know what they are subscribed to (68)."""
+    """NON_EMPTY_GROUP, because the broker cannot know their subscriptions."""
     world = ShardWorld()
     world.stable(protocol_type="connect", protocols={"sessioned": b"?"})
     assert world.delete_offsets(("t", 0)).code == 68
@@ -129,7 +129,7 @@ def test_offsets_of_members_that_are_no_consumers_stay():
 
 
 def test_a_deleted_group_takes_its_offsets_along():
-    """And nothing of it comes back with the next coordinator."""
+    """A later coordinator finds nothing of it."""
     world = ShardWorld()
     [member] = world.stable()
     world.commit({("t", 0): 5}, member_id=member.member_id, generation=1)
@@ -143,11 +143,11 @@ def test_a_deleted_group_takes_its_offsets_along():
     assert world.delete_group().code == 69
 
 
-# expiry
+# Expiry
 
 
 def test_offsets_of_an_empty_group_expire_a_week_after_its_last_member_left():
-    """However old the commits are; then the group goes too."""
+    """The age of the commits does not matter; the group is deleted with its last offset."""
     world = ShardWorld()
     world.restart()
     [member] = world.stable()
@@ -169,7 +169,7 @@ def test_offsets_of_an_empty_group_expire_a_week_after_its_last_member_left():
 
 
 def test_offsets_of_a_simple_group_expire_a_week_after_they_were_committed():
-    """Nobody's membership keeps them."""
+    """There is no membership that would keep them."""
     world = ShardWorld()
     world.restart()
     world.commit({("t", 0): 1})
@@ -182,7 +182,7 @@ def test_offsets_of_a_simple_group_expire_a_week_after_they_were_committed():
 
 
 def test_offsets_of_topics_that_no_member_wants_expire():
-    """Those of the others stay as long as there are members (KIP-496)."""
+    """Offsets of subscribed topics stay as long as there are members (KIP-496)."""
     world = ShardWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1000)
     world.restart()
     [member] = world.stable(topics=["t"], session_ms=1_000_000)
@@ -193,7 +193,7 @@ def test_offsets_of_topics_that_no_member_wants_expire():
 
 
 def test_a_retention_that_the_client_named_decides():
-    """OffsetCommit 2 to 4 have it."""
+    """OffsetCommit versions 2 to 4 have a retention time."""
     world = ShardWorld(offsets_retention_check_interval_ms=1000)
     world.restart()
     world.commit({("t", 0): 1}, retention_ms=10_000, version=2)
@@ -204,7 +204,7 @@ def test_a_retention_that_the_client_named_decides():
 
 
 def test_an_empty_group_without_offsets_goes_with_the_next_look():
-    """Nothing of it is worth keeping."""
+    """The next expiry check deletes it."""
     world = ShardWorld(offsets_retention_check_interval_ms=1000)
     world.restart()
     [member] = world.stable()
@@ -216,7 +216,7 @@ def test_an_empty_group_without_offsets_goes_with_the_next_look():
 
 
 def test_expiry_looks_at_a_few_groups_at_a_time():
-    """Ten thousand groups must not hold up the loop; all are looked at."""
+    """Ten thousand groups must not block the loop, and each is checked."""
     world = ShardWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=100_000)
     world.restart()
     for number in range(1200):
@@ -233,7 +233,7 @@ def test_expiry_looks_at_a_few_groups_at_a_time():
 
 
 def test_an_expiry_that_cannot_be_written_is_tried_again():
-    """Nothing is forgotten that the log still has."""
+    """An offset is not removed from memory while the log still has it."""
     world = ShardWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=100_000)
     world.restart()
     world.commit({("t", 0): 1})
@@ -248,7 +248,7 @@ def test_an_expiry_that_cannot_be_written_is_tried_again():
     assert world.committed() == {}
 
 
-# transactions
+# Transactions
 
 
 def committed(store):
@@ -262,7 +262,7 @@ def put(store, offset, at, *, producer_id=-1, partition=0):
 
 
 def test_offsets_of_a_transaction_count_when_it_commits():
-    """And not before: until then the partition is unstable (KIP-447)."""
+    """Until then the partition's offset is unstable (KIP-447)."""
     store = OffsetStore()
     put(store, 1, 0)
     put(store, 5, 1, producer_id=7)
@@ -274,7 +274,7 @@ def test_offsets_of_a_transaction_count_when_it_commits():
 
 
 def test_offsets_of_an_aborted_transaction_never_count():
-    """The records they belong to were not written either."""
+    """The transaction's records were not written either."""
     store = OffsetStore()
     put(store, 5, 1, producer_id=7)
     assert store.has_offsets("g")
@@ -283,7 +283,7 @@ def test_offsets_of_an_aborted_transaction_never_count():
 
 
 def test_a_commit_beside_a_transaction_and_after_it_stays():
-    """The later record in the log decides, not which marker comes last."""
+    """The order of the records decides, not the order of the markers."""
     store = OffsetStore()
     put(store, 5, 1, producer_id=7)
     put(store, 9, 2)
@@ -292,7 +292,7 @@ def test_a_commit_beside_a_transaction_and_after_it_stays():
 
 
 def test_a_deletion_ends_what_a_transaction_would_commit():
-    """An offset that was deleted must not come back by a marker."""
+    """The marker must not restore a deleted offset."""
     store = OffsetStore()
     put(store, 5, 1, producer_id=7)
     [tombstone] = store.tombstones("g")
@@ -302,7 +302,7 @@ def test_a_deletion_ends_what_a_transaction_would_commit():
 
 
 def test_an_unstable_offset_is_refused_where_stability_is_asked_for():
-    """88: the consumer asks again."""
+    """UNSTABLE_OFFSET_COMMIT makes the consumer retry."""
     world = ShardWorld()
     world.commit({("t", 0): 1})
     put(world.shard.offsets, 5, 1, producer_id=7)

@@ -1,4 +1,4 @@
-"""The coordinator of a node: loading, hand-over, disks that fail, timers on the loop."""
+"""The group coordinator of a node: loading, failover, disk failures, timers on the loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.broker.harness import Broker
 
 
 class GroupBroker(Broker):
-    """A node, and what a group member would do with it."""
+    """A node, with the requests of a group member."""
 
     def __init__(self, files=None, **settings) -> None:
         settings.setdefault("profile", "dev")
@@ -126,7 +126,7 @@ class GroupBroker(Broker):
 
 
 async def until_loaded(broker, group="g"):
-    """The turns of the loop that it took."""
+    """Wait until the group is loaded; return the number of loop iterations."""
     for turns in range(10_000):
         if await broker.committed(group) != 14:
             return turns
@@ -135,7 +135,7 @@ async def until_loaded(broker, group="g"):
 
 
 async def test_the_first_question_makes_the_offsets_topic():
-    """Internal, compacted, as many partitions as the settings say; then nobody else makes it."""
+    """It is internal and compacted, with the configured partitions, and no client can create it."""
     async with GroupBroker(profile="kafka", offsets_topic_num_partitions=7) as broker:
         assert broker.node.topics.get(OFFSETS_TOPIC) is None
         found = await asyncio.gather(*(broker.find(f"g{n}") for n in range(5)))
@@ -147,7 +147,7 @@ async def test_the_first_question_makes_the_offsets_topic():
 
 
 async def test_find_coordinator_of_every_version():
-    """Old ones ask for one key, and may not say of which type; transactions are refused (53)."""
+    """Old versions have one key and no type; transactions are rejected."""
     async with GroupBroker() as broker:
         for version in range(4):
             response = await broker.ask(wire.FindCoordinatorRequest(key="g"), version)
@@ -168,7 +168,7 @@ async def test_find_coordinator_of_every_version():
 
 
 async def test_a_request_before_anybody_asked_for_the_coordinator():
-    """16: the client asks for it, and that makes it."""
+    """NOT_COORDINATOR makes the client send FindCoordinator, which creates the topic."""
     async with GroupBroker() as broker:
         assert await broker.commit(1) == 3
         await broker.create("t")
@@ -179,7 +179,7 @@ async def test_a_request_before_anybody_asked_for_the_coordinator():
 
 
 async def test_offsets_and_members_are_there_after_a_kill():
-    """What was answered is in the log: the next process has it, and counts on."""
+    """Acknowledged changes are in the log, so the next process has them and continues."""
     killed = GroupBroker()
     await killed.node.open()
     await killed.create("t", 2)
@@ -196,11 +196,11 @@ async def test_offsets_and_members_are_there_after_a_kill():
         assert await broker.heartbeat(member.member_id, 1) == 0
         assert await broker.heartbeat(member.member_id, 2) == 22
     with contextlib.suppress(KafkaError):
-        await killed.node.close()  # its files are another's by now
+        await killed.node.close()  # another node uses its files now
 
 
 async def test_loading_leaves_the_loop_its_turns():
-    """A hundred thousand offsets must not stop produce and fetch for seconds."""
+    """Loading a hundred thousand offsets must not delay produce and fetch for seconds."""
     count = 20 * RECORDS_PER_TURN
     broker = GroupBroker()
     async with broker:
@@ -215,7 +215,7 @@ async def test_loading_leaves_the_loop_its_turns():
 
 
 async def test_a_session_ends_by_the_loops_clock():
-    """No request comes any more: a timer of the loop finds that out."""
+    """A timer of the loop ends the session without any request."""
     async with GroupBroker(group_min_session_timeout_ms=1) as broker:
         await broker.find()
         member = await broker.join((await broker.join()).member_id, session_timeout_ms=20)
@@ -229,7 +229,7 @@ async def test_a_session_ends_by_the_loops_clock():
 
 
 async def test_closing_answers_who_waits():
-    """A join may wait for minutes; the broker stops at once, and the client looks elsewhere."""
+    """A join may wait for minutes; the broker stops at once, and the client retries."""
     async with GroupBroker() as broker:
         await broker.find()
         first = await broker.join((await broker.join()).member_id)
@@ -245,7 +245,7 @@ async def test_closing_answers_who_waits():
 
 
 async def test_a_full_disk_refuses_changes_and_loses_nothing():
-    """16 as in Kafka, and nothing of it is in memory; once there is room all goes on."""
+    """NOT_COORDINATOR as in Kafka, with no change in memory; later commits succeed again."""
     async with GroupBroker() as broker:
         await broker.create("t")
         await broker.find()
@@ -263,7 +263,10 @@ async def test_a_full_disk_refuses_changes_and_loses_nothing():
 
 
 async def test_a_log_that_is_offline_has_no_coordinator():
-    """15 until the broker starts anew; of offsets 16, as old consumers know no other."""
+    """COORDINATOR_NOT_AVAILABLE until the broker restarts.
+
+    Offset requests get NOT_COORDINATOR, because old consumers know no other error.
+    """
     broker = GroupBroker()
     await broker.node.open()
     try:
@@ -284,7 +287,7 @@ async def test_a_log_that_is_offline_has_no_coordinator():
 
 
 async def test_a_deleted_topic_takes_its_offsets_along():
-    """A topic of the same name begins without any; in the log, too."""
+    """A new topic of the same name begins without offsets, also in the log."""
     broker = GroupBroker()
     async with broker:
         await broker.create("t", 2)
@@ -301,7 +304,7 @@ async def test_a_deleted_topic_takes_its_offsets_along():
 
 
 async def test_offsets_by_topic_id():
-    """Version 10 of both: names are not on the wire, unknown ids are 100."""
+    """Version 10 has topic ids instead of names; unknown ids get UNKNOWN_TOPIC_ID."""
     async with GroupBroker() as broker:
         topic_id = await broker.create("t")
         await broker.find()
@@ -334,7 +337,7 @@ async def test_offsets_by_topic_id():
 
 @pytest.mark.parametrize("version", range(1, 8))
 async def test_offsets_of_one_group_by_old_versions(version):
-    """Errors are the partitions' in version 1, the group's from 2 on."""
+    """Errors are per partition in version 1 and for the whole group from version 2 on."""
     async with GroupBroker() as broker:
         await broker.create("t")
 
@@ -363,7 +366,7 @@ async def test_offsets_of_one_group_by_old_versions(version):
 
 @pytest.mark.parametrize("version", range(10))
 async def test_a_group_forms_by_every_version_of_its_requests(version):
-    """From clients that know nothing of member ids to those of today."""
+    """The versions range from clients without member ids to current ones."""
     async with GroupBroker() as broker:
         await broker.find()
         member = await broker.join(version=version)
@@ -388,7 +391,7 @@ async def test_a_group_forms_by_every_version_of_its_requests(version):
 
 
 async def test_what_no_group_can_be():
-    """An empty name (24), and session timeouts out of bounds (26)."""
+    """INVALID_GROUP_ID for an empty name, INVALID_SESSION_TIMEOUT outside the limits."""
     async with GroupBroker(profile="kafka", offsets_topic_num_partitions=1) as broker:
         await broker.find()
         assert (await broker.join(group="")).error_code == 24
@@ -398,13 +401,13 @@ async def test_what_no_group_can_be():
         assert (await broker.sync("m", 1, group="")).error_code == 24
         response = await broker.ask(wire.ConsumerGroupDescribeRequest(group_ids=["", "x"]), 1)
         assert [group.error_code for group in response.groups] == [24, 69]
-        # offsets may be kept under it, as they always could
+        # offsets may be committed for the empty name, as in Kafka
         await broker.create("t")
         assert await broker.commit(1, group="") == 0
 
 
 async def test_groups_are_administered():
-    """ListGroups, DescribeGroups, DeleteGroups, OffsetDelete through their frames."""
+    """ListGroups, DescribeGroups, DeleteGroups and OffsetDelete as encoded requests."""
     async with GroupBroker() as broker:
         await broker.create("t")
         await broker.find()
@@ -447,7 +450,7 @@ async def test_groups_are_administered():
 
 
 async def test_offsets_of_partitions_that_do_not_exist_are_not_deleted():
-    """A tool was told that all went well, where Kafka says which partition is none."""
+    """Regression: the response had no error, where Kafka names the partitions that do not exist."""
     async with GroupBroker() as broker:
         await broker.create("t")
         await broker.find()
@@ -466,7 +469,7 @@ async def test_offsets_of_partitions_that_do_not_exist_are_not_deleted():
 
 
 async def test_a_record_that_cannot_be_read_costs_no_more_than_itself(caplog):
-    """Damage, or a record of a broker that is newer: the other groups are there."""
+    """The record may be damaged or of a newer broker; the other groups are loaded."""
     broker = GroupBroker()
     async with broker:
         await broker.create("t")
@@ -500,7 +503,7 @@ def consumer_heartbeat(member_id="m", epoch=0, group="g"):
 
 
 async def test_the_timeouts_of_a_group_hold_from_the_next_heartbeat_on():
-    """A running group need not be restarted to be given more time."""
+    """A running group gets a longer timeout without a restart."""
     async with GroupBroker() as broker:
         await broker.create("t", 2)
         await broker.find()
@@ -521,7 +524,7 @@ async def test_the_timeouts_of_a_group_hold_from_the_next_heartbeat_on():
 
 
 async def test_groups_members_rebalances_and_commits_are_counted():
-    """An operator asks how many groups there are, and which one rebalances all the time."""
+    """Operators want the number of groups, and the groups that rebalance all the time."""
     async with GroupBroker() as broker:
         await broker.create("t", 2)
         await broker.find()
@@ -544,7 +547,7 @@ async def test_groups_members_rebalances_and_commits_are_counted():
 
 
 async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
-    """The machine was not told, so that its group stayed as if they had been written."""
+    """Regression: the group was not notified, and kept the state as if they had been written."""
     async with GroupBroker() as broker:
         await broker.find()
         told = []
@@ -558,7 +561,7 @@ async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
 
 
 def offset_commit(group, offset):
-    """An operation that commits an offset, as TxnOffsetCommit would."""
+    """Return an operation that commits an offset, as TxnOffsetCommit would."""
     request = wire.OffsetCommitRequest(
         group_id=group,
         topics=[
@@ -578,7 +581,7 @@ def offset_commit(group, offset):
 @pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_offsets_of_a_transaction_count_by_its_marker(kind, restarted):
-    """Until then the group has its old offset, and who requires a stable one is told to wait."""
+    """Before the marker a fetch gets the old offset, or UNSTABLE_OFFSET_COMMIT on request."""
     producer = TransactionalProducer(7, 0)
     broker = GroupBroker()
     async with broker:
@@ -599,7 +602,7 @@ async def test_offsets_of_a_transaction_count_by_its_marker(kind, restarted):
 
 
 async def stable_offset(broker):
-    """The offset and the error code that somebody is told who requires a stable offset."""
+    """Return offset and error code as a client with `require_stable` gets them."""
     response = await broker.ask(
         wire.OffsetFetchRequest(
             groups=[wire.OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=True
@@ -619,7 +622,7 @@ async def check_transaction(broker, producer, kind):
 
 
 async def test_a_group_goes_on_where_its_coordinator_is_elected_again():
-    """Members that wait are told to look for it; who was one still is, and offsets are there."""
+    """Waiting members get an error and find the coordinator; members and offsets are kept."""
     async with GroupBroker() as broker:
         await broker.create("t")
         await broker.find()
@@ -640,7 +643,7 @@ async def test_a_group_goes_on_where_its_coordinator_is_elected_again():
 
 
 async def test_a_group_that_is_made_while_its_coordinator_resigns_is_not_made():
-    """The first member is told to look for the coordinator, whose log has nothing of the group."""
+    """The member has to find the new coordinator, whose log has nothing of the group."""
     async with GroupBroker() as broker:
         await broker.find()
         coordinator = broker.node.group_coordinator
@@ -661,7 +664,7 @@ async def test_a_group_that_is_made_while_its_coordinator_resigns_is_not_made():
 
 
 async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
-    """It reads files that are gone: neither may it stop the broker, nor bring back their groups."""
+    """The load reads deleted files: it may neither stop the broker nor restore old groups."""
     broker = GroupBroker()
     async with broker:
         await broker.create("t")
@@ -686,7 +689,7 @@ async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
 
 
 def test_partitions_that_could_not_be_loaded_for_a_moment_are_loaded_a_second_later(monkeypatch):
-    """Each waits for its own failures: fifty that fail together are not fifty in a row."""
+    """Retries are per partition: fifty failures at the same time do not add up to a long pause."""
     replay, failed = ShardLog.replay, set()
 
     async def fails_once(self, shard):
@@ -712,7 +715,7 @@ def test_partitions_that_could_not_be_loaded_for_a_moment_are_loaded_a_second_la
 
 
 def test_a_timer_that_fails_waits_for_its_own_failures(monkeypatch):
-    """Others that succeed do not have it run every second, nor do its pauses delay theirs."""
+    """Retries are per timer: a timer's result does not change the pause of another one."""
     monkeypatch.delenv(FAIL_ON_BUGS)
 
     async def main(world: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""Which machine a request is for, what becomes of groups that change their protocol, and replay."""
+"""Dispatch of requests to the type of a group, conversion of empty groups, and replay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def types(world):
 
 
 def test_an_empty_classic_group_becomes_a_consumer_group():
-    """With its offsets; the log says so in one batch, so that no coordinator sees half of it."""
+    """It keeps its offsets; all records are in one batch, so no coordinator sees half of it."""
     world = ShardWorld()
     [member] = world.stable()
     world.commit({("t", 0): 5}, member_id=member.member_id, generation=1)
@@ -46,7 +46,7 @@ def test_an_empty_classic_group_becomes_a_consumer_group():
 
 
 def test_an_empty_consumer_group_becomes_a_classic_group():
-    """With its offsets."""
+    """It keeps its offsets."""
     world = ShardWorld()
     joined = consumer_heartbeat(world, 0)
     world.commit({("t", 0): 5}, member_id="m", generation=joined.member_epoch)
@@ -59,7 +59,7 @@ def test_an_empty_consumer_group_becomes_a_classic_group():
 
 
 def test_a_simple_group_becomes_a_consumer_group():
-    """Offsets that an admin set up before the first member came."""
+    """An admin client committed offsets before the first member joined."""
     world = ShardWorld()
     world.commit({("t", 0): 5})
     joined = consumer_heartbeat(world, 0)
@@ -70,7 +70,7 @@ def test_a_simple_group_becomes_a_consumer_group():
 
 
 def test_an_admin_removes_members_of_a_consumer_group():
-    """Java's removeMembersFromConsumerGroup is a LeaveGroup: it got 25, and the dead one stayed."""
+    """Regression: LeaveGroup of Java's removeMembersFromConsumerGroup got UNKNOWN_MEMBER_ID."""
     world = ShardWorld()
     consumer_heartbeat(world, 0, "a")
     consumer_heartbeat(world, 0, "b", instance_id="one")
@@ -86,7 +86,7 @@ def test_an_admin_removes_members_of_a_consumer_group():
     ]
     group = world.shard.groups["g"]
     assert list(group.image.members) == ["c"]
-    assert group.image.epoch == joined.member_epoch + 1  # one change, however many went
+    assert group.image.epoch == joined.member_epoch + 1  # one epoch for all removed members
     world.pass_time(1)
     assert consumer_heartbeat(world, joined.member_epoch, "c", instance_id="two").code == 0
     world.restart()
@@ -94,7 +94,7 @@ def test_an_admin_removes_members_of_a_consumer_group():
 
 
 def test_a_removal_that_cannot_be_written_removes_nobody():
-    """The members' sessions go on, or nobody would ever notice that they are dead."""
+    """The members' sessions continue, so dead members still expire."""
     world = ShardWorld()
     consumer_heartbeat(world, 0, "a")
     world.refuse_writes = DISK_FULL
@@ -106,7 +106,7 @@ def test_a_removal_that_cannot_be_written_removes_nobody():
 
 
 def test_an_unknown_group_is_not_made_by_a_heartbeat_that_goes_on():
-    """Only who joins makes one."""
+    """Only a join creates a group."""
     world = ShardWorld()
     assert consumer_heartbeat(world, 3).code == 69
     assert consumer_heartbeat(world, -1).code == 69
@@ -114,7 +114,7 @@ def test_an_unknown_group_is_not_made_by_a_heartbeat_that_goes_on():
 
 
 def test_a_conversion_that_cannot_be_written_did_not_happen():
-    """Either way, the group is what it was, and no timer of the other one does anything."""
+    """Otherwise timers of the new group would run although the old group is still in place."""
     world = ShardWorld()
     world.commit({("t", 0): 5})
     world.refuse_writes = DISK_FULL
@@ -135,7 +135,7 @@ def test_a_conversion_that_cannot_be_written_did_not_happen():
 
 
 def test_a_consumer_group_is_described_and_deleted():
-    """ConsumerGroupDescribe refuses classic ones, as DescribeGroups refuses these."""
+    """ConsumerGroupDescribe rejects classic groups, and DescribeGroups consumer groups."""
     world = ShardWorld()
     world.join(group="classic")
     joined = consumer_heartbeat(world, 0)
@@ -162,7 +162,7 @@ def test_a_consumer_group_is_described_and_deleted():
     ],
 )
 def test_groups_are_listed_by_state_and_type(states, wanted, found):
-    """However they are spelled."""
+    """States and types are compared without regard to case."""
     world = ShardWorld()
     world.commit({("t", 0): 5}, group="simple")
     consumer_heartbeat(world, 0, group="consumer")
@@ -172,7 +172,7 @@ def test_groups_are_listed_by_state_and_type(states, wanted, found):
 
 
 def test_the_log_alone_makes_the_same_shard():
-    """Failover is loading the log: what a coordinator answers must not depend on where it is."""
+    """A failover replays the log, after which all responses must be the same."""
     world = ShardWorld()
     world.stable(3)
     consumer_heartbeat(world, 0, group="k")
@@ -186,7 +186,7 @@ def test_the_log_alone_makes_the_same_shard():
 
 
 def test_a_compacted_log_makes_the_same_shard():
-    """Compaction keeps the last record of a key: groups that changed their protocol are whole."""
+    """Compaction keeps the last record of each key, also in groups that changed their type."""
     world = ShardWorld()
     [member] = world.stable()
     world.leave((member.member_id, None))
@@ -210,7 +210,7 @@ def test_a_compacted_log_makes_the_same_shard():
 
 
 def test_only_the_assignors_of_the_setting_are_there():
-    """group.consumer.assignors: the first where nobody asks, 112 for one that is not named."""
+    """The first is the default, and unlisted ones get UNSUPPORTED_ASSIGNOR."""
     world = ShardWorld(group_consumer_assignors="range")
     assert consumer_heartbeat(world, 0, server_assignor="uniform").code == 112
     assert consumer_heartbeat(world, 0).code == 0
@@ -221,7 +221,7 @@ def test_only_the_assignors_of_the_setting_are_there():
 
 
 def test_a_member_id_can_be_told_whatever_its_client_is_called():
-    """A client id of 32,767 bytes: no answer could be encoded, and no group with it written."""
+    """Regression: with a client id of 32,767 bytes neither response nor record could be encoded."""
     world = ShardWorld()
     for options in ({"client": "c" * 32_767}, {"instance": "i" * 32_767}):
         answer = world.join(**options)
@@ -232,6 +232,6 @@ def test_a_member_id_can_be_told_whatever_its_client_is_called():
 
 @pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2, -(2**63)])
 def test_any_retention_of_a_commit_has_a_form_in_the_log(retention_ms):
-    """Long.MAX_VALUE stands for ever: the sum with the time of day fits no record."""
+    """Long.MAX_VALUE means no expiry; its sum with the current time would not fit a record."""
     world = ShardWorld()
     assert world.commit({("t", 0): 5}, retention_ms=retention_ms, version=2).code == 0

@@ -1,4 +1,4 @@
-"""Groups with members that change their protocol: what members are told, and the log's records."""
+"""Groups whose members change the protocol: responses to members, and records in the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbers(assignment: bytes) -> list[int]:
 
 
 def classic(world: ShardWorld, members: int = 1, **options) -> list[str]:
-    """A stable classic group whose members share topic `t`; the leader comes first."""
+    """Form a stable classic group on topic `t`; return the member ids, leader first."""
     joins = [world.enter(client=f"c{n}", **options) for n in range(members)]
     if members > 1:
         joins = [
@@ -44,7 +44,7 @@ def classic(world: ShardWorld, members: int = 1, **options) -> list[str]:
 
 
 def written(world: ShardWorld, since: int) -> list[str]:
-    """The types of the records since then; tombstones begin with a minus."""
+    """Return the types of the records since position `since`; a minus marks a tombstone."""
     shown = []
     for key, value in world.log[since:]:
         record = decode_record(key, value)
@@ -55,7 +55,7 @@ def written(world: ShardWorld, since: int) -> list[str]:
 
 
 def rejoined(world: ShardWorld, member_id: str, **options) -> tuple[int, list[int]]:
-    """A member joins again, and asks for its partitions: its epoch, and these."""
+    """Rejoin and sync a member; return its epoch and partitions."""
     join = world.join(member_id, **options)
     assert join.code == 0
     assert (join.leader, join.members, join.protocol_type) == ("", [], "consumer")
@@ -68,13 +68,13 @@ def rejoined(world: ShardWorld, member_id: str, **options) -> tuple[int, list[in
 
 
 def test_a_consumer_that_joins_upgrades_a_classic_group() -> None:
-    """One batch: the tombstone, the members as they were, and then the one that came."""
+    """One batch has the tombstone, the existing members unchanged, and then the new member."""
     world = ShardWorld()
     [member] = classic(world)
     before = len(world.log)
     joined = consumer_heartbeat(world, 0, "new")
     assert (joined.code, joined.member_epoch) == (0, 2)
-    assert joined.assignment.topic_partitions == []  # all are the other one's still
+    assert joined.assignment.topic_partitions == []  # the other member still owns all
     assert written(world, before) == [
         "-GroupMetadata",
         "ConsumerGroupMemberMetadata",
@@ -99,7 +99,7 @@ def test_a_consumer_that_joins_upgrades_a_classic_group() -> None:
 
 
 def test_an_upgrade_that_cannot_be_written_changes_nothing() -> None:
-    """The classic group goes on, and a member that joins meanwhile still waits."""
+    """The classic group continues, and a member that is joining still waits."""
     world = ShardWorld()
     first, second = classic(world, 2)
     waiting = world.join(first)
@@ -116,12 +116,12 @@ def test_an_upgrade_that_cannot_be_written_changes_nothing() -> None:
 
 
 def test_members_that_wait_are_told_to_join_the_upgraded_group() -> None:
-    """27: also who has never been in a generation is one of its members."""
+    """REBALANCE_IN_PROGRESS; a member that was in no generation yet is in the upgraded group."""
     world = ShardWorld()
     [member] = classic(world)
     newcomer = world.enter(client="late")
     waiting = world.join(member)
-    assert waiting.code == 0  # both are in
+    assert waiting.code == 0  # both are members
     follower = newcomer if newcomer.member_id != waiting.leader else waiting
     syncing = world.sync(follower.member_id, 2)
     assert syncing.waits
@@ -132,7 +132,7 @@ def test_members_that_wait_are_told_to_join_the_upgraded_group() -> None:
 
 
 def test_a_rebalance_goes_on_where_the_newcomer_wants_nothing_new() -> None:
-    """A static member comes back by the other protocol while the classic group rebalances."""
+    """A static member rejoins in the other protocol while the classic group rebalances."""
     world = ShardWorld()
     [static] = classic(world, instance="one")
     late = world.join("", instance="two")
@@ -162,7 +162,7 @@ def test_a_rebalance_goes_on_where_the_newcomer_wants_nothing_new() -> None:
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
 def test_a_group_with_members_is_not_upgraded_by_these_policies(policy: str) -> None:
-    """69, in Kafka's words; a heartbeat that goes on is told less."""
+    """GROUP_ID_NOT_FOUND with Kafka's message; for a heartbeat with an epoch a shorter one."""
     world = ShardWorld(**{POLICY: policy})
     [member] = classic(world)
     refused = consumer_heartbeat(world, 0)
@@ -185,7 +185,7 @@ def test_a_group_with_members_is_not_upgraded_by_these_policies(policy: str) -> 
     ],
 )
 def test_a_group_that_cannot_be_upgraded_stays(case: str, reason: str) -> None:
-    """69, and its members notice nothing."""
+    """GROUP_ID_NOT_FOUND, and the existing members notice nothing."""
     world = ShardWorld(group_consumer_max_size=1 if case == "large" else 100)
     options = {"protocol_type": "connect"} if case == "connect" else {}
     if case == "malformed":
@@ -208,7 +208,7 @@ def test_a_group_that_cannot_be_upgraded_stays(case: str, reason: str) -> None:
 
 
 def test_a_classic_member_gives_up_what_another_one_shall_have() -> None:
-    """By eager joins at once; by cooperative ones in two steps, the first in its old epoch."""
+    """With eager joins at once; with cooperative ones in two steps, the first in its old epoch."""
     world = ShardWorld()
     [member] = classic(world)
     assert consumer_heartbeat(world, 0, "new").member_epoch == 2
@@ -220,7 +220,7 @@ def test_a_classic_member_gives_up_what_another_one_shall_have() -> None:
     sync = world.sync(member, 1, protocol_name="range")
     left = numbers(sync.assignment)
     assert len(left) == 2
-    assert world.heartbeat(member, 1).code == 27  # until it has given the others up
+    assert world.heartbeat(member, 1).code == 27  # until it has revoked the other partitions
     epoch, owned = rejoined(
         world, member, protocols={"range": cooperative(*(kept[n] for n in left))}
     )
@@ -236,17 +236,17 @@ def cooperative(*owned: TopicPartition) -> bytes:
 
 
 def test_a_classic_member_joins_a_consumer_group() -> None:
-    """79 first; then it is told when what it shall have is free."""
+    """MEMBER_ID_REQUIRED first; its rebalance begins when its target partitions are free."""
     world = ShardWorld()
     epoch = consumer_heartbeat(world, 0, "m").member_epoch
-    assert world.join(version=3).code == 0  # a client that knows no 79
+    assert world.join(version=3).code == 0  # such a client does not know MEMBER_ID_REQUIRED
     first = world.join()
     assert first.code == 79
     join = world.join(first.member_id)
     assert join.code == 0
     assert join.generation_id > epoch
     assert world.heartbeat(first.member_id, join.generation_id + 1).code == 22
-    assert world.heartbeat("m", epoch).code == 25  # it does not speak the classic protocol
+    assert world.heartbeat("m", epoch).code == 25  # m is not a classic member
     assert world.sync("m", epoch).code == 25
     assert world.sync(first.member_id, join.generation_id, protocol_name="x").code == 23
     assert world.sync(first.member_id, join.generation_id, protocol_type="connect").code == 23
@@ -268,7 +268,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     ],
 )
 def test_who_has_nothing_in_common_does_not_get_in(options: dict) -> None:
-    """23: also a subscription that nobody can read, for the broker has to."""
+    """INCONSISTENT_GROUP_PROTOCOL, also if the broker cannot decode the subscription."""
     world = ShardWorld()
     classic(world)
     consumer_heartbeat(world, 0, "m")
@@ -278,14 +278,13 @@ def test_who_has_nothing_in_common_does_not_get_in(options: dict) -> None:
 
 
 def test_a_full_group_takes_no_classic_member() -> None:
-    """81."""
     world = ShardWorld(group_consumer_max_size=1)
     consumer_heartbeat(world, 0, "m")
     assert world.join("a").code == 81
 
 
 def test_a_classic_member_is_fenced_when_it_is_late() -> None:
-    """Its session is the one it asked for; told to join, it has its rebalance timeout."""
+    """Its session timeout applies, and during a rebalance its rebalance timeout."""
     world = ShardWorld()
     consumer_heartbeat(world, 0, "m")
     world.join("silent", session_ms=7_000)
@@ -319,7 +318,7 @@ def test_a_classic_member_is_fenced_when_it_is_late() -> None:
 
 
 def mixed(world: ShardWorld, classic_members: int = 1, **options) -> list[str]:
-    """A consumer group whose classic members have synced; and the modern member `m`."""
+    """A consumer group whose classic members have synced, and whose other member is `m`."""
     members = classic(world, classic_members, **options)
     assert consumer_heartbeat(world, 0, "m").code == 0
     for member in members:
@@ -329,7 +328,7 @@ def mixed(world: ShardWorld, classic_members: int = 1, **options) -> list[str]:
 
 @pytest.mark.parametrize("how", ["leaves", "is removed", "dies"])
 def test_the_last_consumer_to_go_downgrades_the_group(how: str) -> None:
-    """One batch: the tombstones, and the classic group, which asks its members to join again."""
+    """One batch has the tombstones and the classic group, whose members are told to rejoin."""
     world = ShardWorld()
     [member] = mixed(world, session_ms=59_000)
     before = len(world.log)
@@ -358,7 +357,7 @@ def test_the_last_consumer_to_go_downgrades_the_group(how: str) -> None:
 
 
 def test_a_downgrade_that_cannot_be_written_changes_nothing() -> None:
-    """The member that is dead is fenced a moment later."""
+    """The dead member is fenced a moment later."""
     world = ShardWorld()
     [member] = mixed(world, session_ms=59_000)
     world.refuse_writes = DISK_FULL
@@ -373,7 +372,7 @@ def test_a_downgrade_that_cannot_be_written_changes_nothing() -> None:
 
 @pytest.mark.parametrize("policy", ["upgrade", "disabled"])
 def test_a_group_of_classic_members_stays_one_of_the_consumer_protocol(policy: str) -> None:
-    """By these policies. Its members divide what the last one had."""
+    """With these policies there is no downgrade; the members share the last one's partitions."""
     world = ShardWorld(**{POLICY: policy})
     consumer_heartbeat(world, 0, "m")
     first = world.enter()
@@ -385,7 +384,7 @@ def test_a_group_of_classic_members_stays_one_of_the_consumer_protocol(policy: s
 
 
 def test_a_group_too_large_for_the_classic_protocol_stays() -> None:
-    """group.max.size."""
+    """group.max.size limits classic groups."""
     world = ShardWorld(group_max_size=1)
     consumer_heartbeat(world, 0, "m")
     for name in ("a", "b"):
@@ -397,7 +396,7 @@ def test_a_group_too_large_for_the_classic_protocol_stays() -> None:
 
 
 def test_an_admin_that_removes_everybody_leaves_an_empty_group() -> None:
-    """Of the protocol that it has."""
+    """The empty group keeps its type."""
     world = ShardWorld()
     [member] = mixed(world)
     answer = world.leave((member, None), ("m", None))
@@ -406,7 +405,7 @@ def test_an_admin_that_removes_everybody_leaves_an_empty_group() -> None:
 
 
 def test_a_classic_member_keeps_all_its_protocols_in_a_downgrade() -> None:
-    """The log has the elected one alone; who joins next may share another one."""
+    """The log has only the elected protocol, but the next member may share another one."""
     world = ShardWorld()
     mixed(world, protocols=("range", "sticky"))
     assert consumer_heartbeat(world, -1, "m").code == 0
@@ -418,7 +417,7 @@ def test_a_classic_member_keeps_all_its_protocols_in_a_downgrade() -> None:
 
 
 def test_a_static_member_that_comes_back_classic_downgrades_the_group() -> None:
-    """It has its old partitions, and nobody has to join again."""
+    """It keeps its partitions, and no member has to rejoin."""
     world = ShardWorld()
     [other] = classic(world, instance="other")
     joined = consumer_heartbeat(world, 0, "m", instance_id="one")
@@ -455,7 +454,7 @@ def test_a_static_member_that_comes_back_with_other_topics_makes_all_join() -> N
 
 
 def test_a_static_member_that_changes_its_protocol_fences_its_predecessor() -> None:
-    """82 to the old one, whichever protocol it speaks."""
+    """The old process gets FENCED_INSTANCE_ID, whichever protocol it uses."""
     world = ShardWorld()
     [old] = classic(world, instance="one")
     joined = consumer_heartbeat(world, 0, "m", instance_id="one")
@@ -464,11 +463,11 @@ def test_a_static_member_that_changes_its_protocol_fences_its_predecessor() -> N
     assert world.heartbeat(old, 1, instance="one").code == 82
     assert world.sync(old, 1, instance="one").code == 82
     assert world.join(old, instance="one").code == 82
-    assert consumer_heartbeat(world, 0, "x", instance_id="one").code == 111  # nobody left
+    assert consumer_heartbeat(world, 0, "x", instance_id="one").code == 111  # still in use
 
 
 def test_requests_reach_the_group_of_the_other_protocol() -> None:
-    """A group of consumers alone refuses what it cannot know."""
+    """A group without classic members rejects classic requests."""
     world = ShardWorld()
     consumer_heartbeat(world, 0)
     assert world.sync("x", 1).code == 25

@@ -22,7 +22,7 @@ TOPIC_ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
 def test_an_offset_is_written_as_kafka_4_2_writes_it():
-    """Kafka's own tools read our topic: type 1 in front of the key, version 4 of the value."""
+    """Kafka's tools must read the topic: key type 1, value version 4."""
     record = CoordinatorRecord(
         OffsetCommitKey(group="g", topic="t", partition=3),
         OffsetCommitValue(
@@ -39,7 +39,7 @@ def test_an_offset_is_written_as_kafka_4_2_writes_it():
 
 
 def test_an_offset_with_a_retention_of_its_own_is_version_1():
-    """The one version that has it."""
+    """No other version has a retention time."""
     record = CoordinatorRecord(
         OffsetCommitKey(group="g", topic="t", partition=0),
         OffsetCommitValue(offset=1, metadata="", commit_timestamp=2, expire_timestamp=3),
@@ -50,7 +50,7 @@ def test_an_offset_with_a_retention_of_its_own_is_version_1():
 
 
 def test_a_group_is_version_3():
-    """As Kafka writes it still: 4 is flexible, and older brokers could not read it."""
+    """Kafka writes version 3, because 4 is flexible and unreadable for older brokers."""
     record = CoordinatorRecord(
         GroupMetadataKey(group="g"),
         GroupMetadataValue(
@@ -80,7 +80,7 @@ def test_a_group_is_version_3():
 
 
 def test_a_tombstone_has_no_value():
-    """Compaction removes what the key names."""
+    """Compaction removes the key."""
     record = CoordinatorRecord(GroupMetadataKey(group="g"), None)
     key, value = encode_record(record)
     assert value is None
@@ -88,20 +88,20 @@ def test_a_tombstone_has_no_value():
 
 
 def test_records_of_other_groups_are_skipped_with_one_line(caplog):
-    """A directory of a broker with share groups is readable; not a line for each record."""
+    """A directory with share groups is readable, with one log line instead of one per record."""
     for _ in range(3):
         assert decode_record(b"\x00\x0b\x00\x01g", b"\x00\x00") is None
     assert len(caplog.records) == 1
 
 
 def test_what_brokers_before_0_10_wrote_is_read():
-    """Type 0 is an offset too."""
+    """Key type 0 is an offset as well."""
     record = decode_record(bytes.fromhex("0000 0001 67 0001 74 00000003"), None)
     assert record == (LegacyOffsetCommitKey(group="g", topic="t", partition=3), None)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x01\x00\x09g", b"\x00\x01"])
 def test_garbage_is_a_protocol_error(key):
-    """And nothing else, whatever the bytes."""
+    """No other error is raised, whatever the bytes are."""
     with pytest.raises(ProtocolError):
         decode_record(key, b"\x00\x03")

@@ -1,4 +1,4 @@
-"""Classic groups: what each state answers, and how a group gets from one to the next."""
+"""Classic groups: the response to each event in each state, and the transitions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tests.unit.broker.coordinator.group.shard_harness import ShardWorld
 
 
 def empty(world):
-    """A group whose one member has left."""
+    """A group whose only member has left."""
     [member] = world.stable()
     world.leave((member.member_id, None))
     return member
 
 
 def preparing(world):
-    """A member is asked to join again, because another one came; the first one has not yet."""
+    """A rebalance for a second member, which the first member has not rejoined yet."""
     [member] = world.stable()
     world.enter(client="other")
     return member
 
 
 def completing(world):
-    """All have joined, the leader has not assigned."""
+    """All members have joined, and the leader has not assigned."""
     return world.enter().response
 
 
@@ -95,7 +95,7 @@ ANSWERS = {
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_answers_every_event_as_kafka_does(state, event):
-    """A wrong code sends members into endless rejoins, or lets a fenced one commit."""
+    """A wrong code would make members rejoin for ever, or let a fenced member commit."""
     world = ShardWorld()
     member = STATES[state](world)
     assert world.state == state
@@ -105,14 +105,14 @@ def test_every_state_answers_every_event_as_kafka_does(state, event):
             member.member_id.encode()
         )
     if (state, event) == ("CompletingRebalance", "sync"):
-        # its leader alone is what it waits for
+        # only the leader's assignment is missing
         assert world.sync(member.member_id, member.generation_id, {}).code == 0
         return
     assert EVENTS[event](world, member).code == expected
 
 
 def test_the_table_of_moves_is_kafkas():
-    """A move that it lacks is a bug, and is not made."""
+    """A transition outside the table is a bug and is not made."""
     assert {
         state.name: {to.name for to in moves} for state, moves in PERMITTED_TRANSITIONS.items()
     } == {
@@ -129,7 +129,7 @@ def test_the_table_of_moves_is_kafkas():
 
 
 def test_a_group_is_described_with_subscriptions_only_while_it_is_stable():
-    """Between generations it is not settled which protocol they are for."""
+    """Between generations the protocol of the subscriptions is not decided."""
     world = ShardWorld()
     [member] = world.stable()
     described = world.group().describe()
@@ -151,7 +151,7 @@ def test_a_group_is_described_with_subscriptions_only_while_it_is_stable():
 
 
 def test_the_protocol_most_members_want_is_elected():
-    """Only those that all support are candidates; each votes for the first of its own."""
+    """Candidates are supported by all members; each votes for the first candidate in its list."""
     world = ShardWorld(group_initial_rebalance_delay_ms=1000)
     for protocols in (["a", "b", "c"], ["c", "b"], ["c", "b", "a"]):
         world.enter(protocols=protocols)
@@ -160,7 +160,7 @@ def test_the_protocol_most_members_want_is_elected():
 
 
 def test_unreadable_subscriptions_keep_every_offset():
-    """What members want is not known, so nothing of it may be deleted or expire."""
+    """Members may be subscribed to anything, so no offset may be deleted or expire."""
     world = ShardWorld()
     world.stable(protocols={"range": b"\x00"})
     assert world.group().is_subscribed_to("anything")
@@ -168,7 +168,7 @@ def test_unreadable_subscriptions_keep_every_offset():
 
 
 def test_a_restored_group_is_as_it_was_written():
-    """A new coordinator knows the members, their assignments, leader and generation."""
+    """A new coordinator restores members, assignments, leader and generation."""
     world = ShardWorld()
     world.stable(2)
     before = world.group().describe()

@@ -1,4 +1,4 @@
-"""JoinGroup: member ids, pending members, how long a rebalance waits, static members, sizes."""
+"""JoinGroup: member ids, pending members, duration of rebalances, static members, group size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.broker.coordinator.group.shard_harness import DISK_FULL, ShardWo
 
 
 def test_a_new_member_is_told_its_id_before_it_is_one():
-    """A client that gives up and asks again would otherwise leave a member behind each time."""
+    """A client that gives up and retries would otherwise leave a member behind each time."""
     world = ShardWorld()
     first = world.join(client="billing")
     assert first.code == 79
@@ -22,7 +22,7 @@ def test_a_new_member_is_told_its_id_before_it_is_one():
 
 
 def test_an_old_client_is_let_in_at_once():
-    """It could not understand 79."""
+    """It does not know MEMBER_ID_REQUIRED."""
     world = ShardWorld()
     joined = world.join(version=3)
     assert joined.code == 0
@@ -30,7 +30,7 @@ def test_an_old_client_is_let_in_at_once():
 
 
 def test_a_pending_member_that_does_not_come_is_forgotten():
-    """Its session timeout counts from when it was given its id; a rebalance waits no longer."""
+    """Its session starts when it gets its id; a rebalance does not wait beyond that session."""
     world = ShardWorld()
     pending = world.join(session_ms=10_000)
     world.pass_time(9.9)
@@ -41,7 +41,7 @@ def test_a_pending_member_that_does_not_come_is_forgotten():
 
 
 def test_a_rebalance_waits_for_a_pending_member():
-    """It comes within a round trip, and a generation without it would be replaced at once."""
+    """It joins within a round trip; a generation without it would be replaced at once."""
     world = ShardWorld()
     [old] = world.stable()
     pending = world.join(client="new")
@@ -54,7 +54,7 @@ def test_a_rebalance_waits_for_a_pending_member():
 
 
 def test_a_rebalance_goes_on_when_its_pending_member_leaves_or_is_silent():
-    """Somebody who never was a member may not hold up those who are."""
+    """A client that never joined may not hold up the members."""
     for go in (
         lambda world, pending: world.leave((pending.member_id, None)),
         lambda world, pending: world.pass_time(10.1),
@@ -69,7 +69,7 @@ def test_a_rebalance_goes_on_when_its_pending_member_leaves_or_is_silent():
 
 
 def test_the_first_rebalance_waits_for_companions():
-    """Each newcomer puts it off once more, up to the rebalance timeout in all."""
+    """Each new member extends the wait, up to the rebalance timeout in total."""
     world = ShardWorld(group_initial_rebalance_delay_ms=3000)
     joins = [world.enter(client="a", rebalance_ms=10_000)]
     world.pass_time(2.9)
@@ -86,7 +86,7 @@ def test_the_first_rebalance_waits_for_companions():
 
 
 def test_the_first_rebalance_is_not_put_off_without_end():
-    """A newcomer every second must not keep the group from ever starting."""
+    """A new member every second must not delay the group's start for ever."""
     world = ShardWorld(group_initial_rebalance_delay_ms=3000)
     first = world.enter(rebalance_ms=10_000)
     seconds = 0
@@ -99,7 +99,7 @@ def test_the_first_rebalance_is_not_put_off_without_end():
 
 
 def test_members_that_do_not_join_again_are_dropped():
-    """The rebalance takes as long as the slowest member says it may, and no longer."""
+    """The rebalance lasts at most as long as the largest rebalance timeout of its members."""
     world = ShardWorld()
     old = world.stable(2, session_ms=60_000, rebalance_ms=20_000)
     new = world.enter(client="new", session_ms=60_000, rebalance_ms=5_000)
@@ -114,7 +114,7 @@ def test_members_that_do_not_join_again_are_dropped():
 
 
 def test_somebody_who_has_joined_leads_when_the_leader_has_not():
-    """Nobody would assign otherwise."""
+    """Otherwise nobody would assign partitions."""
     world = ShardWorld()
     leader, follower = world.stable(2, rebalance_ms=20_000, session_ms=60_000)
     again = world.join(follower.member_id, client="c1", topics=["u"], session_ms=60_000)
@@ -125,7 +125,7 @@ def test_somebody_who_has_joined_leads_when_the_leader_has_not():
 
 
 def test_a_follower_that_repeats_itself_does_not_rebalance():
-    """Its answer may have been lost; the group must not pay for it."""
+    """The response may have been lost, which is no reason for a rebalance."""
     world = ShardWorld()
     leader, follower = world.stable(2)
     again = world.join(follower.member_id, client="c1")
@@ -135,7 +135,7 @@ def test_a_follower_that_repeats_itself_does_not_rebalance():
 
 @pytest.mark.parametrize("who", ["the leader", "a follower with another subscription"])
 def test_a_join_of_a_stable_group_that_changes_something_rebalances(who):
-    """The leader asks so when topics have changed, which it alone sees."""
+    """A leader rejoins when topics have changed, which only the leader notices."""
     world = ShardWorld()
     leader, follower = world.stable(2)
     if who == "the leader":
@@ -147,7 +147,7 @@ def test_a_join_of_a_stable_group_that_changes_something_rebalances(who):
 
 
 def test_a_member_that_repeats_its_join_gets_the_generation_that_begins():
-    """The answer was lost after the rebalance completed: the leader is told the members again."""
+    """The response was lost after the rebalance completed; the leader gets the members again."""
     world = ShardWorld()
     joined = world.enter()
     again = world.join(joined.member_id)
@@ -159,7 +159,7 @@ def test_a_member_that_repeats_its_join_gets_the_generation_that_begins():
 
 
 def test_a_second_join_of_a_waiting_member_takes_the_place_of_the_first():
-    """Its connection broke, and it asks on another: what waits on the first must end."""
+    """Its connection broke, and it joins on another: the wait of the first request must end."""
     world = ShardWorld()
     [old] = world.stable()
     first = world.enter(client="new")
@@ -171,7 +171,7 @@ def test_a_second_join_of_a_waiting_member_takes_the_place_of_the_first():
 
 
 def test_a_new_members_join_does_not_wait_for_ever():
-    """Nobody notices that its client is gone; if it is there it asks again (25)."""
+    """If its client is gone nobody notices; a live client retries after UNKNOWN_MEMBER_ID."""
     world = ShardWorld()
     world.stable(rebalance_ms=1_000_000, session_ms=1_000_000)
     waiting = world.enter(client="new", rebalance_ms=1_000_000)
@@ -181,7 +181,7 @@ def test_a_new_members_join_does_not_wait_for_ever():
 
 
 def test_a_full_group_takes_nobody_in():
-    """81; while it rebalances those who come last go."""
+    """GROUP_MAX_SIZE_REACHED; during a rebalance the members that join last are removed."""
     world = ShardWorld(group_max_size=2)
     old = world.stable(2)
     assert world.join(client="third").code == 81
@@ -190,7 +190,7 @@ def test_a_full_group_takes_nobody_in():
 
 
 def test_a_group_that_became_too_large_loses_who_comes_last():
-    """group.max.size was lowered: at the next start the group rebalances to its size."""
+    """After group.max.size was lowered, the next start rebalances the group to that size."""
     world = ShardWorld()
     members = world.stable(3)
     world.settings = type(world.settings)(group_max_size=2, group_initial_rebalance_delay_ms=0)
@@ -201,7 +201,7 @@ def test_a_group_that_became_too_large_loses_who_comes_last():
     assert len(world.group().roster) == 2
 
 
-# static members (KIP-345)
+# Static members (KIP-345)
 
 
 def test_a_static_member_comes_back_without_a_rebalance():
@@ -213,7 +213,7 @@ def test_a_static_member_comes_back_without_a_rebalance():
     assert again.code == 0
     assert again.member_id != first.member_id
     assert (again.generation_id, world.state) == (first.generation_id, "Stable")
-    # it leads, but may not assign: nobody else joins
+    # it leads but may not assign, because no other member rejoins
     assert (again.leader, again.skip_assignment) == (again.member_id, True)
     assert [member.member_id for member in again.members] == [again.member_id]
     synced = world.sync(again.member_id, again.generation_id, instance="i")
@@ -223,7 +223,7 @@ def test_a_static_member_comes_back_without_a_rebalance():
 
 
 def test_an_old_static_leader_is_not_told_that_it_leads():
-    """It knows no skip_assignment, and would assign to itself alone."""
+    """It does not know skip_assignment, and would assign all partitions to itself."""
     world = ShardWorld()
     [first] = world.stable(instance="i")
     again = world.join(instance="i", client="c0", version=8)
@@ -234,7 +234,7 @@ def test_an_old_static_leader_is_not_told_that_it_leads():
 
 @pytest.mark.parametrize("request_", ["heartbeat", "sync", "commit", "join", "leave"])
 def test_the_static_member_that_was_replaced_is_fenced(request_):
-    """Two processes with one instance id: the older one learns it (82), and stops."""
+    """With two processes of one instance id the older one gets FENCED_INSTANCE_ID and stops."""
     world = ShardWorld()
     [old] = world.stable(instance="i")
     world.join(instance="i", client="c0")
@@ -254,7 +254,7 @@ def test_the_static_member_that_was_replaced_is_fenced(request_):
 
 
 def test_a_static_member_that_waits_is_fenced_when_it_is_replaced():
-    """Whoever waits for the rebalance under the old id is told so."""
+    """A request that waits for the rebalance with the old member id fails."""
     world = ShardWorld()
     world.stable()
     old = world.join(instance="i", client="s")
@@ -275,7 +275,7 @@ def test_a_replaced_static_member_ends_a_rebalance_that_was_being_completed():
 
 
 def test_a_static_member_with_another_protocol_rebalances():
-    """The assignment would be of a protocol that is no longer the elected one."""
+    """Its assignment would be of a protocol that is no longer elected."""
     world = ShardWorld()
     world.stable(instance="i", protocols=["range", "roundrobin"])
     again = world.join(instance="i", protocols=["roundrobin", "range"])
@@ -283,7 +283,7 @@ def test_a_static_member_with_another_protocol_rebalances():
 
 
 def test_a_static_member_may_be_away_during_a_rebalance():
-    """It keeps its place, with what the leader assigns to it, until its session ends."""
+    """It stays a member and gets an assignment until its session expires."""
     world = ShardWorld()
     [away] = world.stable(instance="i", session_ms=120_000, rebalance_ms=5_000)
     new = world.enter(client="new", session_ms=120_000, rebalance_ms=5_000)
@@ -294,7 +294,7 @@ def test_a_static_member_may_be_away_during_a_rebalance():
 
 
 def test_a_rebalance_without_anybody_waits_for_absent_static_members():
-    """No generation can begin without somebody who leads; their sessions bound the wait."""
+    """A generation needs a leader; the sessions of the static members limit the wait."""
     world = ShardWorld()
     static = world.stable(instance="i", session_ms=30_000, rebalance_ms=5_000)[0]
     world.enter(client="new", session_ms=30_000, rebalance_ms=5_000)
@@ -308,7 +308,7 @@ def test_a_rebalance_without_anybody_waits_for_absent_static_members():
 
 
 def test_a_static_replacement_that_cannot_be_stored_is_taken_back():
-    """After a failover the log would know the old member only."""
+    """After a failover the log would have only the old member."""
     world = ShardWorld()
     [old] = world.stable(instance="i")
     world.refuse_writes = DISK_FULL
@@ -320,7 +320,7 @@ def test_a_static_replacement_that_cannot_be_stored_is_taken_back():
 
 
 def test_a_static_member_back_amid_a_rebalance_is_known_to_the_next_coordinator():
-    """Fenced as if it were its own predecessor (82), it would end for good."""
+    """Otherwise the coordinator would fence it like its predecessor, and it would stop for good."""
     world = ShardWorld()
     [old] = world.stable(instance="i")
     new = world.join(instance="j", client="j")
@@ -328,7 +328,7 @@ def test_a_static_member_back_amid_a_rebalance_is_known_to_the_next_coordinator(
     back = world.join(instance="i")
     assert (back.code, new.code, back.generation_id) == (0, 0, 2)
     world.restart()
-    assert world.heartbeat(back.member_id, 2, instance="i").code == 22  # join again, as yourself
+    assert world.heartbeat(back.member_id, 2, instance="i").code == 22  # rejoin with its own id
     assert world.heartbeat(old.member_id, 1, instance="i").code == 82
     assert world.sync(new.member_id, 2, instance="j").code == 25
     assert [(m.member_id, m.assignment) for m in world.group().roster] == [
@@ -350,7 +350,7 @@ def test_a_static_member_back_when_all_have_joined_is_known_to_the_next_coordina
 
 
 def test_two_static_members_have_two_places():
-    """Instance ids tell them apart."""
+    """They are told apart by their instance ids."""
     world = ShardWorld()
     first = world.join(instance="i")
     second = world.join(instance="j")
@@ -359,18 +359,18 @@ def test_two_static_members_have_two_places():
     assert world.group().roster.static_members.keys() == {"i", "j"}
 
 
-# new groups
+# New groups
 
 
 def test_a_group_is_only_made_by_somebody_without_a_member_id():
-    """Who has one was in a group that is gone, and must begin anew."""
+    """A member id is of a group that no longer exists, so its client must start afresh."""
     world = ShardWorld()
     assert world.join("c-1").code == 25
     assert world.shard.groups == {}
 
 
 def test_a_new_group_is_in_the_log_before_it_has_a_generation():
-    """A coordinator that takes over knows it, as does who lists groups."""
+    """A coordinator that takes over knows the group, and ListGroups returns it."""
     world = ShardWorld()
     world.join()
     [record] = world.records()
@@ -380,7 +380,7 @@ def test_a_new_group_is_in_the_log_before_it_has_a_generation():
 
 
 def test_a_new_group_that_cannot_be_stored_is_not_there():
-    """The next attempt makes it; nobody waits for what will not come."""
+    """The next attempt creates it, and no member waits for a generation that cannot come."""
     world = ShardWorld()
     world.refuse_writes = DISK_FULL
     assert world.join().code == 16
@@ -390,7 +390,7 @@ def test_a_new_group_that_cannot_be_stored_is_not_there():
 
 
 def test_absent_static_members_with_no_time_to_join_keep_nobody_busy():
-    """With 1 ms the broker looked a thousand times a second until their sessions ended."""
+    """Regression: with 1 ms the broker checked every millisecond until the sessions ended."""
     world = ShardWorld()
     world.stable(instance="one", rebalance_ms=1)
     other = world.join(version=3, rebalance_ms=1)

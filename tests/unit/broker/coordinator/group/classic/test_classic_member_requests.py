@@ -8,7 +8,7 @@ from tests.unit.broker.coordinator.group.shard_harness import DISK_FULL, ShardWo
 
 
 def test_nobody_has_an_assignment_before_the_leader_gives_it():
-    """Followers that are faster wait."""
+    """Followers that send SyncGroup earlier wait."""
     world = ShardWorld()
     first = world.enter()
     second = world.enter(client="b")
@@ -21,7 +21,7 @@ def test_nobody_has_an_assignment_before_the_leader_gives_it():
 
 
 def test_a_member_the_leader_forgets_has_nothing():
-    """It gets an empty assignment, not an error."""
+    """It gets an empty assignment instead of an error."""
     world = ShardWorld()
     joined = world.enter()
     assert world.sync(joined.member_id, 1, {"somebody else": b"x"}).assignment == b""
@@ -29,7 +29,7 @@ def test_a_member_the_leader_forgets_has_nothing():
 
 
 def test_the_assignment_is_stored_before_it_is_given():
-    """Members that own partitions which the log does not know of would share them."""
+    """Otherwise a failover could assign the same partitions again."""
     world = ShardWorld()
     first = world.enter()
     second = world.enter(client="b")
@@ -46,7 +46,7 @@ def test_the_assignment_is_stored_before_it_is_given():
 
 
 def test_a_member_that_never_asks_for_its_assignment_is_dropped():
-    """It has joined and died: the others must not wait for its session alone."""
+    """It has joined and died; the others do not wait for its session to expire."""
     world = ShardWorld()
     first = world.enter(rebalance_ms=5_000, session_ms=60_000)
     second = world.enter(client="b", rebalance_ms=5_000, session_ms=60_000)
@@ -61,7 +61,7 @@ def test_a_member_that_never_asks_for_its_assignment_is_dropped():
 
 
 def test_a_new_rebalance_answers_the_syncs_that_wait():
-    """They are told to join again (27)."""
+    """The members get REBALANCE_IN_PROGRESS."""
     world = ShardWorld()
     first = world.enter()
     second = world.enter(client="b")
@@ -72,7 +72,7 @@ def test_a_new_rebalance_answers_the_syncs_that_wait():
 
 
 def test_a_member_that_is_removed_while_it_waits_is_told():
-    """Its client would wait for its request timeout otherwise."""
+    """Otherwise its client would wait until its request times out."""
     world = ShardWorld()
     first = world.enter()
     second = world.join(client="b", instance="i")
@@ -83,7 +83,7 @@ def test_a_member_that_is_removed_while_it_waits_is_told():
 
 
 def test_a_second_sync_of_a_waiting_member_takes_the_place_of_the_first():
-    """Its connection broke, and it asks on another."""
+    """Its connection broke, and it retries on another."""
     world = ShardWorld()
     first = world.enter()
     second = world.enter(client="b")
@@ -107,7 +107,7 @@ def test_silence_ends_a_session():
 
 @pytest.mark.parametrize("sign", ["heartbeat", "commit"])
 def test_a_member_that_is_heard_from_stays(sign):
-    """A commit counts as a heartbeat, as it does in Kafka."""
+    """A commit counts as a heartbeat, as in Kafka."""
     world = ShardWorld()
     [member] = world.stable(session_ms=10_000)
     for _ in range(10):
@@ -121,7 +121,7 @@ def test_a_member_that_is_heard_from_stays(sign):
 
 
 def test_a_member_that_waits_for_an_answer_of_ours_need_not_heartbeat():
-    """A rebalance may take longer than a session; its connection is busy meanwhile."""
+    """A rebalance may last longer than a session, and keeps the member's connection busy."""
     world = ShardWorld()
     old = world.stable(2, session_ms=10_000, rebalance_ms=100_000)
     again = world.join(old[0].member_id, session_ms=10_000, rebalance_ms=100_000)
@@ -134,7 +134,7 @@ def test_a_member_that_waits_for_an_answer_of_ours_need_not_heartbeat():
 
 
 def test_a_session_begins_anew_when_its_wait_ends():
-    """Who was answered and then dies is noticed."""
+    """A member that dies after its response is noticed."""
     world = ShardWorld()
     world.enter(session_ms=10_000, rebalance_ms=60_000)
     world.pass_time(10.1)
@@ -142,7 +142,7 @@ def test_a_session_begins_anew_when_its_wait_ends():
 
 
 def test_the_last_member_leaves_an_empty_group_in_the_log():
-    """Its generation goes on counting when somebody comes."""
+    """The generation continues to count when a new member joins."""
     world = ShardWorld()
     [member] = world.stable()
     left = world.leave((member.member_id, None))
@@ -156,7 +156,7 @@ def test_the_last_member_leaves_an_empty_group_in_the_log():
 
 
 def test_a_leave_of_many_answers_for_each():
-    """By member id, by instance id alone as admins do, and for nobody."""
+    """By member id, by instance id only as admin clients do, and for an unknown member."""
     world = ShardWorld()
     [member] = world.stable()
     static = world.join(instance="i", client="s")
@@ -171,7 +171,7 @@ def test_a_leave_of_many_answers_for_each():
 
 
 def test_a_leave_lets_a_rebalance_complete():
-    """The one who is missing says that it will not come."""
+    """The missing member will not join."""
     world = ShardWorld()
     old = world.stable(2)
     again = world.join(old[0].member_id)
@@ -181,7 +181,7 @@ def test_a_leave_lets_a_rebalance_complete():
 
 
 def test_an_unloaded_group_sends_everybody_away():
-    """16: they look for the coordinator, which is another one now."""
+    """NOT_COORDINATOR sends the members to the new coordinator."""
     world = ShardWorld()
     old = world.stable(2)
     joining = world.join(old[0].member_id)
@@ -198,7 +198,7 @@ def test_an_unloaded_group_sends_everybody_away():
 
 
 def test_members_of_the_log_have_a_session_to_come_back_in():
-    """A coordinator that takes over hears nothing at first; nobody is dropped for that."""
+    """A new coordinator has seen no heartbeats yet, and removes no member for that."""
     world = ShardWorld()
     members = world.stable(2, session_ms=10_000)
     world.restart()
@@ -210,7 +210,7 @@ def test_members_of_the_log_have_a_session_to_come_back_in():
 
 
 def test_protocol_type_is_not_asked_of_old_clients():
-    """Before version 5 they do not say it."""
+    """Requests below version 5 have no protocol type."""
     world = ShardWorld()
     joined = world.enter()
     assert world.sync(joined.member_id, 1, {}, protocol_type=None).code == 0

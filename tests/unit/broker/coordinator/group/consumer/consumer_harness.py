@@ -1,4 +1,4 @@
-"""A shard with one consumer-protocol group: topics from a dictionary, a log of bytes, a clock."""
+"""A shard with one consumer-protocol group: topics in a dictionary, a log of bytes, a clock."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Topics:
             self.create(name, count)
 
     def create(self, name: str, partitions: int) -> uuid.UUID:
-        """A new topic, or a new incarnation of one that was deleted."""
+        """Create a topic, or recreate a deleted one with a new id."""
         topic_id = uuid.UUID(bytes=self._random.randbytes(16))
         self._topics[name] = ViewedTopic(name, topic_id, partitions)
         self.version += 1
@@ -73,7 +73,7 @@ class Topics:
 
 
 def compile_python(regex: str):
-    """Python's engine in the place of RE2, which need not be installed where tests run."""
+    """Compile with Python's engine instead of RE2, which may not be installed."""
     try:
         return re.compile(regex).fullmatch
     except re.error as error:
@@ -106,7 +106,7 @@ class World:
         return Instant(self.now, 1_700_000_000_000 + int(self.now * 1000))
 
     def reload(self, *, compacted: bool = False) -> None:
-        """Another node takes over: a new group from the log's bytes."""
+        """Load the group from the log's bytes, as a node does that takes over."""
         self.timers = Timers()
         self.context = ConsumerContext(
             self.settings,
@@ -132,17 +132,17 @@ class World:
 
     @staticmethod
     def classic_group(group_id: str) -> ClassicGroup:
-        """Groups stay what they are here; `test_migration` has those that change."""
+        """Fail, because no group changes its type here; `test_migration` tests that."""
         raise AssertionError(group_id)
 
     def take(self, outcome: Outcome[R]) -> None:
-        """What the runtime does with an outcome."""
+        """Handle an outcome as the runtime does."""
         self.write(outcome.records)
         if outcome.on_written is not None:
             outcome.on_written(None)
 
     def write(self, records: list[CoordinatorRecord]) -> None:
-        """Records, through their bytes, into the log and the group."""
+        """Encode the records, append them to the log and replay them."""
         self.written = records
         for record in records:
             key, value = encode_record(record)
@@ -154,7 +154,7 @@ class World:
     def send(
         self, request: ConsumerGroupHeartbeatRequest, *, version: int = 1, client_id: str = "c"
     ) -> ConsumerGroupHeartbeatResponse:
-        """A request, as the shard handles it. Raises BrokerError."""
+        """Handle a request as the shard does. Raises BrokerError."""
         check_heartbeat(request, version)
         if self.group.image.epoch == 0 and request.member_epoch != 0:
             raise GroupIdNotFound("Group g not found.")
@@ -166,7 +166,7 @@ class World:
         return outcome.response
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and run what is due meanwhile at its time."""
+        """Let time pass, and run each timer at its deadline."""
         end = self.now + seconds
         while (at := self.timers.next_at) is not None and at <= end:
             self.now = max(self.now, at)
@@ -199,7 +199,7 @@ class World:
         rack: str | None = None,
         version: int = 1,
     ) -> ConsumerGroupHeartbeatResponse:
-        """A full request with epoch 0."""
+        """Send a full request with epoch 0."""
         return self.send(
             ConsumerGroupHeartbeatRequest(
                 group_id="g",
@@ -228,7 +228,7 @@ class World:
         rebalance_timeout_ms: int = -1,
         assignor: str | None = None,
     ) -> ConsumerGroupHeartbeatResponse:
-        """A request of a member, with what changed."""
+        """Send a request of a member with the given changes."""
         return self.send(
             ConsumerGroupHeartbeatRequest(
                 group_id="g",
@@ -246,11 +246,11 @@ class World:
     def leave(
         self, member_id: str, *, instance: str | None = None, for_good: bool = True
     ) -> ConsumerGroupHeartbeatResponse:
-        """Epoch -1, or -2 for a while."""
+        """Leave with epoch -1, or with -2 to return as a static member."""
         return self.beat(member_id, -1 if for_good else -2, instance=instance)
 
     def assigned(self, response: ConsumerGroupHeartbeatResponse) -> dict[str, set[int]] | None:
-        """A response's assignment by topic name; None if it has none."""
+        """Return a response's assignment by topic name; None if it has none."""
         if response.assignment is None:
             return None
         shown: dict[str, set[int]] = {}
@@ -260,7 +260,7 @@ class World:
         return shown
 
     def owners(self) -> dict[tuple[uuid.UUID, int], str]:
-        """Who has each partition, by the members' own states."""
+        """Return the owner of each partition by the members' states; fails if there are two."""
         owners: dict[tuple[uuid.UUID, int], str] = {}
         for member in self.group.image.members.values():
             for partitions in (member.assigned, member.pending_revocation):

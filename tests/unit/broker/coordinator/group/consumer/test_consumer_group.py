@@ -36,7 +36,7 @@ SESSION = 45.0
 
 
 def settled(world: World, *members: str, limit: int = 20) -> None:
-    """All members send heartbeats and obey, until nothing changes."""
+    """Send heartbeats of all members, which follow their assignments, until nothing changes."""
     for _ in range(limit):
         before = len(world.log)
         for member_id in members:
@@ -67,7 +67,7 @@ def test_the_first_member_gets_all_partitions_at_epoch_one() -> None:
 
 
 def test_the_records_of_a_join_are_kafkas_in_kafkas_order() -> None:
-    """A log that we write is read by Apache Kafka, and the other way round."""
+    """Apache Kafka must be able to read the log, and aiokq the log of Kafka."""
     world = World(orders=1)
     world.join("a", "orders")
     assert [type(record.key).__name__ for record in world.written] == [
@@ -80,7 +80,7 @@ def test_the_records_of_a_join_are_kafkas_in_kafkas_order() -> None:
 
 
 def test_version_zero_gets_a_member_id_made_by_the_broker() -> None:
-    """librdkafka's first releases of the protocol sent no id."""
+    """The first librdkafka releases with the protocol sent no id."""
     world = World(orders=1)
     first = world.join("", "orders", version=0)
     second = world.join("", "orders", version=0)
@@ -100,7 +100,7 @@ def test_a_member_without_topics_is_a_member() -> None:
 
 
 def test_a_heartbeat_without_a_change_writes_nothing_and_tells_nothing() -> None:
-    """Members send one every few seconds for months."""
+    """Members send a heartbeat every few seconds for months."""
     world = World(orders=2)
     world.join("a", "orders")
     response = world.beat("a", 1)
@@ -110,7 +110,7 @@ def test_a_heartbeat_without_a_change_writes_nothing_and_tells_nothing() -> None
 
 
 def test_a_full_request_is_told_its_assignment_again() -> None:
-    """A client that lost an answer sends all it has, and needs all there is."""
+    """A client that lost a response sends all its state and needs its whole assignment."""
     world = World(orders=2)
     world.join("a", "orders")
     response = world.beat(
@@ -121,7 +121,7 @@ def test_a_full_request_is_told_its_assignment_again() -> None:
 
 
 def test_a_second_member_waits_until_the_first_has_given_up_its_share() -> None:
-    """KIP-848's dance: revoke, acknowledge, assign."""
+    """KIP-848: the first member revokes and acknowledges, then the second is assigned."""
     world = World(orders=4)
     world.join("a", "orders")
     joined = world.join("b", "orders")
@@ -145,7 +145,7 @@ def test_a_second_member_waits_until_the_first_has_given_up_its_share() -> None:
 
 
 def test_a_revocation_is_not_acknowledged_by_a_heartbeat_without_partitions() -> None:
-    """A delta request says nothing about what the member has."""
+    """A heartbeat without partitions does not say what the member owns."""
     world = World(orders=2)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -158,7 +158,7 @@ def test_a_revocation_is_not_acknowledged_by_a_heartbeat_without_partitions() ->
 
 
 def test_partitions_in_revocation_may_come_back_to_their_owner() -> None:
-    """The member they were meant for left before they were given up."""
+    """The member that should have got them left before they were revoked."""
     world = World(orders=2)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -170,7 +170,7 @@ def test_partitions_in_revocation_may_come_back_to_their_owner() -> None:
 
 
 def test_a_member_waiting_for_partitions_keeps_those_it_has() -> None:
-    """Two of three old members are slow; the third's share is used meanwhile."""
+    """The third member's partitions are consumed while two slow members still revoke."""
     world = World(orders=6)
     for member_id in "abc":
         world.join(member_id, "orders")
@@ -183,7 +183,7 @@ def test_a_member_waiting_for_partitions_keeps_those_it_has() -> None:
 
 
 def test_a_group_is_full_at_its_maximum_size() -> None:
-    """81 for who comes too late; members that are in it stay."""
+    """A new member gets GROUP_MAX_SIZE_REACHED; existing members stay."""
     world = World(settings={"group.consumer.max.size": 1}, orders=1)
     world.join("a", "orders")
     with pytest.raises(GroupMaxSizeReached, match="maximum capacity of 1 members"):
@@ -193,7 +193,7 @@ def test_a_group_is_full_at_its_maximum_size() -> None:
 
 
 def test_a_static_member_comes_back_to_a_full_group() -> None:
-    """It has its place, whatever member id it has now."""
+    """It keeps its place, whatever member id it has now."""
     world = World(settings={"group.consumer.max.size": 1}, orders=1)
     world.join("a", "orders", instance="i")
     world.leave("a", instance="i", for_good=False)
@@ -215,7 +215,7 @@ def test_only_a_join_makes_a_group() -> None:
 
 @pytest.mark.parametrize("received", [2, 7])
 def test_an_epoch_from_the_future_is_fenced(received: int) -> None:
-    """A coordinator that lost its log must not be obeyed by halves."""
+    """The coordinator may have lost its log, so the member cannot continue safely."""
     world = World(orders=1)
     world.join("a", "orders")
     with pytest.raises(FencedMemberEpoch, match="greater member epoch"):
@@ -223,7 +223,7 @@ def test_an_epoch_from_the_future_is_fenced(received: int) -> None:
 
 
 def test_a_lost_reply_is_repeated_for_who_owns_no_more_than_it_should() -> None:
-    """The member never saw its new epoch; it comes with the previous one and all it has."""
+    """The member never saw its new epoch, and sends the previous epoch with all that it owns."""
     world = World(orders=2)
     world.join("a", "orders")
     world.topics.grow("orders", 3)
@@ -235,7 +235,7 @@ def test_a_lost_reply_is_repeated_for_who_owns_no_more_than_it_should() -> None:
 
 
 def test_a_previous_epoch_without_the_partitions_is_fenced() -> None:
-    """Without them nobody knows whether it still has what it should not."""
+    """Without its partitions it is unknown whether the member still owns revoked ones."""
     world = World(orders=2)
     world.join("a", "orders")
     world.topics.grow("orders", 3)
@@ -245,7 +245,7 @@ def test_a_previous_epoch_without_the_partitions_is_fenced() -> None:
 
 
 def test_a_previous_epoch_with_foreign_partitions_is_fenced() -> None:
-    """It owns something that it was never given at the newer epoch."""
+    """It owns a partition that was not assigned to it at the newer epoch."""
     world = World(orders=4)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -257,7 +257,7 @@ def test_a_previous_epoch_with_foreign_partitions_is_fenced() -> None:
 
 
 def test_an_epoch_older_than_the_previous_one_is_fenced() -> None:
-    """Two answers were lost; too much has happened since."""
+    """Two responses were lost, and too much has changed since."""
     world = World(orders=1)
     world.join("a", "orders")
     for count in (2, 3):
@@ -268,7 +268,7 @@ def test_an_epoch_older_than_the_previous_one_is_fenced() -> None:
 
 
 def test_a_fenced_member_joins_again_with_epoch_zero() -> None:
-    """It has abandoned its partitions; those that were its own come back at once."""
+    """It has abandoned its partitions, and gets back at once those that nobody else has."""
     world = World(orders=2)
     world.join("a", "orders")
     response = world.join("a", "orders")
@@ -277,7 +277,7 @@ def test_a_fenced_member_joins_again_with_epoch_zero() -> None:
 
 
 def test_a_member_in_revocation_that_joins_again_has_given_up() -> None:
-    """A client that was fenced abandons everything before it joins."""
+    """A fenced client abandons all partitions before it rejoins."""
     world = World(orders=2)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -288,7 +288,7 @@ def test_a_member_in_revocation_that_joins_again_has_given_up() -> None:
 
 
 def test_an_unknown_member_gets_25() -> None:
-    """It was removed while it slept."""
+    """It was removed while it was away."""
     world = World(orders=1)
     world.join("a", "orders")
     with pytest.raises(UnknownMemberId, match="Member b is not a member of group g"):
@@ -316,7 +316,7 @@ def test_a_silent_member_is_fenced_at_its_session_timeout() -> None:
 
 
 def test_a_heartbeat_prolongs_the_session() -> None:
-    """Timers run from the last heartbeat."""
+    """The session starts again with each heartbeat."""
     world = World(orders=1)
     world.join("a", "orders")
     for _ in range(4):
@@ -331,7 +331,7 @@ def test_a_heartbeat_prolongs_the_session() -> None:
 
 
 def test_a_slow_revoker_is_fenced_at_its_rebalance_timeout() -> None:
-    """It sends heartbeats, but never gives up: the others wait no longer than it was granted."""
+    """It sends heartbeats but never revokes; the others wait for its rebalance timeout only."""
     world = World(orders=2)
     world.join("a", "orders", rebalance_timeout_ms=7000)
     world.join("b", "orders")
@@ -348,7 +348,7 @@ def test_a_slow_revoker_is_fenced_at_its_rebalance_timeout() -> None:
 
 
 def test_a_member_that_revokes_in_time_is_not_fenced_later() -> None:
-    """The timer of a revocation ends with it."""
+    """The timer of a revocation ends with the revocation."""
     world = World(orders=2)
     world.join("a", "orders", rebalance_timeout_ms=7000)
     world.join("b", "orders")
@@ -363,7 +363,7 @@ def test_a_member_that_revokes_in_time_is_not_fenced_later() -> None:
 
 
 def test_who_leaves_frees_its_partitions_at_once() -> None:
-    """Nobody waits for a session that has ended."""
+    """The other members do not wait for its session to expire."""
     world = World(orders=2)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -376,7 +376,7 @@ def test_who_leaves_frees_its_partitions_at_once() -> None:
 
 
 def test_leaving_twice_is_25() -> None:
-    """The first answer was lost."""
+    """The response to the first request was lost."""
     world = World(orders=1)
     world.join("a", "orders")
     world.leave("a")
@@ -385,7 +385,7 @@ def test_leaving_twice_is_25() -> None:
 
 
 def test_the_last_member_leaves_an_empty_group_with_its_epoch() -> None:
-    """Epochs never go back, also not where everybody is gone."""
+    """Epochs never decrease, also when all members have left."""
     world = World(orders=1)
     world.join("a", "orders")
     world.leave("a")
@@ -405,7 +405,7 @@ def test_an_instance_id_in_use_is_unreleased() -> None:
 
 
 def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_moves() -> None:
-    """A rolling restart: no rebalance, whatever the new member id is."""
+    """In a rolling restart there is no rebalance, whatever the new member id is."""
     world = World(orders=4)
     world.join("a", "orders", instance="i")
     world.join("b", "orders")
@@ -429,7 +429,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_moves() -
 
 
 def test_a_static_member_away_keeps_its_partitions_until_its_session_ends() -> None:
-    """It may come back; if it does not, the others get them."""
+    """If it does not come back in time, the others get them."""
     world = World(orders=2)
     world.join("a", "orders", instance="i")
     world.join("b", "orders")
@@ -445,7 +445,7 @@ def test_a_static_member_away_keeps_its_partitions_until_its_session_ends() -> N
 
 
 def test_a_static_member_comes_back_with_its_old_member_id() -> None:
-    """A client library that keeps its id across restarts."""
+    """Some client libraries keep their member id across restarts."""
     world = World(orders=2)
     world.join("a", "orders", instance="i")
     world.leave("a", instance="i", for_good=False)
@@ -455,7 +455,7 @@ def test_a_static_member_comes_back_with_its_old_member_id() -> None:
 
 
 def test_a_replaced_static_member_leaves_no_timers() -> None:
-    """A program that restarts every minute, for a year."""
+    """A program may restart every minute for a year."""
     world = World(orders=1)
     for number in range(5):
         world.join(f"a{number}", "orders", instance="i")
@@ -464,7 +464,7 @@ def test_a_replaced_static_member_leaves_no_timers() -> None:
 
 
 def test_a_replaced_static_member_is_fenced_by_its_instance_id() -> None:
-    """The old process wakes up after its successor took over."""
+    """The old process wakes up after its successor has joined."""
     world = World(orders=1)
     world.join("a", "orders", instance="i")
     world.leave("a", instance="i", for_good=False)
@@ -480,7 +480,7 @@ def test_a_replaced_static_member_is_fenced_by_its_instance_id() -> None:
 
 
 def test_a_static_member_away_takes_no_ordinary_heartbeats() -> None:
-    """A late heartbeat of the process that left must not bring it back."""
+    """A late heartbeat of the process that left must not make it a member again."""
     world = World(orders=1)
     world.join("a", "orders", instance="i")
     world.leave("a", instance="i", for_good=False)
@@ -489,7 +489,7 @@ def test_a_static_member_away_takes_no_ordinary_heartbeats() -> None:
 
 
 def test_a_static_member_that_comes_back_with_other_topics_rebalances() -> None:
-    """The new version of the program subscribes to more."""
+    """The new version of the program subscribes to more topics."""
     world = World(orders=2, audits=2)
     world.join("a", "orders", instance="i")
     world.leave("a", instance="i", for_good=False)
@@ -502,7 +502,7 @@ def test_a_static_member_that_comes_back_with_other_topics_rebalances() -> None:
 
 
 def test_a_changed_subscription_takes_the_old_topic_away_first() -> None:
-    """Unsubscribed topics are revoked before anything new comes."""
+    """Partitions of unsubscribed topics are revoked before new ones are assigned."""
     world = World(orders=2, audits=2)
     world.join("a", "orders")
     told = world.beat("a", 1, topics=["audits"])
@@ -514,7 +514,7 @@ def test_a_changed_subscription_takes_the_old_topic_away_first() -> None:
 
 
 def test_added_partitions_are_assigned_at_the_next_heartbeat() -> None:
-    """A topic grows while a group reads it."""
+    """Partitions are added to a topic while a group reads it."""
     world = World(orders=1)
     world.join("a", "orders")
     world.topics.grow("orders", 3)
@@ -524,7 +524,7 @@ def test_added_partitions_are_assigned_at_the_next_heartbeat() -> None:
 
 
 def test_a_deleted_topic_is_revoked() -> None:
-    """The member gives up what is gone, and goes on."""
+    """The member revokes the deleted partitions and continues."""
     world = World(orders=1, audits=1)
     world.join("a", "orders", "audits")
     world.topics.delete("audits")
@@ -534,7 +534,7 @@ def test_a_deleted_topic_is_revoked() -> None:
 
 
 def test_a_topic_made_anew_is_another_topic() -> None:
-    """Deleted and created again between two heartbeats: new id, old partitions revoked."""
+    """The topic was recreated between two heartbeats: new id, old partitions revoked."""
     world = World(orders=1)
     world.join("a", "orders")
     old = world.topics.id("orders")
@@ -548,7 +548,7 @@ def test_a_topic_made_anew_is_another_topic() -> None:
 
 
 def test_topics_nobody_subscribes_to_change_nothing() -> None:
-    """A broker with many topics does not rebalance all its groups for each."""
+    """On a broker with many topics only the subscribed groups rebalance."""
     world = World(orders=1)
     world.join("a", "orders")
     world.topics.create("other", 5)
@@ -558,7 +558,7 @@ def test_topics_nobody_subscribes_to_change_nothing() -> None:
 
 
 def test_members_with_different_topics_share_only_what_both_want() -> None:
-    """Mixed subscriptions, as in a deployment of a new version."""
+    """Subscriptions are mixed while a new version is being deployed."""
     world = World(orders=2, audits=2)
     world.join("a", "orders")
     world.join("b", "orders", "audits")
@@ -571,7 +571,7 @@ def test_members_with_different_topics_share_only_what_both_want() -> None:
 
 
 def test_the_assignor_of_the_majority_is_used() -> None:
-    """Range gives two topics' first partitions to one member; uniform would not care."""
+    """Range assigns the first partitions of both topics to one member; uniform would not."""
     world = World(orders=2, audits=2)
     world.join("a", "orders", "audits", assignor="range")
     world.join("b", "orders", "audits", assignor="range")
@@ -607,7 +607,7 @@ def test_racks_reach_the_assignor() -> None:
 def test_commits_are_checked_against_the_member_epoch(
     member_id: str, epoch: int, version: int, error: type[BrokerError] | None
 ) -> None:
-    """A commit of a member that does not own its partitions any more must not count."""
+    """A commit of a member that no longer owns its partitions must not take effect."""
     world = World(orders=1)
     world.join("a", "orders")
 
@@ -624,7 +624,7 @@ def test_commits_are_checked_against_the_member_epoch(
 
 
 def test_commits_without_an_epoch_are_taken_by_an_empty_group_only() -> None:
-    """Resetting a group's offsets needs the group to be empty."""
+    """Offsets can be reset only while the group is empty."""
     world = World(orders=1)
     world.join("a", "orders")
     with pytest.raises(UnknownMemberId):
@@ -664,7 +664,7 @@ def test_subscribed_topics_are_known() -> None:
 
 
 def test_a_reloaded_group_goes_on_with_the_same_epochs_and_members() -> None:
-    """The coordinator moves in the middle of a revocation."""
+    """The coordinator moves during a revocation."""
     world = World(orders=4)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -680,7 +680,7 @@ def test_a_reloaded_group_goes_on_with_the_same_epochs_and_members() -> None:
 
 
 def test_a_reload_without_changes_rebalances_nobody() -> None:
-    """A broker restarts: all members are where they were."""
+    """After a restart of the broker all members keep their assignments."""
     world = World(orders=4)
     world.join("a", "orders", regex="x.*")
     world.join("b", "orders")
@@ -693,7 +693,7 @@ def test_a_reload_without_changes_rebalances_nobody() -> None:
 
 
 def test_topics_that_changed_while_the_group_was_unloaded_are_noticed() -> None:
-    """A topic grew during the fail-over."""
+    """Partitions were added to a topic during the failover."""
     world = World(orders=1)
     world.join("a", "orders")
     world.topics.grow("orders", 2)
@@ -702,7 +702,7 @@ def test_topics_that_changed_while_the_group_was_unloaded_are_noticed() -> None:
 
 
 def test_a_reload_starts_sessions_and_revocations_afresh() -> None:
-    """Nobody is fenced for the time that the coordinator was away."""
+    """No member is fenced for the time without a coordinator."""
     world = World(orders=2)
     world.join("a", "orders", rebalance_timeout_ms=20_000)
     world.join("b", "orders")
@@ -718,7 +718,7 @@ def test_a_reload_starts_sessions_and_revocations_afresh() -> None:
 
 
 def test_an_unloaded_group_has_no_timers() -> None:
-    """This node coordinates no longer; another one does."""
+    """Another node coordinates the group now."""
     world = World(orders=2)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -728,7 +728,7 @@ def test_an_unloaded_group_has_no_timers() -> None:
 
 
 def test_records_that_were_never_written_are_made_again() -> None:
-    """The log refused a batch: the next heartbeat finds the same change."""
+    """The log rejected a batch; the next heartbeat makes the same change again."""
     world = World(orders=1)
     world.join("a", "orders")
     world.topics.grow("orders", 2)
@@ -740,7 +740,7 @@ def test_records_that_were_never_written_are_made_again() -> None:
 
 
 def test_a_leave_that_was_never_written_leaves_the_session_running() -> None:
-    """The log refused the batch, and the client is gone: its session must still end."""
+    """The log rejected the batch and the client is gone, so its session must still expire."""
     world = World(orders=1)
     world.join("a", "orders")
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=-1)
@@ -752,7 +752,7 @@ def test_a_leave_that_was_never_written_leaves_the_session_running() -> None:
 
 
 def test_deleting_needs_an_empty_group_and_leaves_nothing() -> None:
-    """The tombstones cover every record there ever was."""
+    """The tombstones cover every record that the group ever wrote."""
     world = World(orders=2)
     world.join("a", "orders", regex="o.*")
     with pytest.raises(GroupNotEmpty):
@@ -767,7 +767,7 @@ def test_deleting_needs_an_empty_group_and_leaves_nothing() -> None:
 
 
 def test_what_brokers_before_4_1_wrote_is_removed() -> None:
-    """A data directory of Kafka 4.0: the hash replaces the record of partitions."""
+    """In a directory of Kafka 4.0 a hash replaces the records of partition metadata."""
     world = World(orders=1)
     world.join("a", "orders")
     key = ConsumerGroupPartitionMetadataKey(group_id="g")
@@ -779,7 +779,7 @@ def test_what_brokers_before_4_1_wrote_is_removed() -> None:
 
 
 def test_a_state_of_a_newer_version_makes_the_member_join_again() -> None:
-    """The log was written by a broker that knows more states."""
+    """The log was written by a newer broker with more states."""
     world = World(orders=1)
     world.join("a", "orders")
     world.write(
@@ -801,7 +801,7 @@ def test_a_state_of_a_newer_version_makes_the_member_join_again() -> None:
 
 
 def test_the_description_has_current_and_target_assignments() -> None:
-    """`kafka-consumer-groups --describe` in the middle of a rebalance."""
+    """This is `kafka-consumer-groups --describe` during a rebalance."""
     world = World(orders=2)
     world.join("a", "orders", instance="i")
     world.join("b", "orders")
@@ -829,7 +829,7 @@ def test_a_deleted_topic_is_not_described() -> None:
 
 
 def test_the_group_assigns_between_a_leave_and_the_next_heartbeat() -> None:
-    """The epoch has grown, and the target is not computed yet."""
+    """The group epoch has increased, and the target is not computed yet."""
     world = World(orders=1)
     world.join("a", "orders")
     world.join("b", "orders")
@@ -838,7 +838,7 @@ def test_the_group_assigns_between_a_leave_and_the_next_heartbeat() -> None:
 
 
 def test_a_topic_seen_by_a_heartbeat_that_was_not_written_is_seen_by_the_next_one() -> None:
-    """A disk full for a moment: the expression waited for the next change of any topic."""
+    """Regression: after a failed write, only the next change of a topic updated an expression."""
     world = World(a1=2)
     world.join("m", regex="a.*")
     world.join("n", regex="a.*")

@@ -1,4 +1,4 @@
-"""What records add up to, in an order that a compacted log may have; hashes and votes."""
+"""Replay of records in the orders that a compacted log may have; hashes and votes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def owner(member_id: str, epoch: int, *numbers: int) -> ConsumerMember:
 
 
 def test_a_partition_has_the_owner_that_the_log_named_last() -> None:
-    """A compacted log may have dropped the record by which the first owner gave it up."""
+    """Compaction may have dropped the record with which the first owner released it."""
     image = GroupImage("g")
     for member in (owner("a", 5, 0, 1), owner("b", 7, 1)):
         image.replay(member_record("g", member))
@@ -43,7 +43,7 @@ def test_a_partition_has_the_owner_that_the_log_named_last() -> None:
 
 
 def test_tombstones_free_what_the_member_had() -> None:
-    """And its instance id, and its target."""
+    """They also free its instance id and remove its target."""
     image = GroupImage("g")
     member = ConsumerMember(
         "a",
@@ -79,7 +79,7 @@ def test_tombstones_of_nothing_are_ignored() -> None:
 
 
 def test_an_instance_id_stays_with_who_took_it_over() -> None:
-    """The tombstone of the predecessor comes late."""
+    """The tombstone of the predecessor comes later than the new member's record."""
     image = GroupImage("g")
     for member_id in ("a", "a2"):
         image.replay(member_record("g", ConsumerMember(member_id, instance_id="i")))
@@ -91,7 +91,7 @@ def test_an_instance_id_stays_with_who_took_it_over() -> None:
 
 
 def test_a_member_record_without_an_expression_may_say_null() -> None:
-    """As Kafka 4.0 wrote it; later ones write an empty string."""
+    """Kafka 4.0 wrote null; later releases write an empty string."""
     image = GroupImage("g")
     record = member_record("g", ConsumerMember("a"))
     assert isinstance(record.value, ConsumerGroupMemberMetadataValue)
@@ -101,7 +101,7 @@ def test_a_member_record_without_an_expression_may_say_null() -> None:
 
 
 def test_an_unknown_member_state_is_kept_as_such() -> None:
-    """It decides what the member is told at its next heartbeat."""
+    """The state decides the response to the member's next heartbeat."""
     image = GroupImage("g")
     record = current_assignment_record("g", ConsumerMember("a", member_epoch=3))
     assert isinstance(record.value, ConsumerGroupCurrentMemberAssignmentValue)
@@ -111,14 +111,14 @@ def test_an_unknown_member_state_is_kept_as_such() -> None:
 
 
 def test_the_groups_epochs_are_those_of_the_log() -> None:
-    """Whatever they were before."""
+    """Earlier values are overwritten."""
     image = GroupImage("g")
     image.replay(epoch_record("g", 4, -7))
     assert (image.epoch, image.metadata_hash) == (4, -7)
 
 
 def test_the_hash_follows_ids_partitions_and_racks_of_existing_topics() -> None:
-    """Anything that may change who reads what changes it, and nothing else does."""
+    """The hash changes with anything that may change the assignment, and with nothing else."""
     topics = Topics(orders=1, audits=1)
     seen = [metadata_hash(["orders"], topics)]
     assert metadata_hash(["missing", "orders"], topics) == seen[0]
@@ -141,7 +141,7 @@ def test_the_hash_follows_ids_partitions_and_racks_of_existing_topics() -> None:
 
 
 def test_the_assignor_with_most_votes_wins_and_the_first_one_ties() -> None:
-    """Members without a wish have no vote; unknown assignors are no candidates."""
+    """Members without a preference do not vote; unknown assignors are no candidates."""
 
     def chosen(*wishes: str | None) -> str:
         members = [ConsumerMember(str(n), server_assignor=wish) for n, wish in enumerate(wishes)]

@@ -1,4 +1,4 @@
-"""Heartbeats that no group could answer are refused in Kafka's words."""
+"""Malformed heartbeats are rejected with Kafka's messages before a group sees them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiokq.wire.consumer_group_heartbeat import (
 
 
 def request(**changed: object) -> ConsumerGroupHeartbeatRequest:
-    """A good join, but for these fields."""
+    """Return a valid join with the given fields changed."""
     fields: dict[str, object] = {
         "group_id": "g",
         "member_id": "a",
@@ -78,7 +78,7 @@ OWNED = [ConsumerGroupHeartbeatTopicPartitions(topic_id=uuid.UUID(int=1), partit
 def test_a_malformed_heartbeat_is_refused(
     version: int, changed: dict[str, object], error: type[BrokerError], message: str
 ) -> None:
-    """The client's author reads the message."""
+    """The messages are for authors of clients."""
     with pytest.raises(error) as raised:
         check_heartbeat(request(**changed), version)
     assert raised.value.message == message
@@ -98,5 +98,5 @@ def test_a_malformed_heartbeat_is_refused(
     ],
 )
 def test_a_sound_heartbeat_passes(version: int, changed: dict[str, object]) -> None:
-    """What Java, librdkafka and we send."""
+    """Requests as Java, librdkafka and aiokq send them."""
     check_heartbeat(request(**changed), version)

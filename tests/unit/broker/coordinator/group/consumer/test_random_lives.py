@@ -1,7 +1,7 @@
-"""Random lives of a consumer-protocol group, with clients that lose replies, dawdle and die.
+"""Random runs of a consumer-protocol group, with clients that lose responses, dawdle and die.
 
-Clients behave as Java's: what they read, they go on reading until they have given it up; a request
-says what they have where that changed, and everything after an error or a lost reply.
+Clients behave like Java's: they read a partition until they have revoked it. A request has the
+owned partitions if they changed, and the full state after an error or a lost response.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Client:
     reading: set[Place] = field(default_factory=set)
     told: set[Place] = field(default_factory=set)
     reported: set[Place] | None = None
-    """What the coordinator certainly knows it has."""
+    """The partitions that the coordinator is known to have received last; None if unknown."""
     is_sure: bool = False
-    """Its last request was answered."""
+    """Whether the last request got its response."""
     lost_in_a_row: int = 0
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat."""
+        """Return the next heartbeat."""
         full = self.epoch == 0 or not self.is_sure
         owned = self.reading if full or self.reading != self.reported else None
         return ConsumerGroupHeartbeatRequest(
@@ -80,7 +80,7 @@ class Client:
         )
 
     def answered(self, response: ConsumerGroupHeartbeatResponse) -> None:
-        """Take up what is new at once; what is to be given up is read until `give_up`."""
+        """Start reading new partitions; those to be revoked are read until `give_up`."""
         self.reported = set(self.reading)
         self.epoch = response.member_epoch
         self.is_sure, self.lost_in_a_row = True, 0
@@ -96,7 +96,7 @@ class Client:
         self.reading &= self.told
 
     def abandon(self) -> None:
-        """It was fenced."""
+        """Drop all partitions after being fenced."""
         self.epoch = 0
         self.reading, self.told = set(), set()
         self.reported, self.is_sure = None, False
@@ -134,7 +134,7 @@ class GroupLife(RuleBasedStateMachine):
         return client
 
     def _send(self, client: Client, *, lost: bool = False) -> None:
-        # A member that joins anew starts a new life, with epochs of its own.
+        # A member that joins again starts afresh, with epochs of its own.
         if client.epoch == 0:
             self.member_epochs.pop(client.member_id, None)
         try:
@@ -146,9 +146,9 @@ class GroupLife(RuleBasedStateMachine):
                 client.abandon()
             return
         except UnreleasedInstanceId:
-            return  # its predecessor has not left yet: it tries again
+            return  # its predecessor has not left yet, so it retries
         except FencedInstanceId:
-            # Another process took over its name: it ends.
+            # A fenced instance ends, because another process took over its instance id.
             if not lost:
                 self.alive.remove(client)
             return
@@ -158,7 +158,7 @@ class GroupLife(RuleBasedStateMachine):
         else:
             client.answered(response)
 
-    # What happens
+    # Events
 
     @rule(target=clients, subscription=st.integers(0, len(SUBSCRIPTIONS) - 1))
     def join(self, subscription: int) -> object:
@@ -190,7 +190,7 @@ class GroupLife(RuleBasedStateMachine):
     @rule(client=clients, subscription=st.integers(0, len(SUBSCRIPTIONS) - 1))
     def change_subscription(self, client: Client, subscription: int) -> None:
         client.names, client.regex = SUBSCRIPTIONS[subscription]
-        client.is_sure = False  # so that the next request says it
+        client.is_sure = False  # makes the next request a full one
 
     @rule(client=consumes(clients), for_good=st.booleans())
     def leave(self, client: Client, for_good: bool) -> None:
@@ -209,7 +209,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule(client=consumes(clients))
     def die(self, client: Client) -> None:
-        """It reads no more, and says nothing."""
+        """The client stops reading and sends nothing more."""
         if client in self.alive:
             self.alive.remove(client)
             client.abandon()
@@ -235,7 +235,7 @@ class GroupLife(RuleBasedStateMachine):
         if self.world.topics.topic(name) is not None:
             self.world.topics.delete(name)
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def nobody_reads_what_another_reads(self) -> None:
@@ -246,7 +246,7 @@ class GroupLife(RuleBasedStateMachine):
         for client in self.alive:
             member = members.get(client.member_id)
             if member is None or member.is_away:
-                continue  # fenced, and about to learn it
+                continue  # fenced, but has not noticed it yet
             for place in client.reading:
                 assert place not in readers, f"{place} is read by {readers[place]} as well"
                 readers[place] = client.member_id
@@ -283,10 +283,10 @@ class GroupLife(RuleBasedStateMachine):
         assert known == owners
 
     def teardown(self) -> None:
-        """Once the chaos ends, the group has everything assigned within a few heartbeats."""
+        """Without further faults, all partitions are assigned within a few heartbeats."""
         if not hasattr(self, "world"):
             return
-        for _ in range(2):  # the dead expire; the living stay
+        for _ in range(2):  # dead members expire, live ones stay
             for client in list(self.alive):
                 self._send(client)
                 client.give_up()

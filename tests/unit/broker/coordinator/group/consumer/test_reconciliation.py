@@ -1,4 +1,4 @@
-"""The table of steps of a member towards its target: what it keeps, gives up, waits for, gets."""
+"""The steps of a member towards its target: partitions kept, revoked, awaited and assigned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def some(*numbers: int, topic: uuid.UUID = T1) -> dict[uuid.UUID, frozenset[int]
 
 @dataclass
 class Step:
-    """A member at epoch 10, a target of epoch 11 unless said otherwise, and what comes of them."""
+    """A member at epoch 10, its target at epoch 11 by default, and the expected next state."""
 
     name: str
     state: MemberState
@@ -185,7 +185,7 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS, ids=[step.name for step in STEPS])
 def test_each_step_is_kafkas(step: Step) -> None:
-    """Revoke first; take only what is released; keep the rest."""
+    """Revoke first, take only released partitions, keep the rest."""
     member = ConsumerMember(
         "a",
         member_epoch=step.epoch,
@@ -223,7 +223,7 @@ def test_each_step_is_kafkas(step: Step) -> None:
 def test_an_unknown_state_with_partitions_is_fenced(
     owned: dict[uuid.UUID, frozenset[int]] | None,
 ) -> None:
-    """Nobody knows what it was about to do with them."""
+    """It is unknown what the member was about to do with them."""
     member = ConsumerMember("a", member_epoch=10, state=UNKNOWN, assigned=some(1))
     with pytest.raises(FencedMemberEpoch):
         reconcile(

@@ -13,7 +13,7 @@ from tests.unit.broker.coordinator.group.consumer.consumer_harness import World
 
 
 def regex_records(world: World) -> list[tuple[str, list[str] | None]]:
-    """Those of the last call: expression, and topics or None."""
+    """Return the expressions in the last call's records, with their topics or None."""
     return [
         (
             record.key.regular_expression,
@@ -25,7 +25,7 @@ def regex_records(world: World) -> list[tuple[str, list[str] | None]]:
 
 
 def test_a_member_gets_the_topics_that_match_its_whole_name() -> None:
-    """As Kafka: `order` does not match `orders`."""
+    """As in Kafka, `order` does not match `orders`."""
     world = World(orders=1, order=1, reorder=1)
     joined = world.join("a", regex="order|order-.*")
     assert world.assigned(joined) == {"order": {0}}
@@ -33,7 +33,7 @@ def test_a_member_gets_the_topics_that_match_its_whole_name() -> None:
 
 
 def test_a_new_topic_that_matches_is_assigned_at_the_next_heartbeat() -> None:
-    """The reason why people subscribe by expressions."""
+    """This is why applications subscribe by expressions."""
     world = World(orders=1)
     world.join("a", regex="o.*")
     world.topics.create("others", 2)
@@ -45,7 +45,7 @@ def test_a_new_topic_that_matches_is_assigned_at_the_next_heartbeat() -> None:
 
 
 def test_a_deleted_topic_leaves_the_expression() -> None:
-    """And comes back with another id."""
+    """If it is recreated, it matches with another id."""
     world = World(orders=1, others=1)
     world.join("a", regex="o.*")
     world.topics.delete("others")
@@ -55,7 +55,7 @@ def test_a_deleted_topic_leaves_the_expression() -> None:
 
 
 def test_names_and_expression_add_up() -> None:
-    """Kafka's protocol allows both in one member."""
+    """In Kafka's protocol a member may have both."""
     world = World(orders=1, audits=1, metrics=1)
     joined = world.join("a", "audits", regex="o.*")
     assert world.assigned(joined) == {"orders": {0}, "audits": {0}}
@@ -64,7 +64,7 @@ def test_names_and_expression_add_up() -> None:
 
 
 def test_an_expression_that_others_have_is_not_resolved_again() -> None:
-    """A thousand members with one expression."""
+    """A thousand members may share one expression."""
     world = World(orders=2)
     world.join("a", regex="o.*")
     joined = world.join("b", regex="o.*")
@@ -78,7 +78,7 @@ def test_an_expression_that_others_have_is_not_resolved_again() -> None:
 
 
 def test_a_changed_expression_replaces_the_old_one() -> None:
-    """A new version of the program subscribes otherwise."""
+    """A new version of the program has another expression."""
     world = World(orders=1, audits=1)
     world.join("a", regex="o.*")
     told = world.beat("a", 1, regex="a.*")
@@ -88,7 +88,7 @@ def test_a_changed_expression_replaces_the_old_one() -> None:
 
 
 def test_an_empty_expression_ends_the_subscription() -> None:
-    """From an expression to names."""
+    """The member subscribes by names instead."""
     world = World(orders=1, audits=1)
     world.join("a", regex="o.*")
     world.beat("a", 1, topics=["audits"], regex="")
@@ -97,7 +97,7 @@ def test_an_empty_expression_ends_the_subscription() -> None:
 
 
 def test_a_bad_expression_is_refused_and_changes_nothing() -> None:
-    """128, and the group is as it was."""
+    """The error is INVALID_REGULAR_EXPRESSION, and the group is unchanged."""
     world = World(orders=1)
     world.join("a", "orders")
     with pytest.raises(InvalidRegularExpression, match=r"`\(` is not a valid regular expression"):
@@ -110,7 +110,7 @@ def test_a_bad_expression_is_refused_and_changes_nothing() -> None:
 
 
 def test_resolved_topics_survive_where_expressions_cannot_be_compiled() -> None:
-    """The node that takes over has no google-re2: what was resolved goes on."""
+    """The new coordinator has no google-re2 and uses the topics resolved before."""
     world = World(orders=1)
     world.join("a", regex="o.*")
     world._compile_regex = no_engine
@@ -126,7 +126,7 @@ def no_engine(regex: str):
 
 
 def test_a_member_whose_expression_was_never_resolved_is_served() -> None:
-    """Kafka resolves apart from the join: its log may end in between."""
+    """Kafka resolves expressions after the join, so its log may end in between."""
     world = World(orders=1)
     world.join("a", "orders", regex="o.*")
     world.log = [(key, value) for key, value in world.log if int.from_bytes(key[:2], "big") != 16]
@@ -138,14 +138,14 @@ def test_a_member_whose_expression_was_never_resolved_is_served() -> None:
 def test_without_google_re2_the_refusal_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker from a plain `pip install aiokq`."""
+    """This happens with a broker from a plain `pip install aiokq`."""
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(InvalidRegularExpression, match="pip install google-re2"):
         compile_re2("o.*")
 
 
 def test_re2_matches_whole_names_and_refuses_what_is_no_expression() -> None:
-    """With the real engine, where it is installed."""
+    """Uses the real engine where it is installed."""
     pytest.importorskip("re2")
     match = compile_re2("order[s]?|bär")
     assert [bool(match(name)) for name in ("order", "orders", "reorders", "bär", "")] == [
