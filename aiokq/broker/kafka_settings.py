@@ -34,17 +34,17 @@ _LIMITED: Final[dict[str, _Only]] = {
     "client.quota.callback.class": _plug_in("quota callbacks"),
     "config.providers": _Only(("",), "this broker has no config providers"),
     "controller.quorum.auto.join.enable": _Only(
-        (False,), "this broker can only be the only voter of its quorum"
+        (False,), "this broker must be the only voter of its quorum"
     ),
     "create.topic.policy.class.name": _plug_in("policies"),
     "delegation.token.secret.key": _Only(("",), "this broker has no delegation tokens"),
     "group.share.enable": _Only((False,), "this broker has no share groups"),
-    "kafka.metrics.reporters": _plug_in("reporters of metrics"),
+    "kafka.metrics.reporters": _plug_in("metrics reporters"),
     "max.connection.creation.rate": _Only(
         (_UNLIMITED,), "this broker does not limit the rate of new connections"
     ),
     "metric.reporters": _plug_in(
-        "reporters of metrics", "org.apache.kafka.common.metrics.JmxReporter"
+        "metrics reporters", "org.apache.kafka.common.metrics.JmxReporter"
     ),
     "offsets.topic.compression.codec": _Only((0,), "this broker does not compress offsets"),
     "principal.builder.class": _plug_in(
@@ -58,8 +58,10 @@ _LIMITED: Final[dict[str, _Only]] = {
     "transaction.two.phase.commit.enable": _Only(
         (False,), "this broker has no two-phase commit of transactions"
     ),
-    "unstable.api.versions.enable": _Only((False,), "this broker has no unstable versions"),
-    "unstable.feature.versions.enable": _Only((False,), "this broker has no unstable features"),
+    "unstable.api.versions.enable": _Only((False,), "this broker has no unstable API versions"),
+    "unstable.feature.versions.enable": _Only(
+        (False,), "this broker has no unstable feature versions"
+    ),
 }
 
 _REBALANCE_PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
@@ -108,7 +110,7 @@ def accept(
     """
     if not _is_of_kafka(name, of_listener=of_listener):
         if name in _ELSEWHERE:
-            raise ConfigError(f"{name} is not set here: {_ELSEWHERE[name]}")
+            raise ConfigError(f"{name} is not a setting of this broker: {_ELSEWHERE[name]}")
         every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
     # The table lacks names that begin with a SASL mechanism, whose values may be secrets.
@@ -132,11 +134,13 @@ def accept(
 def _check_rebalance_protocols(text: str) -> None:
     protocols = {part.strip().lower() for part in text.split(",")}
     if "share" in protocols:
-        raise ConfigError(f"{_REBALANCE_PROTOCOLS}={text}: this broker has no share groups")
+        raise ConfigError(
+            f"{_REBALANCE_PROTOCOLS}={text}: this broker has no share groups; remove share"
+        )
     if not {"classic", "consumer"} <= protocols:
         raise ConfigError(
-            f"{_REBALANCE_PROTOCOLS}={text}: this broker always serves classic and consumer groups;"
-            " name both"
+            f"{_REBALANCE_PROTOCOLS}={text}: this broker always serves classic and consumer "
+            "groups; name both protocols"
         )
 
 

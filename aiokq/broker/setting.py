@@ -86,7 +86,7 @@ class Setting:
         """
         if value is None or (self.nullable and value in ("", "null")):
             if not self.nullable:
-                raise ConfigError(f"{self.name} has no null value")
+                raise ConfigError(f"{self.name} must not be null")
             return None
         parsed = self._typed(value)
         if isinstance(parsed, str):

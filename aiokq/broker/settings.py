@@ -55,143 +55,156 @@ class BrokerSettings:
     def __init__(self, **values: object) -> None:
         """Set the fields in `values`; all others have their defaults."""
         if unknown := values.keys() - self.__dataclass_fields__.keys():
-            raise TypeError(f"there is no setting {', '.join(sorted(unknown))}")
+            raise TypeError(f"unknown setting: {', '.join(sorted(unknown))}")
         self.__dict__.update(values)
 
     # Topics
     auto_create_topics_enable: bool = _setting(
-        True, "Create missing topics in Metadata requests that allow it."
+        True, "Create missing topics on Metadata requests that allow topic creation."
     )
     delete_topic_enable: bool = _setting(
-        True, "Allow DeleteTopics; if false, it answers TOPIC_DELETION_DISABLED (73)."
+        True, "Allow DeleteTopics; if false, the broker answers TOPIC_DELETION_DISABLED (73)."
     )
-    num_partitions: int = _setting(1, "Partitions of a topic created without a count.", at_least=1)
+    num_partitions: int = _setting(1, "Default number of partitions of a new topic.", at_least=1)
     default_replication_factor: int = _setting(
-        1, "Replicas of a topic created without a factor.", at_least=1, at_most=32767
+        1, "Default replication factor of a new topic.", at_least=1, at_most=32767
     )
     min_insync_replicas: int = _setting(
         1,
-        "Replicas that must be in sync for acks=all; at most the partition's replicas.",
+        "Replicas that must be in sync for acks=all; capped at the partition's replication factor.",
         at_least=1,
     )
     unclean_leader_election_enable: bool = _setting(
         False,
-        "Elect a replica that is not in sync if no other is left.",
+        "Elect a replica that is not in sync if no in-sync replica is left.",
         has_effect=False,
     )
 
     # The node, its listeners and its data
     process_roles: str = _setting(
-        "broker,controller", "Roles of this node, which has both.", kind="list"
+        "broker,controller",
+        "Roles of this node; a node is always both broker and controller.",
+        kind="list",
     )
     node_id: int | None = _setting(
         None,
-        "Id of this node; --node-id wins. By default the id stored in the log directories, 0 for"
-        " new ones.",
+        "Id of this node; --node-id takes precedence. Default: the id stored in the log "
+        "directories, or 0 for new directories.",
         kind="int",
         at_least=0,
         nullable=True,
     )
-    broker_id: int = _setting(-1, "node.id by its older name.", at_least=-1)
+    broker_id: int = _setting(-1, "Older name of node.id.", at_least=-1)
     listeners: str | None = _setting(
         None,
-        "Where this node listens: NAME://host:port, separated by commas; no host for all"
-        " interfaces, port 0 for a free one. --host and --port set the first. By default"
-        " PLAINTEXT://127.0.0.1:9092, in an EmbeddedCluster with its port.",
+        "Addresses that this node listens on: NAME://host:port, separated by commas; an empty "
+        "host means all interfaces, port 0 a free port. --host and --port set the first "
+        "listener. Default: PLAINTEXT://127.0.0.1:9092; in an EmbeddedCluster, PLAINTEXT with "
+        "its port.",
         kind="list",
         nullable=True,
     )
     advertised_listeners: str | None = _setting(
         None,
-        "Addresses that clients of each listener are given, --advertise sets the first's; by"
-        " default those in listeners. No host stands for this machine's name, port 0 for the port"
-        " listened on.",
+        "Addresses that clients of each listener connect to; --advertise sets the first. "
+        "Default: the addresses in listeners. An empty host means this machine's name, port 0 "
+        "the port that is listened on.",
         kind="list",
         nullable=True,
     )
     listener_security_protocol_map: str | None = _setting(
         None,
-        "Security protocol of each listener, as INTERNAL:PLAINTEXT, which is the only one yet.",
+        "Security protocol of each listener, for example INTERNAL:PLAINTEXT; only PLAINTEXT is "
+        "supported.",
         nullable=True,
     )
     inter_broker_listener_name: str | None = _setting(
         None,
-        "Listener for other brokers, PLAINTEXT by default; max.connections does not apply to it"
-        " if there are others.",
+        "Listener for connections from other brokers, PLAINTEXT by default; max.connections "
+        "does not apply to it if there are other listeners.",
         nullable=True,
     )
     security_inter_broker_protocol: str = _setting(
         "PLAINTEXT",
-        "Listener for other brokers, by its security protocol, where inter.broker.listener.name is"
-        " not set.",
+        "Security protocol that selects the listener for other brokers if "
+        "inter.broker.listener.name is not set.",
     )
     controller_listener_names: str | None = _setting(
         None,
-        "Listeners for controllers. They are not opened: this node is the only voter.",
+        "Listeners for controllers; they are not opened, because this node is the only voter.",
         kind="list",
         nullable=True,
     )
     early_start_listeners: str | None = _setting(
         None,
-        "Listeners that open before the others; all open together here.",
+        "Listeners that open before the others; this broker opens all listeners together.",
         kind="list",
         nullable=True,
         has_effect=False,
     )
     controller_quorum_voters: str = _setting(
-        "", "Voters as id@host:port: this node only.", kind="list", has_effect=False
+        "",
+        "Voters of the quorum as id@host:port; only this node is allowed.",
+        kind="list",
+        has_effect=False,
     )
     controller_quorum_bootstrap_servers: str = _setting(
-        "", "Controllers as host:port: this node only.", kind="list", has_effect=False
+        "",
+        "Controllers of the quorum as host:port; only this node is allowed.",
+        kind="list",
+        has_effect=False,
     )
     log_dirs: str | None = _setting(
         None,
-        "Log directories, separated by commas; --data-dir, which may be repeated, wins.",
+        "Log directories, separated by commas; --data-dir, which may be repeated, takes "
+        "precedence.",
         kind="list",
         nullable=True,
     )
     log_dir: str | None = _setting(
-        None, "Log directories where log.dirs is not set.", kind="list", nullable=True
+        None, "Log directories if log.dirs is not set.", kind="list", nullable=True
     )
     metadata_log_dir: str | None = _setting(
         None,
-        "Directory of the metadata log, which is in every log directory here: one of them.",
+        "Directory of the metadata log; must be a log directory, because every log directory "
+        "has the metadata log.",
         nullable=True,
         has_effect=False,
     )
 
     # Records and their logs; most are defaults of topic settings
     message_max_bytes: int = _setting(
-        1048588, "Largest record batch accepted, in bytes after compression.", at_least=0
+        1048588, "Maximum size of a record batch, in bytes after compression.", at_least=0
     )
     compression_type: str = _setting(
         "producer",
-        "Codec of stored batches; `producer` keeps the producer's codec.",
+        "Compression codec of stored batches; `producer` keeps the producer's codec.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
     compression_gzip_level: int = _setting(
-        -1, "gzip level if the broker compresses.", at_least=-1, at_most=9
+        -1, "gzip level of batches that the broker compresses.", at_least=-1, at_most=9
     )
     compression_lz4_level: int = _setting(
-        9, "lz4 level if the broker compresses.", at_least=1, at_most=17
+        9, "lz4 level of batches that the broker compresses.", at_least=1, at_most=17
     )
     compression_zstd_level: int = _setting(
-        3, "zstd level if the broker compresses.", at_least=-131072, at_most=22
+        3, "zstd level of batches that the broker compresses.", at_least=-131072, at_most=22
     )
     log_message_timestamp_type: str = _setting(
         "CreateTime",
-        "Timestamp of a record: the producer's, or the time of the append.",
+        "Timestamp of a record: the producer's (CreateTime) or the time of the append "
+        "(LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
     )
     log_message_timestamp_before_max_ms: int = _setting(
         LONG_MAX,
-        "Longest time that a CreateTime may lie before the broker's clock.",
+        "Maximum time by which a CreateTime may be before the broker's clock.",
         kind="long",
         at_least=0,
     )
     log_message_timestamp_after_max_ms: int = _setting(
         3600000,
-        "Longest time that a CreateTime may lie after the broker's clock.",
+        "Maximum time by which a CreateTime may be after the broker's clock.",
         kind="long",
         at_least=0,
     )
@@ -200,42 +213,58 @@ class BrokerSettings:
     )
     log_roll_ms: int | None = _setting(
         None,
-        "Age at which a log rolls; overrides log.roll.hours.",
+        "Age at which a log rolls to a new segment; overrides log.roll.hours.",
         kind="long",
         at_least=1,
         nullable=True,
     )
-    log_roll_hours: int = _setting(168, "Age in hours at which a log rolls.", at_least=1)
+    log_roll_hours: int = _setting(
+        168, "Age in hours at which a log rolls to a new segment.", at_least=1
+    )
     log_roll_jitter_ms: int | None = _setting(
         None,
-        "Longest time subtracted from the roll age at random; overrides log.roll.jitter.hours.",
+        "Maximum time subtracted from the roll age, so that logs do not roll together; "
+        "overrides log.roll.jitter.hours.",
         kind="long",
         at_least=0,
         nullable=True,
     )
     log_roll_jitter_hours: int = _setting(
-        0, "Hours subtracted from the roll age at random, at most.", at_least=0
+        0,
+        "Maximum number of hours subtracted from the roll age, so that logs do not roll together.",
+        at_least=0,
     )
     log_segment_delete_delay_ms: int = _setting(
-        60000, "Time until the file of a deleted segment is removed.", kind="long", at_least=0
+        60000,
+        "Time after which the files of a deleted segment are removed.",
+        kind="long",
+        at_least=0,
     )
     log_index_interval_bytes: int = _setting(
-        4096, "Bytes appended between two index entries.", at_least=0
+        4096, "Bytes appended between two entries of the offset index.", at_least=0
     )
-    log_index_size_max_bytes: int = _setting(10485760, "Largest index file.", at_least=4)
+    log_index_size_max_bytes: int = _setting(10485760, "Maximum size of an index file.", at_least=4)
     log_preallocate: bool = _setting(False, "Allocate a segment's file in full when it is created.")
     log_cleanup_policy: str = _setting(
-        "delete", "How old records are removed.", kind="list", choices=("compact", "delete")
+        "delete",
+        "How old segments are cleaned up: deleted, compacted, or both.",
+        kind="list",
+        choices=("compact", "delete"),
     )
     log_retention_ms: int | None = _setting(
         None,
-        "Age at which records are deleted, -1 for never; overrides minutes and hours.",
+        "Age at which records are deleted, -1 for never; overrides log.retention.minutes and "
+        "log.retention.hours.",
         kind="long",
         at_least=-1,
         nullable=True,
     )
     log_retention_minutes: int | None = _setting(
-        None, "Age in minutes at which records are deleted.", kind="int", at_least=-1, nullable=True
+        None,
+        "Age in minutes at which records are deleted; overrides log.retention.hours.",
+        kind="int",
+        at_least=-1,
+        nullable=True,
     )
     log_retention_hours: int = _setting(
         168, "Age in hours at which records are deleted.", at_least=-1
@@ -247,32 +276,45 @@ class BrokerSettings:
         at_least=-1,
     )
     log_retention_check_interval_ms: int = _setting(
-        300000, "Interval of retention checks.", kind="long", at_least=1
+        300000, "Interval of the retention checks.", kind="long", at_least=1
     )
     log_flush_interval_messages: int = _setting(
-        LONG_MAX, "Records after which a log is flushed to disk.", kind="long", at_least=1
+        LONG_MAX,
+        "Number of unflushed records at which a log is flushed to disk.",
+        kind="long",
+        at_least=1,
     )
     log_flush_interval_ms: int | None = _setting(
-        None, "Time after which a log is flushed to disk.", kind="long", at_least=0, nullable=True
+        None,
+        "Maximum time until an appended record is flushed to disk.",
+        kind="long",
+        at_least=0,
+        nullable=True,
     )
     num_recovery_threads_per_data_dir: int = _setting(
         2,
-        "Logs of a directory recovered at the same time after an unclean stop; at most 4 over all"
-        " directories.",
+        "Logs of a directory recovered at the same time after an unclean shutdown; at most 4 "
+        "over all directories.",
         at_least=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
-        60000, "Interval of writing the recovery points.", at_least=0
+        60000, "Interval at which the recovery points are written.", at_least=0
     )
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(
-        60000, "Interval of writing the log start offsets.", at_least=0
+        60000, "Interval at which the log start offsets are written.", at_least=0
     )
     log_cleaner_enable: bool = _setting(True, "Compact logs whose cleanup.policy has `compact`.")
     log_cleaner_delete_retention_ms: int = _setting(
-        86400000, "Time that tombstones are kept after compaction.", kind="long", at_least=0
+        86400000,
+        "Time that tombstones are kept after they were first compacted.",
+        kind="long",
+        at_least=0,
     )
     log_cleaner_min_cleanable_ratio: float = _setting(
-        0.5, "Dirty part of a log above which it is compacted.", at_least=0, at_most=1
+        0.5,
+        "Uncompacted part of a log, from 0 to 1, above which the log is compacted.",
+        at_least=0,
+        at_most=1,
     )
     log_cleaner_min_compaction_lag_ms: int = _setting(
         0, "Age below which a record is not compacted.", kind="long", at_least=0
@@ -282,53 +324,58 @@ class BrokerSettings:
     )
     log_cleaner_threads: int = _setting(1, "Logs that are compacted at the same time.", at_least=0)
     log_cleaner_backoff_ms: int = _setting(
-        15000, "Interval of the search for logs to compact.", kind="long", at_least=0
+        15000, "Interval at which the cleaner looks for logs to compact.", kind="long", at_least=0
     )
     log_cleaner_dedupe_buffer_size: int = _setting(
         134217728,
-        "Memory of the offset maps of all cleaner threads, in bytes; a key takes 24. Allocated"
-        " during compaction, as far as the records need it.",
+        "Memory of the offset maps of all cleaner threads, in bytes; a key takes 24 bytes. "
+        "Allocated during compaction, as far as the records need it.",
         kind="long",
         at_least=1024,
     )
     log_cleaner_io_buffer_size: int = _setting(
         524288,
-        "Memory of the read and write buffers of all cleaner threads, in bytes; they grow for a"
-        " larger batch.",
+        "Memory of the read and write buffers of all cleaner threads, in bytes; the buffers "
+        "grow for a larger batch.",
         at_least=0,
     )
     log_cleaner_io_buffer_load_factor: float = _setting(
-        0.9, "Part of the offset map that is filled.", at_least=0, at_most=1
+        0.9, "Maximum fill level of the offset map, from 0 to 1.", at_least=0, at_most=1
     )
     log_cleaner_io_max_bytes_per_second: float = _setting(
         1.7976931348623157e308,
-        "Most bytes per second that compaction reads and writes, all threads together.",
+        "Maximum number of bytes per second that all cleaner threads together read and write.",
         at_least=1,
     )
     producer_id_expiration_ms: int = _setting(
-        86400000, "Time until the state of an inactive producer expires.", at_least=1
+        86400000, "Time after which the state of an inactive producer is removed.", at_least=1
     )
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
-        5000, "Interval of writing the high watermarks.", kind="long", at_least=1
+        5000, "Interval at which the high watermarks are written.", kind="long", at_least=1
     )
 
     # Fetching
-    fetch_max_bytes: int = _setting(57671680, "Most bytes of one Fetch response.", at_least=1024)
+    fetch_max_bytes: int = _setting(
+        57671680, "Maximum number of record bytes in one Fetch response.", at_least=1024
+    )
     max_incremental_fetch_session_cache_slots: int = _setting(
-        1000, "Fetch sessions in the cache (KIP-227).", at_least=0
+        1000, "Maximum number of fetch sessions in the cache (KIP-227).", at_least=0
     )
     max_request_partition_size_limit: int = _setting(
-        2000, "Most partitions of one DescribeTopicPartitions response.", at_least=1
+        2000, "Maximum number of partitions in one DescribeTopicPartitions response.", at_least=1
     )
 
     # Sockets
-    socket_request_max_bytes: int = _setting(104857600, "Largest request frame.", at_least=1)
+    socket_request_max_bytes: int = _setting(
+        104857600, "Maximum size of a request frame.", at_least=1
+    )
     connections_max_idle_ms: int = _setting(
         600000, "Idle time after which a connection is closed, -1 for never.", kind="long"
     )
     socket_listen_backlog_size: int = _setting(
         1024,
-        "Connections that the system keeps until they are accepted; Kafka's default is 50.",
+        "Maximum number of connections that wait in the system's queue to be accepted; Kafka's "
+        "default is 50.",
         at_least=1,
     )
     socket_send_buffer_bytes: int = _setting(
@@ -343,86 +390,102 @@ class BrokerSettings:
     )
     queued_max_request_bytes: int = _setting(
         536870912,
-        "Memory of requests that are not answered yet, -1 for no limit; Kafka's default is -1.",
+        "Maximum memory of unanswered requests, -1 for no limit; Kafka's default is -1.",
         kind="long",
         at_least=-1,
     )
     max_connections: int = _setting(
         INT_MAX,
-        "Connections open at a time, over all listeners; listener.name.NAME.max.connections limits"
-        " those of one.",
+        "Maximum number of open connections over all listeners; "
+        "listener.name.NAME.max.connections limits those of one listener.",
         at_least=0,
     )
     max_connections_per_ip: int = _setting(
-        INT_MAX, "Connections open from one address at a time.", at_least=0
+        INT_MAX, "Maximum number of open connections from one address.", at_least=0
     )
     max_connections_per_ip_overrides: str = _setting(
         "",
-        "max.connections.per.ip of single addresses, as 10.0.0.1:100, separated by commas.",
+        "Values of max.connections.per.ip for single addresses, for example 10.0.0.1:100, "
+        "separated by commas.",
     )
     broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
 
     # Groups and transactions
     offsets_topic_num_partitions: int = _setting(
-        50, "Partitions of __consumer_offsets when it is created.", at_least=1
+        50, "Number of partitions with which __consumer_offsets is created.", at_least=1
     )
     offsets_topic_replication_factor: int = _setting(
-        3, "Replicas of __consumer_offsets, at most one per node.", kind="short", at_least=1
+        3,
+        "Replication factor with which __consumer_offsets is created; capped at the number of "
+        "nodes.",
+        kind="short",
+        at_least=1,
     )
     offsets_topic_segment_bytes: int = _setting(
         104857600, "Segment size of __consumer_offsets.", at_least=1
     )
     offsets_retention_minutes: int = _setting(
-        10080, "Time that the offsets of an empty group are kept.", at_least=1
+        10080, "Time in minutes for which the offsets of an empty group are kept.", at_least=1
     )
     offsets_retention_check_interval_ms: int = _setting(
         600000, "Interval of the check for expired offsets and groups.", kind="long", at_least=1
     )
-    offset_metadata_max_bytes: int = _setting(4096, "Longest metadata of a committed offset.")
-    group_initial_rebalance_delay_ms: int = _setting(
-        3000, "Time that an empty classic group waits for more members.", at_least=0
+    offset_metadata_max_bytes: int = _setting(
+        4096, "Maximum length of the metadata of a committed offset."
     )
-    group_min_session_timeout_ms: int = _setting(6000, "Shortest classic session.", at_least=1)
-    group_max_session_timeout_ms: int = _setting(1800000, "Longest classic session.", at_least=1)
-    group_max_size: int = _setting(INT_MAX, "Most members of a classic group.", at_least=1)
+    group_initial_rebalance_delay_ms: int = _setting(
+        3000,
+        "Time for which the first rebalance of an empty classic group waits for more members.",
+        at_least=0,
+    )
+    group_min_session_timeout_ms: int = _setting(
+        6000, "Minimum session timeout of a member of a classic group.", at_least=1
+    )
+    group_max_session_timeout_ms: int = _setting(
+        1800000, "Maximum session timeout of a member of a classic group.", at_least=1
+    )
+    group_max_size: int = _setting(
+        INT_MAX, "Maximum number of members of a classic group.", at_least=1
+    )
     group_consumer_heartbeat_interval_ms: int = _setting(
-        5000, "Heartbeat interval of the consumer protocol (KIP-848).", at_least=1
+        5000, "Default heartbeat interval of the consumer protocol (KIP-848).", at_least=1
     )
     group_consumer_min_heartbeat_interval_ms: int = _setting(
-        5000, "Shortest heartbeat interval a group may set.", at_least=1
+        5000, "Minimum heartbeat interval that a group may set.", at_least=1
     )
     group_consumer_max_heartbeat_interval_ms: int = _setting(
-        15000, "Longest heartbeat interval a group may set.", at_least=1
+        15000, "Maximum heartbeat interval that a group may set.", at_least=1
     )
     group_consumer_session_timeout_ms: int = _setting(
-        45000, "Session timeout of the consumer protocol (KIP-848).", at_least=1
+        45000, "Default session timeout of the consumer protocol (KIP-848).", at_least=1
     )
     group_consumer_min_session_timeout_ms: int = _setting(
-        45000, "Shortest session timeout a group may set.", at_least=1
+        45000, "Minimum session timeout that a group may set.", at_least=1
     )
     group_consumer_max_session_timeout_ms: int = _setting(
-        60000, "Longest session timeout a group may set.", at_least=1
+        60000, "Maximum session timeout that a group may set.", at_least=1
     )
     group_consumer_assignors: str = _setting(
         "uniform,range",
-        "Assignors of the consumer protocol; the first is used if no member asks for one.",
+        "Assignors of the consumer protocol; the first is used if no member requests an assignor.",
         kind="list",
         choices=("uniform", "range"),
     )
     group_consumer_migration_policy: str = _setting(
         "bidirectional",
-        "Which groups with members change their protocol: a classic one when somebody joins by the "
-        "consumer protocol (`upgrade`), a consumer-protocol one when only classic members are left "
-        "(`downgrade`), both, or none. Empty groups always do.",
+        "Which groups with members change their protocol: a classic group when a member joins "
+        "by the consumer protocol (`upgrade`), a consumer-protocol group when only classic "
+        "members are left (`downgrade`), both (`bidirectional`), or none (`disabled`). Empty "
+        "groups are always converted.",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
         any_case=True,
     )
     group_consumer_max_size: int = _setting(
-        INT_MAX, "Most members of a consumer-protocol group.", at_least=1
+        INT_MAX, "Maximum number of members of a consumer-protocol group.", at_least=1
     )
     transaction_max_timeout_ms: int = _setting(
         900000,
-        "Longest transaction timeout a producer may ask for.",
+        "Maximum transaction timeout that a producer may request.",
         at_least=1,
         has_effect=False,
     )
@@ -430,8 +493,8 @@ class BrokerSettings:
     # aiokq's own
     legacy: bool = _setting(
         False,
-        "Serve versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0) and convert "
-        "records to message formats v0 and v1 for them.",
+        "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0) "
+        "and convert records to message formats v0 and v1 for these versions.",
     )
 
     profile: str = "kafka"
@@ -497,18 +560,18 @@ def broker_settings(
             cannot do.
     """
     if not isinstance(profile, str) or profile not in PROFILES:
-        raise ConfigError(f"unknown profile {profile!r}: it is one of {', '.join(PROFILES)}")
+        raise ConfigError(f"unknown profile {profile!r}: must be one of {', '.join(PROFILES)}")
     if given is not None and not isinstance(given, Mapping):
         raise ConfigError(
-            "broker settings are a mapping of Kafka's names to values, as {'num.partitions': 4},"
-            f" not {given!r}"
+            "broker settings must be a mapping of Kafka's setting names to values, for example "
+            f"{{'num.partitions': 4}}, not {given!r}"
         )
     values: dict[str, SettingValue] = dict(PROFILES[profile])
     without_effect: list[str] = []
     of_listeners: dict[str, int] = {}
     for spelled, value in (given or {}).items():
         if not isinstance(spelled, str):
-            raise ConfigError(f"the name of a broker setting is a str, not {spelled!r}")
+            raise ConfigError(f"the name of a broker setting must be a str, not {spelled!r}")
         text = spelled.strip()
         if text.startswith(_LISTENER_PREFIX):  # keep `_`, which the listener's name may have
             listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
@@ -560,6 +623,7 @@ def check_metadata_directory(settings: BrokerSettings, directories: Sequence[str
     path = settings.metadata_log_dir
     if path is not None and path not in directories:
         raise ConfigError(
-            f"metadata.log.dir={path}: the metadata log is in every log directory here; remove the"
-            " setting, or, to take over what Apache Kafka has there, name the directory in log.dirs"
+            f"metadata.log.dir={path}: every log directory has the metadata log here; remove the "
+            "setting, or, to take over Apache Kafka's metadata in that directory, add the "
+            "directory to log.dirs"
         )

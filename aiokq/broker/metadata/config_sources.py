@@ -166,18 +166,18 @@ def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
 
     own_id = str(node.node_id)
     yield fact("node.id", "int", "The id of this node."), own_id
-    yield fact("broker.id", "int", "The id of this node, by its older name."), own_id
-    yield fact("process.roles", "list", "What this node is."), "broker,controller"
+    yield fact("broker.id", "int", "The id of this node, under its older name."), own_id
+    yield fact("process.roles", "list", "The roles of this node."), "broker,controller"
     yield (
-        fact("listeners", "list", "Where this node listens."),
+        fact("listeners", "list", "The addresses that this node listens on."),
         ",".join(map(str, node.servers.listening())),
     )
     yield (
-        fact("advertised.listeners", "list", "Where clients are told to connect to."),
+        fact("advertised.listeners", "list", "The addresses that clients connect to."),
         ",".join(map(str, node.servers.all_advertised())),
     )
     yield (
-        fact("listener.security.protocol.map", "string", "How each listener is secured."),
+        fact("listener.security.protocol.map", "string", "The security protocol of each listener."),
         node.servers.protocol_map,
     )
     yield SETTINGS["log.dirs"], ",".join(directory.path for directory in node.log_directories)

@@ -58,7 +58,7 @@ GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
         ),
         GroupConfig(
             _HEARTBEAT,
-            "How often members of the consumer protocol send heartbeats.",
+            "Interval at which members of the consumer protocol send heartbeats.",
             "group.consumer.heartbeat.interval.ms",
             "group.consumer.min.heartbeat.interval.ms",
             "group.consumer.max.heartbeat.interval.ms",

@@ -92,15 +92,15 @@ _ROWS: Final = (
     _row(
         "cleanup.policy",
         "list",
-        "What bounds the log: `delete` old segments by time and size, `compact` to the newest"
-        " record per key, or both. Empty, everything is kept.",
+        "How the log is bounded: `delete` removes old segments by time and size, `compact` "
+        "keeps the newest record of each key, or both. If empty, everything is kept.",
         "log.cleanup.policy",
         choices=("compact", "delete"),
     ),
     _row(
         "compression.gzip.level",
         "int",
-        "Level if the broker compresses with gzip: 1 to 9, or -1 for the library's default.",
+        "gzip level of batches that the broker compresses: 1 to 9; -1 for the library's default.",
         "compression.gzip.level",
         at_least=-1,
         at_most=9,
@@ -108,7 +108,7 @@ _ROWS: Final = (
     _row(
         "compression.lz4.level",
         "int",
-        "Level if the broker compresses with lz4.",
+        "lz4 level of batches that the broker compresses.",
         "compression.lz4.level",
         at_least=1,
         at_most=17,
@@ -116,15 +116,15 @@ _ROWS: Final = (
     _row(
         "compression.type",
         "string",
-        "Codec of stored batches; `producer` keeps what the producer chose, any other"
-        " compresses what came differently.",
+        "Compression codec of stored batches; `producer` keeps the producer's codec, with any "
+        "other codec the broker compresses batches that arrive in a different one.",
         "compression.type",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
     _row(
         "compression.zstd.level",
         "int",
-        "Level if the broker compresses with zstd.",
+        "zstd level of batches that the broker compresses.",
         "compression.zstd.level",
         at_least=-131072,
         at_most=22,
@@ -132,7 +132,7 @@ _ROWS: Final = (
     _row(
         "delete.retention.ms",
         "long",
-        "How long tombstones of a compacted topic are kept for readers that lag.",
+        "How long tombstones and transaction markers are kept after they were first compacted.",
         "log.cleaner.delete.retention.ms",
         at_least=0,
         unit="ms",
@@ -140,7 +140,7 @@ _ROWS: Final = (
     _row(
         "file.delete.delay.ms",
         "long",
-        "How long the files of a deleted segment are kept, renamed to `.deleted`.",
+        "How long the files of a deleted segment are kept under the suffix `.deleted`.",
         "log.segment.delete.delay.ms",
         at_least=0,
         unit="ms",
@@ -148,7 +148,7 @@ _ROWS: Final = (
     _row(
         "flush.messages",
         "long",
-        "Records after which the log is flushed to disk.",
+        "Number of unflushed records at which the log is flushed to disk.",
         "log.flush.interval.messages",
         at_least=1,
         unit="records",
@@ -156,7 +156,7 @@ _ROWS: Final = (
     _row(
         "flush.ms",
         "long",
-        "Time after which the log is flushed to disk.",
+        "Maximum time until an appended record is flushed to disk.",
         "log.flush.interval.ms",
         at_least=0,
         unit="ms",
@@ -164,7 +164,7 @@ _ROWS: Final = (
     _row(
         "follower.replication.throttled.replicas",
         "list",
-        "Replicas whose fetching is throttled, as partition:broker pairs or `*`.",
+        "Replicas that are throttled as followers, as partition:broker pairs or `*`.",
     ),
     _row(
         "index.interval.bytes",
@@ -177,7 +177,7 @@ _ROWS: Final = (
     _row(
         "leader.replication.throttled.replicas",
         "list",
-        "Replicas whose serving is throttled, as partition:broker pairs or `*`.",
+        "Replicas that are throttled as leaders, as partition:broker pairs or `*`.",
     ),
     _row(
         "max.compaction.lag.ms",
@@ -190,7 +190,7 @@ _ROWS: Final = (
     _row(
         "max.message.bytes",
         "int",
-        "Largest record batch accepted, after compression.",
+        "Maximum size of a record batch, after compression.",
         "message.max.bytes",
         at_least=0,
         unit="bytes",
@@ -198,7 +198,7 @@ _ROWS: Final = (
     _row(
         "message.timestamp.after.max.ms",
         "long",
-        "How far a CreateTime may lie ahead of the broker's clock.",
+        "Maximum time by which a CreateTime may be after the broker's clock.",
         "log.message.timestamp.after.max.ms",
         at_least=0,
         unit="ms",
@@ -206,7 +206,7 @@ _ROWS: Final = (
     _row(
         "message.timestamp.before.max.ms",
         "long",
-        "How far a CreateTime may lie behind the broker's clock.",
+        "Maximum time by which a CreateTime may be before the broker's clock.",
         "log.message.timestamp.before.max.ms",
         at_least=0,
         unit="ms",
@@ -214,14 +214,15 @@ _ROWS: Final = (
     _row(
         "message.timestamp.type",
         "string",
-        "Whose time a record carries: its producer's, or the log's at append.",
+        "Timestamp of a record: the producer's (CreateTime) or the time of the append "
+        "(LogAppendTime).",
         "log.message.timestamp.type",
         choices=("CreateTime", "LogAppendTime"),
     ),
     _row(
         "min.cleanable.dirty.ratio",
         "double",
-        "Part of the log that must be uncompacted before it is compacted.",
+        "Uncompacted part of the log, from 0 to 1, above which the log is compacted.",
         "log.cleaner.min.cleanable.ratio",
         at_least=0,
         at_most=1,
@@ -244,14 +245,14 @@ _ROWS: Final = (
     _row(
         "preallocate",
         "boolean",
-        "Give the file of a new segment its whole size at once; what is not used is cut off when"
-        " it is finished.",
+        "Allocate the file of a new segment in full; the unused rest is cut off when the log "
+        "rolls.",
         "log.preallocate",
     ),
     _row(
         "retention.bytes",
         "long",
-        "Size of a partition's log above which its oldest segments go; -1 for no limit.",
+        "Size of a partition's log above which its oldest segments are deleted; -1 for no limit.",
         "log.retention.bytes",
         at_least=-1,
         unit="bytes",
@@ -259,7 +260,7 @@ _ROWS: Final = (
     _row(
         "retention.ms",
         "long",
-        "Age at which segments go, by their newest record; -1 for never.",
+        "Age of its newest record at which a segment is deleted; -1 for never.",
         "log.retention.ms",
         "log.retention.minutes",
         "log.retention.hours",
@@ -269,7 +270,7 @@ _ROWS: Final = (
     _row(
         "segment.bytes",
         "int",
-        "Size at which the log goes on to a new segment.",
+        "Size at which the log rolls to a new segment.",
         "log.segment.bytes",
         at_least=1_048_576,
         unit="bytes",
@@ -277,7 +278,7 @@ _ROWS: Final = (
     _row(
         "segment.index.bytes",
         "int",
-        "Largest index file of a segment.",
+        "Maximum size of an index file of a segment.",
         "log.index.size.max.bytes",
         at_least=4,
         unit="bytes",
@@ -285,7 +286,7 @@ _ROWS: Final = (
     _row(
         "segment.jitter.ms",
         "long",
-        "Most that is taken off segment.ms at random, so that logs do not roll together.",
+        "Maximum time subtracted from segment.ms, so that logs do not roll together.",
         "log.roll.jitter.ms",
         "log.roll.jitter.hours",
         at_least=0,
@@ -294,8 +295,8 @@ _ROWS: Final = (
     _row(
         "segment.ms",
         "long",
-        "Age, by its records' timestamps, at which a segment is no longer appended to; where"
-        " nothing is appended, by the clock.",
+        "Age at which the log rolls to a new segment: by the timestamps of the segment's "
+        "records, or by the clock if nothing is appended.",
         "log.roll.ms",
         "log.roll.hours",
         at_least=1,
@@ -304,7 +305,7 @@ _ROWS: Final = (
     _row(
         "unclean.leader.election.enable",
         "boolean",
-        "Let a replica that is not in sync lead when no other is left.",
+        "Elect a replica that is not in sync if no in-sync replica is left.",
         "unclean.leader.election.enable",
     ),
 )
@@ -330,7 +331,7 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
             unknown = f"Unknown topic config name: {name}"
             raise InvalidConfiguration(ConfigError.unknown(unknown, name, TOPIC_CONFIGS).message)
         if text is None:
-            raise InvalidConfiguration(f"null value not supported for topic config {name}")
+            raise InvalidConfiguration(f"topic config {name} must not be null")
         values[name] = _parse(row, text)
         checked[name] = text.strip()
     low = values.get("min.compaction.lag.ms", 0)

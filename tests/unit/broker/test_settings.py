@@ -70,7 +70,7 @@ def test_an_unknown_name_is_told_the_nearest_one():
         ("num.partitions", "0", "at least 1"),
         ("num.partitions", "many", "type int"),
         ("num.partitions", True, "type int"),
-        ("num.partitions", None, "no null"),
+        ("num.partitions", None, "must not be null"),
         ("message.max.bytes", str(2**31), "at most"),
         ("compression.type", "brotli", "one of"),
         ("log.cleanup.policy", "delete,keep", "one of"),

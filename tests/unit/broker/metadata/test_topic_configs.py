@@ -92,7 +92,7 @@ def test_values_are_typed() -> None:
         ("min.cleanable.dirty.ratio", "1.5", "at most 1"),
         ("preallocate", "yes", "boolean"),
         ("message.timestamp.type", "createtime", "CreateTime"),
-        ("segment.ms", None, "null value"),
+        ("segment.ms", None, "must not be null"),
         ("remote.storage.enable", "true", "Unknown topic config"),
     ],
 )
