@@ -282,35 +282,43 @@ class BrokerCounters(_Counters):
 
     name: str = "0"
 
-    requests: CounterBy = _counter_by("api", "requests", "Requests served.")
+    requests: CounterBy = _counter_by("api", "requests", "Requests answered.")
     request_seconds: HistogramBy = _latency_by(
         "api", "From reading a request until its response was handed to the connection."
     )
-    errors: CounterBy = _counter_by("error", "errors", "Error codes answered, by Kafka's name.")
+    errors: CounterBy = _counter_by("error", "errors", "Error codes in responses, by Kafka's name.")
     bytes_in: int = _counter("bytes", "Bytes read from connections.")
     bytes_out: int = _counter("bytes", "Bytes written to connections.")
     records_appended: int = _counter("records", "Records appended to logs.")
     batches_appended: int = _counter("batches", "Record batches appended to logs.")
-    record_bytes_appended: int = _counter("bytes", "Size of those batches.")
-    record_bytes_fetched: int = _counter("bytes", "Record bytes put into fetch responses.")
+    record_bytes_appended: int = _counter("bytes", "Size of the record batches appended to logs.")
+    record_bytes_fetched: int = _counter("bytes", "Record bytes sent in Fetch responses.")
     segments_deleted: int = _counter("segments", "Log segments deleted by retention.")
-    cleaner_runs: int = _counter("runs", "Compactions of a log that came to their end.")
-    cleaner_seconds: float = _seconds("Time they took.")
-    cleaner_bytes_read: int = _counter("bytes", "Bytes they read, in both passes.")
-    cleaner_bytes_written: int = _counter("bytes", "Bytes they wrote.")
-    cleaner_bytes_freed: int = _counter("bytes", "Bytes that logs have become shorter by them.")
-    cleaner_records_read: int = _counter("records", "Records they looked at.")
-    cleaner_records_removed: int = _counter("records", "Records they left out.")
+    cleaner_runs: int = _counter("runs", "Completed compactions of a log.")
+    cleaner_seconds: float = _seconds("Total duration of completed compactions.")
+    cleaner_bytes_read: int = _counter(
+        "bytes", "Bytes read by completed compactions, in both passes."
+    )
+    cleaner_bytes_written: int = _counter("bytes", "Bytes written by completed compactions.")
+    cleaner_bytes_freed: int = _counter(
+        "bytes", "Bytes by which completed compactions shortened logs."
+    )
+    cleaner_records_read: int = _counter("records", "Records read by completed compactions.")
+    cleaner_records_removed: int = _counter("records", "Records removed by completed compactions.")
     cleaner_dirty_percent: Gauge = _gauge(
-        "percent", "Dirty part of the log that needed compaction most when it was looked at last."
+        "percent", "Uncompacted part of the dirtiest log, when the cleaner last examined the logs."
     )
     cleaner_max_delay_seconds: Gauge = _gauge(
-        "seconds", "How long max.compaction.lag.ms was over of what should have been compacted."
+        "seconds",
+        "Longest time by which uncompacted records exceeded max.compaction.lag.ms, when the "
+        "cleaner last examined the logs.",
     )
     uncleanable_partitions: Gauge = _gauge(
-        "partitions", "Logs not compacted any more: a batch is not sound, or the cleaner failed."
+        "partitions", "Logs excluded from compaction: a batch is invalid, or the cleaner failed."
     )
-    uncleanable_bytes: Gauge = _gauge("bytes", "What they have that was never compacted.")
+    uncleanable_bytes: Gauge = _gauge(
+        "bytes", "Never compacted bytes of logs that are excluded from compaction."
+    )
     log_bytes: GaugeBy = _gauge_by(
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
     )
@@ -324,32 +332,33 @@ class BrokerCounters(_Counters):
     connections: Gauge = _gauge("connections", "Open connections.")
     connections_accepted: int = _counter("connections", "Connections accepted.")
     connections_refused: int = _counter(
-        "connections", "Connections closed at once: above a limit, or there was no descriptor left."
+        "connections", "New connections closed at once, above a limit or for lack of descriptors."
     )
     connections_closed_for_room: int = _counter(
-        "connections", "Idle connections closed to make room, as few descriptors were left."
+        "connections",
+        "Idle connections closed for a new one, above max.connections or for lack of descriptors.",
     )
-    fetches_waiting: Gauge = _gauge("requests", "Fetches that wait for records (long poll).")
+    fetches_waiting: Gauge = _gauge("requests", "Fetch requests that wait for records (long poll).")
     groups: GaugeBy = _gauge_by(
         ("type", "state"),
         "groups",
         "Groups coordinated, by protocol and Kafka's name of the state.",
     )
-    group_members: GaugeBy = _gauge_by(("type",), "members", "Members of those groups.")
+    group_members: GaugeBy = _gauge_by(("type",), "members", "Members of coordinated groups.")
     group_rebalances: CounterBy = _counter_by(
         "type",
         "rebalances",
-        "Generations that began (classic), assignments computed (consumer).",
+        "Generations started (classic) and target assignments computed (consumer).",
     )
-    offsets_committed: int = _counter("offsets", "Offsets of partitions that groups committed.")
-    throttle_seconds: float = _seconds("Time that clients were asked to stay silent (quotas).")
+    offsets_committed: int = _counter("offsets", "Partition offsets committed by groups.")
+    throttle_seconds: float = _seconds("Time for which clients were throttled by quotas.")
     background_failures: CounterBy = _counter_by(
         "task",
         "failures",
-        "Failures of background work (cleaner, retention, checkpoints, flushes, timers of groups "
-        "...), each of which is tried again.",
+        "Failures of background tasks (cleaner, retention, checkpoints, flushes, timers of "
+        "groups ...); a failed task is retried.",
     )
-    loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
+    loop_stalls: int = _counter("stalls", "Stalls of the event loop that the watchdog detected.")
 
 
 Counters: TypeAlias = ClientCounters | BrokerCounters
