@@ -190,7 +190,9 @@ def _transactions(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 def _rest(data: bytes, entry: int) -> Iterator[Entry]:
     if len(data) % entry:
-        yield {"error": f"{len(data) % entry} bytes behind the last entry of {entry}"}
+        yield {
+            "error": f"{len(data) % entry} bytes after the last whole entry ({entry} bytes each)"
+        }
 
 
 def _producers(data: bytes, crc32c: Checksum) -> Iterator[Entry]:
@@ -224,12 +226,12 @@ def _rows(data: bytes, columns: int) -> list[list[str]]:
         return []  # Kafka creates the file empty
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[0] != "0":
-        raise ValueError(f"version {lines[0]!r}, not 0")
+        raise ValueError(f"version {lines[0]!r}, expected 0")
     if len(lines) < 2 or not lines[1].isdigit():
-        raise ValueError("no count of entries in the second line")
+        raise ValueError("the second line is not a count of entries")
     rows = [line.split() for line in lines[2 : 2 + int(lines[1])] if line]
     if len(rows) != int(lines[1]):
-        raise ValueError(f"{len(rows)} of {lines[1]} entries")
+        raise ValueError(f"{len(rows)} entries, but the count is {lines[1]}")
     for row in rows:
         if len(row) != columns:
             raise ValueError(f"entry {' '.join(row)!r} has {len(row)} columns, not {columns}")
@@ -262,7 +264,7 @@ def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
             ],
         }
     if sound < len(data):
-        yield {"position": sound, "bytes": len(data) - sound, "error": "no whole line"}
+        yield {"position": sound, "bytes": len(data) - sound, "error": "incomplete line"}
 
 
 _READERS: Final[dict[str, Callable[[bytes, LogFile], Iterator[Entry]]]] = {

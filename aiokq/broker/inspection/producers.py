@@ -110,7 +110,7 @@ class ProducerCheck:
             claim, path = claims[self._claimed]
             self._claimed += 1
             if claim.offset >= header.base_offset and not _is_of(header, claim):
-                self._error(path, f"{_said(claim)}, where the log has {_found(header)}")
+                self._error(path, f"{_said(claim)}, but the log has {_found(header)}")
 
     # --- batches that a snapshot lacks
 
@@ -124,16 +124,16 @@ class ProducerCheck:
             elif entry.transaction_first_offset is not None:
                 self._error(
                     snapshot.path,
-                    f"without producer {entry.producer_id}, whose transaction is open from offset"
-                    f" {entry.transaction_first_offset} on",
+                    f"lacks producer {entry.producer_id}, which has a transaction open since "
+                    f"offset {entry.transaction_first_offset}",
                 )
             elif oldest is not None and _is_newer(self._traces[entry.producer_id], oldest):
                 # A warning only: there is no proof if the clock was set back in between.
                 self._warn(
                     snapshot.path,
-                    f"without producer {entry.producer_id}, whose last batch"
-                    f" {_at(entry)} is newer than that of others in it: its retry would be"
-                    " written twice",
+                    f"lacks producer {entry.producer_id}, whose last batch {_at(entry)} is newer "
+                    "than those of other producers in the snapshot: a retry of that batch would "
+                    "be appended twice",
                 )
 
     def _compare_entries(self, path: str, entry: ProducerEntry, said: ProducerEntry) -> None:
@@ -142,17 +142,20 @@ class ProducerCheck:
         if (entry.producer_epoch, last) > (said.producer_epoch, last_said):
             self._error(
                 path,
-                f"producer {entry.producer_id} up to epoch {said.producer_epoch}"
-                f" {_at(said)}, where the log has epoch {entry.producer_epoch} {_at(entry)}",
+                f"has producer {entry.producer_id} with epoch {said.producer_epoch} {_at(said)}, "
+                f"but in the log the producer has epoch {entry.producer_epoch} {_at(entry)}",
             )
         first, first_said = entry.transaction_first_offset, said.transaction_first_offset
         if first is not None and (first_said is None or first_said > first):
+            transaction = (
+                "no open transaction"
+                if first_said is None
+                else f"a transaction open since offset {first_said}"
+            )
             self._error(
                 path,
-                f"producer {entry.producer_id} with"
-                f" {'no' if first_said is None else 'a'} transaction open"
-                f"{'' if first_said is None else f' from offset {first_said} on'}, where the log"
-                f" has one from offset {first} on",
+                f"has producer {entry.producer_id} with {transaction}, but in the log a "
+                f"transaction of the producer is open since offset {first}",
             )
 
     def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
@@ -209,10 +212,12 @@ def _is_newer(one: _Trace, other: _Trace) -> bool:
 
 def _said(claim: _Claim) -> str:
     if claim.last_sequence is None:
-        return f"producer {claim.producer_id} begins a transaction at offset {claim.offset}"
+        return (
+            f"says that producer {claim.producer_id} begins a transaction at offset {claim.offset}"
+        )
     return (
-        f"producer {claim.producer_id} ends a batch at offset {claim.offset} with epoch"
-        f" {claim.producer_epoch}, sequence {claim.last_sequence}"
+        f"says that producer {claim.producer_id} ends a batch at offset {claim.offset} with "
+        f"epoch {claim.producer_epoch}, sequence {claim.last_sequence}"
     )
 
 

@@ -140,8 +140,8 @@ class SegmentCheck:
                 path,
                 None,
                 "overlap",
-                f"ends at offset {next_offset}, behind the beginning of the next segment"
-                f" {self._sealed_at}",
+                f"ends with offset {next_offset - 1}, but the next segment begins at offset "
+                f"{self._sealed_at}",
             )
         return CheckedSegment(self._base, next_offset, size, batches, whole, has_gaps)
 
@@ -155,8 +155,8 @@ class SegmentCheck:
                     path,
                     position,
                     "epoch",
-                    f"leader epoch {header.leader_epoch} of offset {header.base_offset}, where"
-                    f" {file_names.LEADER_EPOCHS} says {known}",
+                    f"leader epoch {header.leader_epoch} at offset {header.base_offset}, but "
+                    f"{file_names.LEADER_EPOCHS} has epoch {known} for this offset",
                 )
         if self._deep:
             self._records(file, path, position, header)
@@ -167,7 +167,10 @@ class SegmentCheck:
             for record in batch_records(read_batch(file, position, header), header):
                 count += 1
                 if header.magic >= 2 and not first <= record.offset <= last:
-                    raise ValueError(f"record of offset {record.offset} outside {first}..{last}")
+                    raise ValueError(
+                        f"record with offset {record.offset} outside the batch's offsets "
+                        f"{first}..{last}"
+                    )
         except KafkaError as error:
             self.error(path, position, "records", f"records cannot be read: {error.message}")
             return
@@ -176,14 +179,20 @@ class SegmentCheck:
             return
         if header.count not in (count, UNKNOWN_COUNT):
             self.error(
-                path, position, "count", f"{count} records where the header says {header.count}"
+                path,
+                position,
+                "count",
+                f"{count} records, but the batch header says {header.count}",
             )
 
     def _bad(self, file: File, path: str, bad: BadBatch, end: int) -> None:
         lost = last_sound_offset(file, bad.position, end, bad.expected, self._crc32c)
-        rest = f"{end - bad.position} bytes from here on"
+        rest = f"{end - bad.position} bytes from this position on"
         if lost is not None:
-            what = f"{bad.reason}; {rest}, with sound batches up to offset {lost} behind"
+            what = (
+                f"{bad.reason}; {rest}, with valid batches up to offset {lost} after the invalid "
+                "one"
+            )
         elif only_zeros(file, bad.position, end):
             what = f"{rest} are zeros"
         else:
@@ -192,7 +201,9 @@ class SegmentCheck:
             only_zeros(file, bad.position, end) or is_torn(file, bad.position, end, bad.expected)
         )
         if harmless and self._unclean and self._sealed_at is None:
-            self.warning(path, bad.position, "tail", f"{what}: being written, or left by a kill")
+            self.warning(
+                path, bad.position, "tail", f"{what}: written right now, or left by a kill"
+            )
         else:
             self.error(path, bad.position, "batch", what)
 
@@ -214,9 +225,9 @@ class SegmentCheck:
                     path,
                     None,
                     "aborted",
-                    f"without the transaction of producer {aborted.producer_id} that was aborted,"
-                    f" offsets {aborted.first_offset}..{aborted.last_offset}: its records would be"
-                    " read as committed",
+                    f"lacks the aborted transaction of producer {aborted.producer_id} at offsets "
+                    f"{aborted.first_offset}..{aborted.last_offset}: readers of committed "
+                    "records would get its records",
                 )
 
     # --- findings
@@ -228,7 +239,7 @@ class SegmentCheck:
             data = self._files.read_bytes(path)
         except FileNotFoundError:
             if self._files.stat_size(self._path(file_names.LOG)) and self._sealed_at is not None:
-                self.warning(path, None, "missing", "missing: it is made anew from the log")
+                self.warning(path, None, "missing", "missing; the broker rebuilds it from the log")
             return b""
         if len(data) % entry:
             self.warning(
@@ -259,7 +270,9 @@ class SegmentCheck:
         if told < MOST_FINDINGS:
             self.findings.append(Finding(severity, path, position, message))
         elif told == MOST_FINDINGS:
-            self.findings.append(Finding(severity, path, position, f"{message}; and more like it"))
+            self.findings.append(
+                Finding(severity, path, position, f"{message}; and more findings of this kind")
+            )
 
     def _path(self, suffix: str) -> str:
         return file_names.segment_file(self._directory, self._base, suffix)
@@ -289,8 +302,8 @@ class _OffsetEntries:
                     self._path,
                     at,
                     "order",
-                    f"entry {offset + self._check.base_offset} ->"
-                    f" {position} does not rise above the one before",
+                    f"entry {offset + self._check.base_offset} -> {position} is not greater than "
+                    "the previous entry",
                 )
                 return
             before = offset, position
@@ -308,16 +321,17 @@ class _OffsetEntries:
                 self._path,
                 at,
                 "offset",
-                f"offset {offset} for the batch at {position}, which has"
-                f" {header.base_offset}..{header.last_offset}: records before are not found",
+                f"offset {offset} for the batch at position {position}, which has offsets "
+                f"{header.base_offset}..{header.last_offset}: a search does not find earlier "
+                "records",
             )
         elif offset != header.last_offset:
             self._check.warning(
                 self._path,
                 at,
                 "last",
-                f"offset {offset} for the batch at {position}, which ends"
-                f" with {header.last_offset}",
+                f"offset {offset} for the batch at position {position}, whose last offset is "
+                f"{header.last_offset}",
             )
         self._next = next(self._entries, None)
 
@@ -366,8 +380,8 @@ class _TimeEntries:
                     self._path,
                     at,
                     "order",
-                    f"entry {timestamp} -> "
-                    f"{offset + self._check.base_offset} lies before the one before",
+                    f"entry {timestamp} -> {offset + self._check.base_offset} is less than the "
+                    "previous entry",
                 )
                 return
             before = timestamp, offset
@@ -389,8 +403,8 @@ class _TimeEntries:
                     self._path,
                     at,
                     "stray",
-                    f"offset {offset} for time {timestamp}, where the"
-                    f" segment ends with {self._last_offset}",
+                    f"offset {offset} for timestamp {timestamp}, but the last offset of the "
+                    f"segment is {self._last_offset}",
                 )
                 return
             self._compare()
@@ -403,7 +417,7 @@ class _TimeEntries:
                 self._path,
                 at,
                 "time",
-                f"time {timestamp} up to offset {offset}, where records up"
-                f" to {self._largest} are: a search by time misses them",
+                f"timestamp {timestamp} up to offset {offset}, but the largest timestamp up to "
+                f"there is {self._largest}: a search by timestamp misses records",
             )
         self._next = next(self._entries, None)

@@ -161,7 +161,7 @@ def _metadata(files: Files, root: str, findings: list[Finding]) -> MetadataImage
         findings.append(Finding(Severity.ERROR, path, None, error.message))
         return None
     if sound < len(data):
-        what = f"{len(data) - sound} bytes behind the last whole line"
+        what = f"{len(data) - sound} bytes after the last complete line"
         findings.append(Finding(Severity.WARNING, path, sound, what))
     return image
 
@@ -171,7 +171,11 @@ def _properties(files: Files, root: str, findings: list[Finding]) -> None:
     try:
         decode_meta_properties(files.read_bytes(path), path)
     except FileNotFoundError:
-        findings.append(Finding(Severity.WARNING, path, None, "missing: no log directory's ids"))
+        findings.append(
+            Finding(
+                Severity.WARNING, path, None, "missing: the ids of the log directory are unknown"
+            )
+        )
     except ConfigError as error:
         findings.append(Finding(Severity.ERROR, path, None, error.message))
 
@@ -196,7 +200,7 @@ def _checkpoints(
             end = ends.get(partition)
             if end is None:
                 if clean:
-                    what = f"{partition} has an offset and no directory"
+                    what = f"{partition} has an offset, but no directory"
                     findings.append(Finding(Severity.WARNING, path, None, what))
             elif offset > end:
                 # Records up to a recovery point were durable, and records up to a high watermark if
@@ -205,7 +209,7 @@ def _checkpoints(
                     name == file_names.HIGH_WATERMARKS and clean
                 )
                 severity = Severity.ERROR if lost else Severity.WARNING
-                what = f"{partition} is at {offset}, and its log ends at {end}"
+                what = f"{partition} has offset {offset}, but its log ends at {end}"
                 findings.append(Finding(severity, path, None, what))
 
 
@@ -225,7 +229,10 @@ def _doubled(
     """Report partitions that are in two directories."""
     for one in partitions:
         if one.partition is not None and one.partition in others:
-            what = f"{one.partition} is in {others[one.partition]}, too: no broker starts with both"
+            what = (
+                f"{one.partition} is also in {others[one.partition]}: a broker does not start "
+                "with both directories"
+            )
             findings.append(Finding(Severity.ERROR, one.path, None, what))
 
 
@@ -246,9 +253,9 @@ def _missing(
         ]
         if missing:
             what = (
-                f"topic {record.name} has no directory here for partition"
-                f" {', '.join(map(str, missing[:20]))}{' ...' if len(missing) > 20 else ''}: it is"
-                " in another log directory, or gone"
+                f"topic {record.name} has no directory here for partition "
+                f"{', '.join(map(str, missing[:20]))}{' ...' if len(missing) > 20 else ''}: the "
+                "directory is in another log directory, or lost"
             )
             findings.append(Finding(Severity.WARNING, root, None, what))
 
@@ -319,15 +326,16 @@ class _Partition:
             entry = epochs.entries[-1]
             self._warn(
                 file_names.LEADER_EPOCHS,
-                f"epoch {entry.epoch} begins at {entry.start_offset}, and the log ends at {end}",
+                f"epoch {entry.epoch} begins at offset {entry.start_offset}, but the log ends at "
+                f"{end}",
             )
         for base, suffix in parsed:
             if suffix == file_names.SNAPSHOT:
                 if base > end and self._clean:
                     name = f"{base:020d}{file_names.SNAPSHOT}"
-                    self._warn(name, f"of an offset behind the log's end {end}")
+                    self._warn(name, f"is of an offset after the end of the log, {end}")
             elif suffix in file_names.SEGMENT_SUFFIXES and base not in bases:
-                self._warn(f"{base:020d}{suffix}", "an index without a log")
+                self._warn(f"{base:020d}{suffix}", "index without a log file")
         self._leftovers(listed)
         start = segments[0].base_offset if segments else 0
         return CheckedPartition(
@@ -357,11 +365,12 @@ class _Partition:
             return
         topic = image.topics.get(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
-            self._warn("", "no topic has this partition: a start sets the directory aside")
+            self._warn("", "no topic has this partition: the next start sets the directory aside")
         elif topic_id is not None and topic_id != topic.topic_id:
             self._warn(
                 file_names.PARTITION_METADATA,
-                "of another topic of the same name: a start sets the directory aside",
+                "has the id of another topic of the same name: the next start sets the "
+                "directory aside",
             )
 
     def _snapshot(self, offset: int) -> Snapshot | None:
@@ -385,8 +394,8 @@ class _Partition:
             if before.whole and before.end < after.base_offset:
                 self._error(
                     f"{after.base_offset:020d}{file_names.LOG}",
-                    f"the segment before it ends with offset {before.end - 1}: offsets"
-                    f" {before.end}-{after.base_offset - 1} are missing",
+                    f"the previous segment ends with offset {before.end - 1}: offsets "
+                    f"{before.end}-{after.base_offset - 1} are missing",
                 )
 
     def _leftovers(self, listed: list[str]) -> None:
@@ -394,9 +403,9 @@ class _Partition:
             if file_names.CORRUPT in name:
                 self._warn(name, "records that a recovery moved out of the log")
             elif name.endswith((file_names.CLEANED, file_names.SWAP)):
-                self._warn(name, "of a compaction under way, or interrupted")
+                self._warn(name, "file of a compaction that is running or was interrupted")
             elif name.endswith((file_names.DELETED, file_names.TEMPORARY)) and self._clean:
-                self._warn(name, "left over; a start removes it")
+                self._warn(name, "leftover file; the next start removes it")
 
     def _error(self, name: str, message: str) -> None:
         self._findings.append(Finding(Severity.ERROR, f"{self._place.path}/{name}", None, message))

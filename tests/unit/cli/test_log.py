@@ -112,7 +112,7 @@ def test_several_directories_of_a_node_are_checked_together(alone, data, tmp_pat
     shutil.copytree(data, other)
     doubled = run(alone, "verify", data, other)
     assert doubled.code == 1
-    assert f"t-0 is in {other}, too" in doubled.lines[0]
+    assert f"t-0 is also in {other}" in doubled.lines[0]
     shutil.rmtree(other / "t-0")
     assert "no directory here for partition 0" in "\n".join(run(alone, "verify", other).lines)
     result = run(alone, "verify", data, other)

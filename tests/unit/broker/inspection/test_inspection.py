@@ -115,7 +115,7 @@ async def test_a_flipped_bit_is_found_at_its_batch_with_what_lies_behind():
     assert found(report)[0] == ("error", f"t-0/{0:020d}.log", headers[1])
     message = report.findings[0].message
     assert "CRC mismatch" in message
-    assert "sound batches up to offset 2 behind" in message
+    assert "valid batches up to offset 2 after the invalid one" in message
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -213,7 +213,7 @@ async def test_partitions_nobody_knows_and_topics_without_them_are_told():
     messages = [finding.message for finding in check(files).findings]
     assert any("no topic has this partition" in message for message in messages)
     assert any("topic t has no directory here for partition 0" in one for one in messages)
-    assert any("t-0 has an offset and no directory" in one for one in messages)
+    assert any("t-0 has an offset, but no directory" in one for one in messages)
 
 
 async def test_a_directory_that_is_only_called_like_a_partition_is_nobodys_concern():
@@ -275,4 +275,4 @@ async def test_what_cannot_be_read_hides_nothing_that_can():
     assert behind[0]["position"] == entry["bytes"]
     files.open("/data/t-0/leader-epoch-checkpoint").pwritev([b"7"], 0)
     [entry] = contents(files, LogFile("/data/t-0/leader-epoch-checkpoint", "epochs"), crc32c)
-    assert entry == {"error": "version '7', not 0"}
+    assert entry == {"error": "version '7', expected 0"}
