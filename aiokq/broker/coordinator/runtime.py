@@ -157,7 +157,10 @@ class CoordinatorRuntime(Generic[S]):
         """
         context = self._context(key)
         if leader_epoch is not None and leader_epoch != context.leader_epoch:
-            raise NotCoordinator(f"leader epoch {leader_epoch} of {context.log.name} has ended")
+            raise NotCoordinator(
+                f"leader epoch {leader_epoch} of {context.log.name} has ended: the current one "
+                f"is {context.leader_epoch}"
+            )
         outcome, end_offset = context.write(operation, producer)
         if outcome.response is not None and (
             end_offset is None or context.log.is_committed(end_offset)

@@ -57,10 +57,10 @@ RETRY_SECONDS: Final = 0.5
 class ShardState(Enum):
     """The state of a shard, which decides whether it accepts requests."""
 
-    LOADING = "its log is being replayed"
-    ACTIVE = "it serves requests"
-    FAILED = "its log cannot be read"
-    CLOSED = "this leadership of its partition is over"
+    LOADING = "the log of the partition is being replayed"
+    ACTIVE = "the shard accepts requests"
+    FAILED = "the log of the partition cannot be read"
+    CLOSED = "the node no longer leads the partition in this leader epoch"
 
 
 @frozen

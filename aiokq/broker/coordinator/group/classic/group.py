@@ -160,7 +160,7 @@ class ClassicGroup(ClassicGroupState):
         for member in self.roster:
             self.rebalance.restart_session(member, instant)
         if len(self.roster) > self.settings.group_max_size:
-            self.rebalance.prepare("it has more members than group.max.size", instant)
+            self.rebalance.prepare("the group has more members than group.max.size", instant)
 
     def unloaded(self, code: int = NotCoordinator.code) -> None:
         """Cancel all timers, and answer all pending requests with an error code."""

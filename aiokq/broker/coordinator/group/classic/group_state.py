@@ -113,7 +113,8 @@ class ClassicGroupState:
         """
         if state not in PERMITTED_TRANSITIONS[self.state]:
             raise RuntimeError(
-                f"group {self.group_id}: {self.state.name} may not become {state.name}"
+                f"group {self.group_id}: transition from {self.state.name} to {state.name} is "
+                "not permitted"
             )
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = timestamp_ms

@@ -146,7 +146,7 @@ def _join_again(
         return Outcome(response=group.joined(member_id))
     joining: Deferred[JoinGroupResponse] = Deferred()
     _update(group, member, request, joining)
-    reason = f"{member_id} joins again{_because(request)}"
+    reason = f"{member_id} rejoins{_because(request)}"
     return _waiting(group.rebalance.prepare_or_complete(reason, instant), joining)
 
 
@@ -163,7 +163,7 @@ def _replace_static(
     old_member_id = roster.static_members[instance]
     old_leader = roster.leader_id
     logger.info(
-        "static member joins again: group=%s instance=%s old=%s new=%s state=%s",
+        "static member rejoins: group=%s instance=%s old=%s new=%s state=%s",
         group.group_id,
         instance,
         old_member_id,
@@ -176,7 +176,7 @@ def _replace_static(
     before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     joining: Deferred[JoinGroupResponse] = Deferred()
     _update(group, member, request, joining)
-    reason = f"static member {instance} joins again as {member_id}{_because(request)}"
+    reason = f"static member {instance} rejoins as {member_id}{_because(request)}"
     if group.state is not ClassicState.STABLE or roster.elect_protocol() != group.protocol_name:
         renamed = group.record_renamed(old_member_id, member_id)
         if group.state is ClassicState.PREPARING_REBALANCE:

@@ -150,7 +150,7 @@ def leave(
             code = error.code
         else:
             code = 0
-            left.append(one.member_id or f"static {one.group_instance_id}")
+            left.append(one.member_id or f"static member {one.group_instance_id}")
         answers.append(
             MemberResponse(
                 member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=code

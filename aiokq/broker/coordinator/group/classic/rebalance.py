@@ -133,7 +133,7 @@ class ClassicRebalance:
             written = functools.partial(self._empty_written, record)
             return Outcome([record], replay=False, on_written=written)
         logger.info(
-            "generation begins: group=%s generation=%d members=%d protocol=%s leader=%s",
+            "new generation: group=%s generation=%d members=%d protocol=%s leader=%s",
             group.group_id,
             group.generation,
             len(roster),

@@ -141,7 +141,7 @@ class ClassicRoster:
                 raise UnknownMemberId()
             if present != member_id:
                 logger.info(
-                    "static member is fenced: group=%s instance=%s member=%s by=%s",
+                    "static member fenced: group=%s instance=%s member=%s by=%s",
                     self._group_id,
                     group_instance_id,
                     member_id,

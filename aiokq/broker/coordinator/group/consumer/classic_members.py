@@ -151,13 +151,16 @@ def _join_with_downgrade(
         [*others, change.member],
         targets,
         _joined(change.member),
-        None if steady else "a static member joins again by the classic protocol",
+        None if steady else "a static member rejoins by the classic protocol",
         instant,
         change=change,
     )
     if outcome is not None:
         return outcome
-    raise InconsistentGroupProtocol("the subscription of a member cannot be read")
+    raise InconsistentGroupProtocol(
+        f"the subscription of a member of group {group.group_id} cannot be read, so the group "
+        "cannot become a classic group"
+    )
 
 
 def _share_a_protocol(image: GroupImage, protocols: tuple[Protocol, ...]) -> bool:
@@ -240,7 +243,7 @@ def sync(
     ):
         if requested is not None and requested != known:
             raise InconsistentGroupProtocol(
-                f"{requested} differs from {known}, with which the member joined"
+                f"the request has {requested}, but the member joined with {known}"
             )
     # A member that still has to revoke partitions joins again by itself after the revocation.
     if (

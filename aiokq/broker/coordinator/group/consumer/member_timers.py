@@ -38,7 +38,7 @@ class MemberTimers:
             if member.classic is None
             else member.classic.session_timeout_ms / 1000
         )
-        self._start("session", member.member_id, timeout, "its session expired", instant)
+        self._start("session", member.member_id, timeout, "session expired", instant)
 
     def start_revocation(
         self, member: ConsumerMember, current: Callable[[], int | None], instant: Instant
@@ -54,7 +54,7 @@ class MemberTimers:
             if current() != epoch:
                 return None
             return self._fence(
-                member_id, f"it did not revoke its partitions of epoch {epoch} in time", now
+                member_id, f"did not revoke the partitions of epoch {epoch} in time", now
             )
 
         self._context.timers.schedule(
@@ -66,11 +66,11 @@ class MemberTimers:
     def start_join(self, member: ConsumerMember, instant: Instant) -> None:
         """Give a classic member its rebalance timeout to join again; later calls change nothing."""
         if self._key("join", member.member_id) not in self._context.timers:
-            self._start_rebalance("join", member, "it did not join again in time", instant)
+            self._start_rebalance("join", member, "did not rejoin in time", instant)
 
     def start_sync(self, member: ConsumerMember, instant: Instant) -> None:
         """Give a classic member that has joined its rebalance timeout to send SyncGroup."""
-        self._start_rebalance("sync", member, "it did not send SyncGroup in time", instant)
+        self._start_rebalance("sync", member, "did not send SyncGroup in time", instant)
 
     def _start_rebalance(
         self, kind: Kind, member: ConsumerMember, reason: str, instant: Instant

@@ -58,8 +58,8 @@ def reconcile(
     if member.state is MemberState.UNKNOWN:
         if owned is None or owned:
             raise FencedMemberEpoch(
-                "The consumer group member is in a unknown state. The member must abandon all its "
-                "partitions and rejoin."
+                "The consumer group member is in an unknown state. The member must abandon all "
+                "its partitions and rejoin."
             )
         return _next_step(member, target.epoch, target, wanted, owner_of, owned)
     return _next_step(member, member.member_epoch, target, wanted, owner_of, owned)

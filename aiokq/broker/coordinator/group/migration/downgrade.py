@@ -58,9 +58,9 @@ class OnlineDowngrades:
         if not members or any(member.classic is None for member in members):
             return False
         if self._settings.group_consumer_migration_policy not in _DOWNGRADE_POLICIES:
-            reason = "the online downgrade is disabled"
+            reason = "online downgrade is disabled"
         elif len(members) > self._settings.group_max_size:
-            reason = "its group size is greater than classic group max size"
+            reason = "the group has more members than group.max.size"
         else:
             return True
         logger.info("consumer group is not downgraded: group=%s reason=%s", group_id, reason)

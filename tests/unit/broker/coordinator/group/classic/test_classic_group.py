@@ -124,7 +124,7 @@ def test_the_table_of_moves_is_kafkas():
     }
     world = ShardWorld()
     world.stable()
-    with pytest.raises(RuntimeError, match="STABLE may not become EMPTY"):
+    with pytest.raises(RuntimeError, match="transition from STABLE to EMPTY is not permitted"):
         world.group().transition_to(ClassicState.EMPTY, 0)
 
 
