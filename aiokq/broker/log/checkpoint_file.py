@@ -63,14 +63,14 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     try:
         if lines[0] != _VERSION:
-            raise ValueError(f"version {lines[0]!r}")
+            raise ValueError(f"unknown version {lines[0]!r}")
         count = parse_number(lines[1], INT_MAX)
         for line in lines[2 : 2 + count]:
             topic, partition, offset = line.split()
             at = TopicPartition(topic, parse_number(partition, INT_MAX))
             offsets[at] = parse_number(offset, LONG_MAX)
         if len(offsets) != count:
-            raise ValueError(f"{len(offsets)} of {count} entries")
+            raise ValueError(f"{len(offsets)} entries, but the count is {count}")
     except (ValueError, IndexError) as error:
         raise CorruptRecord(f"{path} is malformed: {error}") from error
     return offsets
@@ -83,5 +83,5 @@ def parse_number(text: str, most: int) -> int:
         ValueError: the text is anything else, such as a number with a sign or an underscore.
     """
     if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
-        raise ValueError(f"{text[:40]!r} is no number from 0 to {most}")
+        raise ValueError(f"{text[:40]!r} is not a number from 0 to {most}")
     return int(text)

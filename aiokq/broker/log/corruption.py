@@ -200,8 +200,8 @@ class Damage:
                 kept = unused_name(files, f"{path}{file_names.CORRUPT}0")
                 files.rename(path, kept)
                 logger.error(
-                    "segment after a cut set aside partition=%s file=%s lost_offsets=%s"
-                    " bytes=%d kept=%s",
+                    "log cut, later segment set aside partition=%s file=%s lost_offsets=%s "
+                    "bytes=%d kept=%s",
                     self._name,
                     path,
                     offsets_text(base, lost),

@@ -122,8 +122,8 @@ class LogDirectories:
             other = paths.setdefault(directory.properties.directory_id, directory.path)
             if other != directory.path:
                 raise ConfigError(
-                    f"log directories {other} and {directory.path} have the same directory.id: one"
-                    " is a copy of the other; leave it out"
+                    f"log directories {other} and {directory.path} have the same directory.id: "
+                    "one is a copy of the other; remove the copy from the log directories"
                 )
 
     # --- state
@@ -187,7 +187,8 @@ class LogDirectories:
                     if not directory.has_segments(partition):
                         continue  # named like a partition, but without a log
                     logger.warning(
-                        "no topic owns partition=%s topic_id=%s: its directory is now %s",
+                        "partition belongs to no topic partition=%s topic_id=%s: its directory "
+                        "was renamed to %s",
                         partition,
                         topic_id,
                         directory.strays.set_aside(partition),
@@ -208,16 +209,16 @@ class LogDirectories:
         else:
             name = partition_directory(partition)
             raise KafkaStorage(
-                f"partition {partition} is in two log directories, {other.path}/{name} and"
-                f" {directory.path}/{name}: move away the one that is out of date, as a rule the"
-                " smaller one, and start again",
+                f"partition {partition} is in two log directories, {other.path}/{name} and "
+                f"{directory.path}/{name}: move the outdated one away, usually the smaller one, "
+                "and start the broker again",
                 topic_partition=partition,
             )
 
     def _set_unwritten_aside(self, partition: TopicPartition, directory: LogDirectory) -> None:
         logger.warning(
-            "partition=%s is in two log directories, in one of them without records: its directory"
-            " there is now %s",
+            "partition=%s is in two log directories: the one of its directories that has no "
+            "records was renamed to %s",
             partition,
             directory.strays.set_aside(partition),
         )
@@ -295,8 +296,8 @@ class LogDirectories:
         offline = self.offline
         if offline and not is_new:
             raise KafkaStorage(
-                f"{partition} is in no log directory that can be used, and may be in one that"
-                f" cannot: {next(iter(offline.values())).message}",
+                f"{partition} is in no online log directory, and may be in an offline one: "
+                f"{next(iter(offline.values())).message}",
                 topic_partition=partition,
             )
         while True:

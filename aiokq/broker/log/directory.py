@@ -458,9 +458,9 @@ class LogDirectory:
             self.close_logs(self._logs.values(), clean)
             if self._not_closed:
                 raise KafkaStorage(
-                    f"{len(self._not_closed)} of {len(self._logs)} logs in {self.path} were not"
-                    " closed clean, the next start checks them and needs room on the disk for that:"
-                    f" {self._not_closed[0]}"
+                    f"{len(self._not_closed)} of {len(self._logs)} logs in {self.path} were not "
+                    "closed cleanly; the next start checks these logs and needs free disk space "
+                    f"for that: {self._not_closed[0]}"
                 )
             if clean and (self._unrecovered or self._unserved):
                 self.write_log_starts()

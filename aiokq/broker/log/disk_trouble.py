@@ -120,11 +120,13 @@ def is_full(error: OSError) -> bool:
 def remedy(error: OSError) -> str:
     """Return what the operator can do about an error."""
     if is_full(error):
-        return "free space on its disk and start again"
+        return "free space on the disk and start the broker again"
     if error.errno == errno.EIO:
-        return "check its disk, then start again"
+        return "check the disk, then start the broker again"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "make it writable for this user, or choose another directory"
+        return "make the directory writable for this user, or choose another directory"
+    if error.errno in _OURS:
+        return "raise the limit of open files (ulimit -n) and start the broker again"
     return "choose another directory"
 
 
@@ -132,7 +134,7 @@ def unusable(path: str, error: OSError) -> KafkaStorage:
     """Return the error for a log directory that cannot be opened, or closed cleanly."""
     if error.errno in _NO_DIRECTORY:
         return KafkaStorage(
-            f"log directory {path} is a file, or lies in one: choose another directory"
+            f"log directory {path} is a file or is inside a file: choose another directory"
         )
     return KafkaStorage(
         f"log directory {path} cannot be used: {error.strerror or error}; {remedy(error)}"

@@ -96,7 +96,7 @@ def leader_batches(
             reason = "CRC mismatch"
         if not reason and header.magic >= 2 and header.leader_epoch >= 0:
             if not epoch <= header.leader_epoch <= leader_epoch:
-                reason = f"leader epoch {header.leader_epoch} outside {epoch}..{leader_epoch}"
+                reason = f"leader epoch {header.leader_epoch} is outside {epoch}..{leader_epoch}"
             epoch = header.leader_epoch
         if reason:
             raise CorruptRecord(

@@ -182,12 +182,14 @@ class OffsetIndex(_SparseIndex):
         if entries:
             words = array("I", entries.tobytes())
             if not _rises(words[1 - _HIGH :: 2]):
-                raise IndexCorrupt(f"{self.path} has positions that do not rise")
+                raise IndexCorrupt(f"{self.path} has positions that do not increase")
             if not _rises(words[_HIGH::2]):
-                raise IndexCorrupt(f"{self.path} has offsets that do not rise")
+                raise IndexCorrupt(f"{self.path} has offsets that do not increase")
             last = entries[-1] & _POSITION
             if last >= log_size:
-                raise IndexCorrupt(f"{self.path} points to {last} of {log_size} bytes")
+                raise IndexCorrupt(
+                    f"{self.path} points to position {last}, but the log has {log_size} bytes"
+                )
         return entries
 
     def _encode(self, column: array[int], start: int) -> bytes:
@@ -296,9 +298,12 @@ class TimeIndex(_SparseIndex):
             offsets.pop()
         for column in (times, offsets):
             if not _rises(column):
-                raise IndexCorrupt(f"{self.path} has entries that do not rise")
+                raise IndexCorrupt(f"{self.path} has entries that do not increase")
         if offsets and not self._base <= offsets[-1] + self._base < next_offset:
-            raise IndexCorrupt(f"{self.path} points to offset {offsets[-1] + self._base}")
+            raise IndexCorrupt(
+                f"{self.path} points to offset {offsets[-1] + self._base}, which is outside the "
+                "segment"
+            )
         self._offsets = offsets
         return times
 

@@ -68,7 +68,7 @@ class LeaderEpochs:
         lines = data.decode("utf-8", "replace").split("\n")
         try:
             if lines[0] != _VERSION:
-                raise ValueError(f"version {lines[0]!r}")
+                raise ValueError(f"unknown version {lines[0]!r}")
             count = parse_number(lines[1], INT_MAX)
             rows = [line.split() for line in lines[2 : 2 + count]]
             entries = [
@@ -76,7 +76,7 @@ class LeaderEpochs:
                 for epoch, start in rows
             ]
             if len(entries) != count:
-                raise ValueError(f"{len(entries)} of {count} entries")
+                raise ValueError(f"{len(entries)} entries, but the count is {count}")
             if len(lines) == 2 + count:
                 raise ValueError("the last entry may be cut off")
         except (ValueError, IndexError) as error:

@@ -30,17 +30,22 @@ def locked_directories(files: Files, paths: Sequence[str]) -> Iterator[list[Meta
             try:
                 # locking would create a missing directory
                 if not files.exists(f"{path}/{file_names.META_PROPERTIES}"):
-                    raise ConfigError(f"{path} is no log directory: it has no meta.properties")
+                    raise ConfigError(f"{path} is not a log directory: it has no meta.properties")
                 lock = files.lock(f"{path}/{file_names.LOCK}")
             except BlockingIOError as error:
-                raise KafkaStorage(f"log directory {path} is in use: stop its broker") from error
+                raise KafkaStorage(
+                    f"log directory {path} is in use: stop the broker that uses it"
+                ) from error
             except OSError as error:
                 raise unusable(path, error) from error
             stack.callback(lock.release)
         try:
             ids = [_ids(files, path) for path in paths]
             if len({(one.cluster_id, one.node_id) for one in ids}) > 1:
-                raise ConfigError("these are directories of several nodes")
+                raise ConfigError(
+                    "the log directories belong to several nodes: name the directories of one "
+                    "node only"
+                )
             yield ids
         except OSError as error:
             raise unusable(paths[0], error) from error

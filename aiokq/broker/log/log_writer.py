@@ -96,8 +96,8 @@ class LogWriter:
             segment.cut_tail()
         except OSError as second:
             logger.error(
-                "part of a failed append stays until recovery partition=%s path=%s append=%s"
-                " truncate=%s",
+                "a failed append could not be removed, its bytes stay until recovery "
+                "partition=%s path=%s append=%s truncate=%s",
                 self._topic_partition,
                 segment.path(file_names.LOG),
                 error,
@@ -120,7 +120,7 @@ class LogWriter:
             before()
             segment = self.new_segment(base_offset, now_ms)
         except (OSError, CorruptRecord) as error:
-            raise self._refused("no new segment", error) from error
+            raise self._refused("new segment not created", error) from error
         self._segments.append(segment)
         old.release()
         self.segments_changed()

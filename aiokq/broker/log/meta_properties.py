@@ -51,7 +51,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     node = values.get("node.id" if version == "1" else "broker.id", values.get("node.id"))
     cluster_id = values.get("cluster.id")
     if version not in ("0", "1"):
-        raise ConfigError(f"{path} is of version {version}, newer than this broker knows")
+        raise ConfigError(f"{path} has version {version}, which this broker does not support")
     if node is None or not cluster_id:
         raise ConfigError(f"{path} lacks node.id or cluster.id: is this a Kafka log directory?")
     try:

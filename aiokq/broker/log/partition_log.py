@@ -395,7 +395,7 @@ class PartitionLog(ReadableLog):
         self.high_watermark = self._log_start_offset = offset
         self.durability.recovery_point = min(self.recovery_point, offset)
         await self._cut_files(cut, offload)
-        logger.info("log started again partition=%s offset=%d", self.topic_partition, offset)
+        logger.info("log restarted empty partition=%s offset=%d", self.topic_partition, offset)
 
     def _below_high_watermark(self, offset: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(

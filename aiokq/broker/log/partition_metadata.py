@@ -39,7 +39,7 @@ def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
             values[name.strip()] = value.strip()
     try:
         if values["version"] != "0":
-            raise ValueError(f"version {values['version']!r}")
+            raise ValueError(f"unknown version {values['version']!r}")
         return parse_uuid(values["topic_id"])
     except (KeyError, ValueError) as error:
         raise CorruptRecord(f"{path} is malformed: {error}") from error

@@ -72,14 +72,16 @@ def decode_snapshot(data: Buffer, crc32c: Checksum, now_ms: int) -> list[Produce
         CorruptRecord: the file has another version or a wrong CRC, or is truncated.
     """
     if len(data) < _HEAD.size:
-        raise CorruptRecord(f"producer snapshot of {len(data)} bytes")
+        raise CorruptRecord(f"producer snapshot has only {len(data)} bytes")
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise CorruptRecord(f"producer snapshot of version {version}")
+        raise CorruptRecord(f"producer snapshot has unknown version {version}")
     if crc32c(memoryview(data)[_CRC_END:]) != crc:
-        raise CorruptRecord("producer snapshot with a wrong CRC")
+        raise CorruptRecord("producer snapshot has a wrong CRC")
     if count < 0 or len(data) < _HEAD.size + count * _ENTRY.size:
-        raise CorruptRecord(f"producer snapshot cut short of {count} entries")
+        raise CorruptRecord(
+            f"producer snapshot of {len(data)} bytes is too short for {count} entries"
+        )
     entries: dict[int, ProducerEntry] = {}
     for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size : _HEAD.size + count * _ENTRY.size]):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator, first = row
@@ -189,7 +191,9 @@ class ProducerReplay:
             # The CRC of the batch matches, so it was written like this. A cut would lose later
             # batches.
             path = segment.path(file_names.LOG)
-            logger.error("marker ignored file=%s position=%d error=%s", path, position, error)
+            logger.error(
+                "transaction marker ignored file=%s position=%d error=%s", path, position, error
+            )
             return None
         return None if marker is None else self.state.end_transaction(header, marker, self._now_ms)
 

@@ -166,8 +166,8 @@ class ProducerState:
             return
         if header.producer_epoch < epoch:
             raise InvalidProducerEpoch(
-                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than"
-                f" {epoch}, which has written here"
+                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
+                f"the producer's last epoch {epoch}"
             )
         if origin is not Origin.CLIENT or epoch == NO_PRODUCER_EPOCH:
             # An unknown producer (expired, or its records deleted) may start with any sequence.
@@ -181,7 +181,8 @@ class ProducerState:
                 )
         elif first != last_sequence + 1 and not (first == 0 and last_sequence == _SEQUENCE_MAX):
             raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {first} after {last_sequence}"
+                f"sequence {first} of producer {header.producer_id} does not follow the "
+                f"producer's last sequence {last_sequence}"
             )
 
     # --- after the append
@@ -218,13 +219,13 @@ class ProducerState:
             return
         if header.producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpoch(
-                f"marker with epoch {header.producer_epoch} of producer {header.producer_id},"
-                f" whose epoch is {entry.producer_epoch}"
+                f"marker with epoch {header.producer_epoch} of producer {header.producer_id}, "
+                f"whose current epoch is {entry.producer_epoch}"
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"marker of coordinator epoch {marker.coordinator_epoch}, after one of"
-                f" {entry.coordinator_epoch}"
+                f"marker of coordinator epoch {marker.coordinator_epoch}, but a marker of epoch "
+                f"{entry.coordinator_epoch} was written before"
             )
 
     def end_transaction(

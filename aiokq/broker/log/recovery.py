@@ -213,7 +213,7 @@ class _Loader:
             segments, producers = self._load(clean=clean, point=point)
         except CorruptRecord as error:
             logger.error(
-                "log differs from what was synced, checking all of it partition=%s error=%s",
+                "synced part of the log is damaged, checking the whole log partition=%s error=%s",
                 self._name,
                 error.message,
             )
@@ -252,7 +252,9 @@ class _Loader:
             segments = self._open_all(bases, None)
             end = segments[-1].next_offset
             if point and end != point:  # no checksum covers offsets
-                raise CorruptRecord(f"it ends at {end}, but ended at {point} when it was closed")
+                raise CorruptRecord(
+                    f"the log ends at offset {end}, but ended at offset {point} when it was closed"
+                )
             if not epochs_known:
                 self._epochs_of(segments)
             return segments, self._producers_of(segments)

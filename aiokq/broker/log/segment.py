@@ -126,7 +126,9 @@ class Segment(ReadableSegment):
         last = header.last_offset
         if not self.next_offset <= last <= self.base_offset + MAX_RELATIVE_OFFSET:
             raise CorruptRecord(
-                f"last offset {last}, expected {self.next_offset}, in {self.path(file_names.LOG)}"
+                f"last offset {last} of a batch is outside "
+                f"{self.next_offset}..{self.base_offset + MAX_RELATIVE_OFFSET}, in "
+                f"{self.path(file_names.LOG)}"
             )
         self.note_batch(last, header.size, header.max_timestamp_ms)
 
@@ -171,7 +173,9 @@ class Segment(ReadableSegment):
             for _, header in walk_headers(file, 0, self.size):
                 copy._note_unchecked(header)
             if copy.size != self.size:
-                raise CorruptRecord(f"{path} has {self.size - copy.size} bytes after its batches")
+                raise CorruptRecord(
+                    f"{path} has {self.size - copy.size} bytes after its last batch"
+                )
             copy.flush_indexes()
         finally:
             copy.close()
@@ -325,8 +329,8 @@ class Segment(ReadableSegment):
             if header.last_offset >= offset:
                 if header.base_offset < min(offset, floor):
                     raise OffsetOutOfRange(
-                        f"the batch at offset {header.base_offset} holds offset {offset} and begins"
-                        f" before {floor}"
+                        f"offset {offset} is in the batch at offset {header.base_offset}, which "
+                        f"begins before {floor}"
                     )
                 break
             position, end = at + header.size, header.next_offset

@@ -56,7 +56,9 @@ def settle_temporary_files(files: Files, directory: str) -> None:
     swaps: list[_Found] = []
     for file in _with_suffix(found, file_names.SWAP):
         if least is not None and file.base_offset >= least:
-            logger.info("undoing cleaning directory=%s file=%s", directory, file.name)
+            logger.info(
+                "undoing an interrupted compaction directory=%s file=%s", directory, file.name
+            )
             files.remove(f"{directory}/{file.name}")
         else:
             swaps.append(file)
@@ -71,7 +73,7 @@ def settle_temporary_files(files: Files, directory: str) -> None:
             path = f"{directory}/{file.name}"
             files.rename(path, path.removesuffix(file_names.SWAP))
         logger.info(
-            "finished cleaning directory=%s base_offsets=%s",
+            "completed an interrupted compaction directory=%s base_offsets=%s",
             directory,
             sorted({file.base_offset for file in swaps}),
         )

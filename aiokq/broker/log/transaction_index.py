@@ -85,9 +85,9 @@ class TransactionIndex:
         for version, *entry in _ENTRY.iter_unpack(data):
             found = AbortedTransaction(*entry)
             if version != _VERSION:
-                raise IndexCorrupt(f"{self.path} has an entry of version {version}")
+                raise IndexCorrupt(f"{self.path} has an entry of unknown version {version}")
             if not 0 <= found.first_offset <= found.last_offset or found.last_offset <= last:
-                raise IndexCorrupt(f"{self.path} has {found} behind offset {last}")
+                raise IndexCorrupt(f"{self.path} has {found} after offset {last}")
             last = found.last_offset
             columns.extend(entry)
         self._columns = columns

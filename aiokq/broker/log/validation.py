@@ -106,16 +106,16 @@ def produced_headers(data: Buffer, version: int) -> list[BatchHeader]:
         headers = list(islice(iter_headers(data), 2))  # at most two of possibly a million
     if len(headers) != 1:
         raise InvalidRecord(
-            f"Produce of version {version} must have exactly one batch per partition,"
-            f" this one has {'several' if headers else 'none'}"
+            f"Produce version {version} must have exactly one batch per partition, but this "
+            f"request has {'several' if headers else 'none'}"
         )
     header = headers[0]
     if header.magic != 2:
         raise InvalidRecord(
-            f"Produce of version {version} must have batches of magic 2, not {header.magic}"
+            f"Produce version {version} must have batches of magic 2, not {header.magic}"
         )
     if version < ZSTD_SINCE and header.codec == compression.ZSTD:
-        raise UnsupportedCompressionType(f"zstd needs Produce of version {ZSTD_SINCE} or newer")
+        raise UnsupportedCompressionType(f"zstd needs Produce version {ZSTD_SINCE} or newer")
     return headers
 
 
@@ -145,7 +145,9 @@ def validate_batch(
     if client and header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch must be 0, not {header.base_offset}")
     if computed_crc(batch, header, crc32c) != header.crc:
-        raise CorruptRecord(f"CRC of the batch is not {header.crc:#010x} as its header says")
+        raise CorruptRecord(
+            f"the CRC of the batch does not match its header, which has {header.crc:#010x}"
+        )
     if client:
         _validate_header(header)
         if not HeaderRules.of(config).suffice_for(header, now_ms):
@@ -170,13 +172,15 @@ def _validate_header(header: BatchHeader) -> None:
     if last_delta < 0:
         raise InvalidRecord(f"last offset delta {last_delta} is negative")
     if count <= 0:
-        raise InvalidRecord(f"batch with a count of {count} records")
+        raise InvalidRecord(f"batch with a record count of {count}")
     if count != last_delta + 1:
-        raise InvalidRecord(f"batch of {count} records whose last offset delta is {last_delta}")
+        raise InvalidRecord(
+            f"batch of {count} records with last offset delta {last_delta}, expected {count - 1}"
+        )
     if attributes & CONTROL_MASK:
         raise InvalidRecord("clients may not write control records")
     if sequence < 0 and producer_id > NO_PRODUCER_ID:
-        raise InvalidRecord(f"batch of producer {producer_id} with sequence {sequence}")
+        raise InvalidRecord(f"batch of producer {producer_id} with negative sequence {sequence}")
     if attributes & CODEC_MASK > compression.ZSTD:
         raise UnsupportedCompressionType(f"unknown compression codec {attributes & CODEC_MASK}")
 
@@ -256,8 +260,8 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
     if header.max_timestamp_ms > latest:
         # Kafka corrects such a header. Here it is refused, because its client is broken.
         raise InvalidRecord(
-            f"header with a largest timestamp of {header.max_timestamp_ms} over records with"
-            f" {largest}"
+            f"largest timestamp in the batch header is {header.max_timestamp_ms}, but the "
+            f"largest timestamp of the records is {largest}"
         )
 
 

@@ -155,7 +155,7 @@ async def test_nothing_is_forgotten_of_a_broker_that_runs_or_is_not_there():
     """A mistyped path must not be taken for a lost disk."""
     files = await filled()
     async with on(files, A, B):
-        with pytest.raises(KafkaStorage, match="stop its broker"):
+        with pytest.raises(KafkaStorage, match="stop the broker that uses it"):
             forget_missing(files, [A], execute=True)
     with pytest.raises(ConfigError, match=r"no meta\.properties"):
         forget_missing(files, [A, C], execute=True)

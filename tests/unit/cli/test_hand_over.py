@@ -58,7 +58,7 @@ def test_what_cannot_be_handed_over_says_why(alone, data: Path, tmp_path: Path) 
     (data / "__cluster_metadata-0").mkdir()
     done = alone("log", "hand-over", str(data), servers=None)
     assert done.code == 1
-    assert "goes on with that" in done.err
+    assert "would continue with it" in done.err
     assert not (data / "bootstrap.checkpoint").exists()
 
 
@@ -70,4 +70,4 @@ def test_a_directory_in_use_is_not_told_to_have_a_full_disk(alone, data: Path) -
     finally:
         lock.release()
     assert done.code == 1
-    assert done.err == f"aiokq: log directory {data} is in use: stop its broker\n"
+    assert done.err == f"aiokq: log directory {data} is in use: stop the broker that uses it\n"

@@ -42,7 +42,7 @@ def checked(data: memoryview, at: int, where: str) -> tuple[BatchHeader, memoryv
     header = read_header(data, at)
     batch = data[at : at + header.size]
     if computed_crc(batch, header, crc32c) != header.crc:
-        raise CorruptRecord(f"CRC of the batch at offset {header.base_offset} is wrong in {where}")
+        raise CorruptRecord(f"the batch at offset {header.base_offset} has a wrong CRC in {where}")
     return header, batch
 
 

@@ -113,7 +113,7 @@ class LogCleaner:
             raise
         except KafkaError as error:
             logger.error(
-                "log is no longer compacted, a batch is damaged partition=%s error=%s",
+                "log is no longer compacted, because a batch is damaged partition=%s error=%s",
                 log.topic_partition,
                 error.message,
             )
@@ -122,13 +122,13 @@ class LogCleaner:
             shorter = log.is_closed or log.segments[0].base_offset != start
             if shorter and isinstance(error, FileNotFoundError):
                 # segments were deleted by retention or DeleteRecords, or the topic was deleted
-                logger.info("compaction given up partition=%s: %s", log.topic_partition, error)
+                logger.info("compaction abandoned partition=%s: %s", log.topic_partition, error)
             else:
                 self._manager.put_off(log)
                 raise self._refused(directory, log, error) from error
         except Exception:
             logger.exception(
-                "log is no longer compacted, the cleaner failed partition=%s",
+                "log is no longer compacted, because the cleaner failed partition=%s",
                 log.topic_partition,
             )
             self._manager.mark_uncleanable(log)
@@ -140,7 +140,8 @@ class LogCleaner:
         name = log.topic_partition
         if is_full(error):  # the log can still be read and appended to, so only compaction waits
             return KafkaStorage(
-                f"{name} not compacted: {error.strerror}, a copy of a segment needs room",
+                f"{name} not compacted: {error.strerror}; free space on the disk for a copy of a "
+                "segment",
                 topic_partition=name,
             )
         return directory.disk.refused(name, "not compacted", error, log.directory)

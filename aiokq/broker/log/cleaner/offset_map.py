@@ -64,8 +64,8 @@ def build_offset_map(
         offsets.latest_offset = max(offsets.latest_offset, segment.next_offset - 1)
     if offsets.latest_offset < view.first_dirty_offset:
         raise CorruptRecord(
-            f"the keys of one batch of {view.name} do not fit the offset map of the cleaner: raise"
-            " log.cleaner.dedupe.buffer.size"
+            f"the keys of one batch of {view.name} do not fit into the offset map of the "
+            "cleaner: increase log.cleaner.dedupe.buffer.size"
         )
 
 

@@ -285,7 +285,7 @@ async def test_a_full_disk_only_puts_compaction_off() -> None:
     log = filled()
     latest = log.latest
     log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(file_names.CLEANED))
-    with pytest.raises(KafkaStorage, match="needs room"):
+    with pytest.raises(KafkaStorage, match="free space on the disk"):
         await log.cleaner.clean_all()
     assert log.directory.disk.failure is None
     assert not [name for name in log.names if name.endswith(LEFTOVERS)]

@@ -79,7 +79,7 @@ def test_a_directory_that_cannot_be_written_is_refused_with_what_to_do(
 ) -> None:
     """Read-only, full, or another user's."""
     files.fail(operation, errno.EACCES)
-    with pytest.raises(KafkaStorage, match="make it writable"):
+    with pytest.raises(KafkaStorage, match="make the directory writable"):
         open_directory(files)
     open_directory(files)
 

@@ -105,15 +105,16 @@ def test_the_error_names_the_cause_and_the_partition() -> None:
     ("number", "words"),
     [
         (errno.ENOSPC, "free space"),
-        (errno.EIO, "check its disk"),
+        (errno.EIO, "check the disk"),
         (errno.ENOTDIR, "is a file"),
         (errno.EEXIST, "is a file"),
-        (errno.EACCES, "make it writable"),
-        (errno.EROFS, "make it writable"),
+        (errno.EACCES, "make the directory writable"),
+        (errno.EROFS, "make the directory writable"),
         (errno.ENOENT, "No such file or directory; choose another"),
         (errno.ENAMETOOLONG, "File name too long; choose another"),
+        (errno.EMFILE, "raise the limit of open files"),
     ],
 )
 def test_what_to_do_fits_the_cause(number: int, words: str) -> None:
-    """'make it writable' is no help on a full disk, and none for a file."""
+    """Another directory is no help without descriptors, nor are permissions on a full disk."""
     assert words in unusable("/data", error_of(number)).message

@@ -97,8 +97,8 @@ def test_a_marker_that_cannot_be_read_is_kept_as_it_is(files: MemoryFiles) -> No
         (placed(1, 2), 2, "base offset 1, expected 2"),
         (placed(0, 2), 2, "base offset 0, expected 2"),
         (placed(2**31 + 5, 2), 2, ", expected 2"),
-        (placed(2, 1), 2, "leader epoch 1 outside 2..2"),
-        (placed(2, 3), 2, "leader epoch 3 outside 2..2"),
+        (placed(2, 1), 2, "leader epoch 1 is outside 2..2"),
+        (placed(2, 3), 2, "leader epoch 3 is outside 2..2"),
         (placed(2, 2)[:-1] + b"?", 2, "CRC mismatch"),
     ],
 )
@@ -111,7 +111,7 @@ def test_what_does_not_follow_is_refused_and_nothing_is_written(
     assert log.log_end_offset == 0
     assert log.epochs.entries == ()
     assert follow(log, placed(0, 2), epoch=2) == 2
-    with pytest.raises(CorruptRecord, match=r"leader epoch 1 outside 2\.\.9"):
+    with pytest.raises(CorruptRecord, match=r"leader epoch 1 is outside 2\.\.9"):
         follow(log, placed(2, 1), epoch=9)
 
 

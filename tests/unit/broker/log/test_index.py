@@ -67,7 +67,7 @@ def test_offset_index_is_full_at_its_limit() -> None:
         (b"123", "multiple of 8"),
         (struct.pack(">iiii", 4, 500, 9, 500), "positions"),
         (struct.pack(">iiii", 9, 500, 4, 600), "offsets"),
-        (struct.pack(">ii", 4, 5000), "points to 5000"),
+        (struct.pack(">ii", 4, 5000), "points to position 5000"),
     ],
 )
 def test_offset_files_that_do_not_fit_are_refused(content: bytes, complaint: str) -> None:
@@ -135,8 +135,8 @@ def test_time_lookups_never_skip_a_record_of_that_time() -> None:
     ("content", "complaint"),
     [
         (b"123", "multiple of 12"),
-        (struct.pack(">qiqi", 7000, 4, 7000, 5), "rise"),
-        (struct.pack(">qiqi", 7000, 4, 8000, 4), "rise"),
+        (struct.pack(">qiqi", 7000, 4, 7000, 5), "entries that do not increase"),
+        (struct.pack(">qiqi", 7000, 4, 8000, 4), "entries that do not increase"),
         (struct.pack(">qi", 7000, 500), "points to"),
         (struct.pack(">qi", 7000, -5), "points to"),
     ],

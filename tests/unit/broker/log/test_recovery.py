@@ -595,7 +595,7 @@ def test_a_log_whose_newest_segment_is_damaged_after_a_clean_stop_is_recovered(
     with caplog.at_level(logging.ERROR, "aiokq.broker.log"):
         log = open_partition(files)
     assert log.log_end_offset == 5
-    assert "log differs from what was synced" in caplog.text
+    assert "synced part of the log is damaged" in caplog.text
 
 
 def test_legacy_entries_are_recovered_too(files: MemoryFiles) -> None:

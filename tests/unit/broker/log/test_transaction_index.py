@@ -199,7 +199,7 @@ def test_offsets_must_rise(files: MemoryFiles) -> None:
     files.mkdirs("/d")
     file = files.open("/d/i", create=True)
     file.pwritev([ENTRY.pack(0, 1, 0, 4, 3) + ENTRY.pack(0, 1, 0, 4, 3)], 0)
-    with pytest.raises(IndexCorrupt, match="behind offset 4"):
+    with pytest.raises(IndexCorrupt, match="after offset 4"):
         TransactionIndex(files, "/d/i", 0).load()
 
 
