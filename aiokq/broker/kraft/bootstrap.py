@@ -86,9 +86,10 @@ def _hand_over(
     for path in paths:
         if files.is_dir(f"{path}/{file_names.CLUSTER_METADATA}"):
             raise ConfigError(
-                f"Apache Kafka has metadata of its own in {path}/{file_names.CLUSTER_METADATA}, and"
-                " goes on with that; to hand over topics that it does not know, start aiokq broker"
-                " once more and stop it, then move that away: users, ACLs and quotas in it are lost"
+                f"Apache Kafka has its own metadata in {path}/{file_names.CLUSTER_METADATA} and "
+                "would continue with it; to hand over topics that are not in this metadata, "
+                "start and stop aiokq broker once more, then move the directory away; users, "
+                "ACLs and quotas in it are lost"
             )
     image = _image(files, paths)
     places = _places(files, paths, ids)
@@ -152,8 +153,8 @@ def _topics(
     for topic in image.topics.values():
         if topic.elsewhere:
             raise ConfigError(
-                f"partition {topic.name}-{topic.elsewhere[0]} is on another node: a topic can only"
-                " be handed over whole; delete it, or copy the partition here"
+                f"partition {topic.name}-{topic.elsewhere[0]} is on another node, and only whole "
+                "topics can be handed over: delete the topic, or copy the partition here"
             )
         yield kafka.TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for name, value in image.topic_configs(topic.name).items():
@@ -173,7 +174,10 @@ def _partition(
 ) -> kafka.PartitionRecord:
     place = places.get(TopicPartition(topic.name, number))
     if place is None:
-        raise ConfigError(f"{topic.name}-{number} is in none of the directories: name them all")
+        raise ConfigError(
+            f"{topic.name}-{number} is in none of the given directories: name all log "
+            "directories of the node"
+        )
     epochs = LeaderEpochs(files, f"{place.path}/{file_names.LEADER_EPOCHS}")
     try:
         epochs.load()

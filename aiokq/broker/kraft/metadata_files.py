@@ -75,8 +75,8 @@ class MetadataFiles:
         ]
         if len(found) > 1:
             raise KafkaStorage(
-                f"two log directories have metadata of Apache Kafka, {' and '.join(found)}: move"
-                " the one away that Kafka's metadata.log.dir does not name"
+                f"two log directories have metadata of Apache Kafka, {' and '.join(found)}: keep "
+                "the one in Kafka's metadata.log.dir, and move the other one away"
             )
         return cls(files, found[0], crc32c) if found else None
 
@@ -105,9 +105,9 @@ class MetadataFiles:
             return self._read()
         except (CorruptRecord, ProtocolError) as error:
             raise KafkaStorage(
-                f"the metadata of Apache Kafka in {self.directory} cannot be read"
-                f" ({error.message}): move it away, and its topics are served as they are found,"
-                " with nothing deleted"
+                f"the metadata of Apache Kafka in {self.directory} cannot be read "
+                f"({error.message}): move that directory away; the broker then serves the topics "
+                "that it finds in the log directories, and deletes nothing"
             ) from error
 
     def _read(self) -> KafkaMetadata:
@@ -148,7 +148,7 @@ class MetadataFiles:
             for position, header in walk_headers(file, 0, size):
                 data = read_batch(file, position, header)
                 if not verify_crc(data, header, self._crc32c):
-                    raise CorruptRecord(f"{path}: wrong checksum at byte {position}")
+                    raise CorruptRecord(f"{path}: wrong CRC at byte {position}")
                 self._replay(metadata, header, data)
                 read = position + header.size
             if read != size:

@@ -218,7 +218,7 @@ class KafkaMetadata:
         known = partitions.get(record.partition_id)
         if known is None:
             raise CorruptRecord(
-                f"a change of partition {record.partition_id}, which was never made"
+                f"change of partition {record.partition_id}, which was never created"
             )
         if record.replicas is not None:
             known = known._replace(replicas=tuple(record.replicas))
@@ -231,7 +231,7 @@ class KafkaMetadata:
     def _topic(self, topic_id: uuid.UUID) -> KafkaTopic:
         topic = self._by_id.get(topic_id)
         if topic is None:
-            raise CorruptRecord(f"a record of topic {topic_id}, which was never made")
+            raise CorruptRecord(f"record of topic {topic_id}, which was never created")
         return topic
 
 
@@ -247,7 +247,7 @@ def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
             raise ValueError("no value")
         frame, position = uvarint(value, 0)
         if frame != FRAME_VERSION:
-            raise ValueError(f"frame version {frame}")
+            raise ValueError(f"unknown frame version {frame}")
         number, position = uvarint(value, position)
         version, position = uvarint(value, position)
     except DECODE_ERRORS as error:
@@ -257,7 +257,7 @@ def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
         return number
     if not kind.supports(version):
         raise ProtocolError(
-            f"version {version}: written by a newer Kafka", api=kind.NAME, version=version
+            "unknown version, written by a newer Kafka", api=kind.NAME, version=version
         )
     return decode(kind, value, version, position)
 

@@ -119,8 +119,8 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
     )
     _take_back_strays(directories, metadata.image)
     logger.warning(
-        "metadata of Apache Kafka taken over: cluster=%s node=%d topics=%d partitions=%d from=%s;"
-        " its files stay as they are%s",
+        "metadata of Apache Kafka taken over: cluster=%s node=%d topics=%d partitions=%d "
+        "from=%s; Kafka's files are not changed%s",
         directories.properties.cluster_id,
         node_id,
         len(kafka.topics),
@@ -227,7 +227,7 @@ def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
             records.append(TopicTakenOver(topic.topic_id, left, topic.kafka_epochs))
         if left:
             logger.warning(
-                "partitions are in none of these directories and offline topic=%s partitions=%s",
+                "partitions are offline, because no log directory has them topic=%s partitions=%s",
                 topic.name,
                 ",".join(map(str, left)),
             )
@@ -255,7 +255,7 @@ def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) ->
         try:
             checked |= check_topic_configs({setting: text})
         except InvalidConfiguration as error:
-            logger.warning("setting left out topic=%s error=%s", name, error.message)
+            logger.warning("invalid setting ignored topic=%s error=%s", name, error.message)
     return checked
 
 
@@ -271,7 +271,7 @@ def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None
             partition = TopicPartition(topic.name, number)
             if partition not in present:
                 directory.strays.take_back(partition, path)
-                logger.warning("log that was set aside is back partition=%s", partition)
+                logger.warning("log that was set aside is served again partition=%s", partition)
 
 
 # --- without any metadata
@@ -306,8 +306,8 @@ def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: 
         ]
     metadata.append(*records)
     logger.warning(
-        "no metadata in %s: topics=%d partitions=%d are served as they are found, and nothing of"
-        " them is deleted or compacted until their cleanup.policy is set",
+        "no metadata in %s: topics=%d partitions=%d are served as found, and none of their "
+        "records are deleted or compacted until their cleanup.policy is set",
         ", ".join(directory.path for directory in directories.online),
         len(topics),
         sum(map(len, topics.values())),
@@ -336,9 +336,9 @@ def _topic_ids(
                 number = min(n for n, (said, _) in topics[topic].items() if said is not None)
                 paths.append(f"{topics[topic][number][1].path}/{topic}-{number}")
             raise KafkaStorage(
-                f"{paths[0]} and {paths[1]} have the same topic id in partition.metadata: move the"
-                " partitions of one topic away, or remove partition.metadata from the copies, and"
-                " start again"
+                f"{paths[0]} and {paths[1]} have the same topic id in partition.metadata: move "
+                "the partitions of one topic away, or remove partition.metadata from the "
+                "copies, and start the broker again"
             )
     for name in unnamed:
         topic_id = random_id(random)
@@ -370,7 +370,7 @@ def _topic_id(
         one, other = sorted(by_id.values())[:2]
         paths = [f"{found[number][1].path}/{name}-{number}" for number in (one, other)]
         raise KafkaStorage(
-            f"{paths[0]} and {paths[1]} are of two topics of the same name, by their"
-            " partition.metadata: move those of one of them away, and start again"
+            f"{paths[0]} and {paths[1]} have different topic ids in partition.metadata: move the "
+            "partitions of one of the two topics away, and start the broker again"
         )
     return next(iter(by_id), None)

@@ -234,7 +234,7 @@ class MetadataChanges:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("this broker is stopping: its topics are not changed any more")
+            raise Closed("this broker is stopping and does not accept changes of its metadata")
 
     async def _all_published(self) -> None:
         if self._published is not None:

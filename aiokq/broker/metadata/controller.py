@@ -191,7 +191,9 @@ class Controller:
             BrokerError: raised by ``change``.
         """
         if not group_id:
-            raise InvalidRequest("the default of all groups is a setting of the broker")
+            raise InvalidRequest(
+                "the group id is empty; defaults for all groups are broker settings"
+            )
         present = image.configs.get((GROUP_CONFIG, group_id), {})
         wanted = check_group_configs(change(present), self._settings)
         if validate_only:

@@ -91,7 +91,9 @@ class _Lines:
                 self.found[topic_id] = TopicLine(name, topic_id, 0)
             case PartitionRecord(topic_id=topic_id, partition_id=index):
                 if len(record.replicas) != 1:
-                    raise ValueError("the metadata file has no partitions on several nodes")
+                    raise ValueError(
+                        "the metadata file cannot represent a partition with several replicas"
+                    )
                 if topic_id not in self.found:
                     self.found[topic_id] = self._topic(topic_id)
                 self._counts[topic_id] = max(self._counts.get(topic_id, 0), index + 1)
@@ -111,7 +113,7 @@ class _Lines:
             case StartedUnclean() | KafkaTakenOver() | DirectoriesKnown() | AppendsCounted():
                 self._append(record)
             case _:
-                raise ValueError(f"the metadata file has no record for {type(record).__name__}")
+                raise ValueError(f"the metadata file cannot represent {type(record).__name__}")
 
     def _check_new(self, name: str, topic_id: uuid.UUID) -> None:
         """Refuse the id of another topic, because the file identifies topics by their ids."""
@@ -119,8 +121,8 @@ class _Lines:
         other = known or self._image.topics_by_id.get(topic_id)
         if isinstance(other, TopicLine | TopicDeletedLine | TopicImage):
             raise ValueError(
-                f"topic {name!r} cannot be written: its id {topic_id} is the id of topic"
-                f" {other.name!r}"
+                f"topic {name!r} cannot be written: its id {topic_id} is also the id of topic "
+                f"{other.name!r}"
             )
 
     def _append(self, record: FileRecord) -> None:
@@ -146,7 +148,9 @@ class _Lines:
         elif kind == BROKER_CONFIG and not name:
             self._append(SettingLine(record.name, record.value))
         else:
-            raise ValueError(f"the metadata file has no settings of resources of type {kind}")
+            raise ValueError(
+                f"the metadata file cannot represent settings of resources of type {kind}"
+            )
 
     def _topic(self, topic_id: uuid.UUID) -> TopicLine:
         known = self.found.get(topic_id)

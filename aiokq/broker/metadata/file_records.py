@@ -126,10 +126,10 @@ def _to_json(record: FileRecord) -> dict[str, object]:
 
 def _from_json(values: object) -> FileRecord:
     if not isinstance(values, dict):
-        raise ValueError("no object")
+        raise ValueError("the record is not a JSON object")
     kind = _KINDS.get(values.pop("type", None))
     if kind is None:
-        raise ValueError("a kind of record that this version does not know")
+        raise ValueError("the type of the record is unknown to this version")
     if "topic_id" in values:
         values["topic_id"] = uuid.UUID(values["topic_id"])
     for name in ("elsewhere", "kafka_epochs", "topic_ids"):

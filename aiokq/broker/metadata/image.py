@@ -173,7 +173,7 @@ class MetadataImage:
             case AppendsCounted(appends):
                 self.appends = appends
             case _:
-                raise CorruptRecord(f"a {type(record).__name__} has no place in this metadata")
+                raise CorruptRecord(f"unexpected {type(record).__name__}")
 
     def _replay_partition(self, record: PartitionRecord) -> None:
         partitions = self._topic(record.topic_id).partitions
@@ -188,7 +188,10 @@ class MetadataImage:
         elif 0 <= record.partition_id < len(partitions):
             partitions[record.partition_id] = partition
         else:
-            raise CorruptRecord(f"partition {record.partition_id} comes before others of its topic")
+            raise CorruptRecord(
+                f"record of partition {record.partition_id}, but the topic has only "
+                f"{len(partitions)} partitions"
+            )
 
     def _replay_partition_change(self, record: PartitionChangeRecord) -> None:
         """Apply the fields that the record sets.
@@ -197,7 +200,7 @@ class MetadataImage:
         """
         partitions = self._topic(record.topic_id).partitions
         if not 0 <= record.partition_id < len(partitions):
-            raise CorruptRecord(f"a change of partition {record.partition_id}, which is not there")
+            raise CorruptRecord(f"change of partition {record.partition_id}, which does not exist")
         known = partitions[record.partition_id]
         changes = record.leader != NO_LEADER_CHANGE
         partitions[record.partition_id] = PartitionImage(
@@ -220,7 +223,7 @@ class MetadataImage:
     def _topic(self, topic_id: uuid.UUID) -> TopicImage:
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
-            raise CorruptRecord(f"a record of topic {topic_id}, which does not exist")
+            raise CorruptRecord(f"record of topic {topic_id}, which does not exist")
         return topic
 
     def records(self) -> Iterator[MetadataRecord]:

@@ -52,7 +52,7 @@ def alter_loggers(
     levels: dict[str, int] = {}
     for name, operation, value in changes:
         if operation not in (SET, DELETE):
-            raise InvalidRequest("operations on a logger are SET and DELETE")
+            raise InvalidRequest("a logger supports only the operations SET and DELETE")
         if name not in known:
             raise InvalidConfiguration(f"Logger {name} does not exist!")
         if operation == SET and value not in LEVELS:

@@ -101,7 +101,7 @@ class MetadataFile:
 
     def _fail(self, reason: str) -> None:
         self.failure = (
-            f"metadata log {self.path} takes no more changes until the broker restarts: {reason}"
+            f"metadata log {self.path} accepts no changes until the broker restarts: {reason}"
         )
         logger.error("metadata log failed file=%s error=%s", self.path, reason)
 
@@ -150,8 +150,8 @@ def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> Non
         # by a power cut.
         kept = keep_aside(files, file, path, position, len(data))
         logger.error(
-            "metadata log damaged at its end, cut file=%s position=%d bytes=%d kept=%s: the last"
-            " change to topics or settings is lost, if it was acknowledged",
+            "damaged end of metadata log cut off file=%s position=%d bytes=%d kept=%s: an "
+            "acknowledged change of topics or settings may be lost",
             path,
             position,
             len(data) - position,
@@ -194,14 +194,16 @@ def read_image(data: bytes, path: str, *, node_id: int = 0) -> tuple[MetadataIma
     image = MetadataImage()
     lines = data.split(b"\n")
     if _text(lines[0]) != _HEADER:
-        raise _corrupt(path, 0, "does not begin as a metadata log of this version does")
+        raise _corrupt(
+            path, 0, "the first line is not the header of a metadata log of this version"
+        )
     size = len(lines[0]) + 1
     for number, line in enumerate(lines[1:-1], 2):
         text = _text(line)
         if text is None:
             # Each append is synced before the next one, so only the last line can be torn.
             if any(_text(later) is not None for later in lines[number:]):
-                raise _corrupt(path, size, f"line {number} is damaged, and lines follow it")
+                raise _corrupt(path, size, f"line {number} is damaged, and a valid line follows")
             break
         try:
             _replay(text, image, node_id)
@@ -219,6 +221,6 @@ def _replay(text: str, image: MetadataImage, node_id: int) -> None:
 
 def _corrupt(path: str, position: int, detail: str) -> KafkaStorage:
     return KafkaStorage(
-        f"metadata log {path} is corrupt at byte {position}: {detail}; restore it from a copy,"
-        " or move the data directory away to begin anew"
+        f"metadata log {path} is corrupt at byte {position}: {detail}; restore it from a copy, "
+        "or move the data directory away to start with an empty one"
     )

@@ -105,7 +105,7 @@ class MetadataLog:
             if own.appends < image.appends:
                 logger.log(
                     logging.WARNING if own.appends else logging.INFO,  # INFO for a new directory
-                    "metadata log is behind, made anew file=%s appends=%d of=%d",
+                    "metadata log is outdated, rewritten file=%s appends=%d of=%d",
                     copy.path,
                     own.appends,
                     image.appends,
@@ -121,7 +121,7 @@ class MetadataLog:
 
     def _replace(self, files: Files, path: str) -> None:
         """Replace a corrupt copy with one of the image; the corrupt file is renamed."""
-        logger.error("metadata log corrupt, made anew file=%s kept=%s", path, path + CORRUPT)
+        logger.error("metadata log is corrupt, rewritten file=%s kept=%s", path, path + CORRUPT)
         try:
             files.rename(path, path + CORRUPT)
             copy, _ = MetadataFile.open(files, path)
@@ -218,10 +218,12 @@ def _keep_unknown_topics(files: Files, path: str, own: MetadataImage, image: Met
     try:
         files.write_atomic(path + BEHIND, files.read_bytes(path))
     except OSError as error:
-        logger.warning("metadata log not kept file=%s error=%s", path + BEHIND, error)
+        logger.warning(
+            "outdated metadata log could not be saved file=%s error=%s", path + BEHIND, error
+        )
     logger.error(
-        "topics that a metadata log alone knew are gone, unless they were deleted file=%s kept=%s"
-        " topics=%s",
+        "only an outdated metadata log has these topics; they are lost, unless they were "
+        "deleted file=%s kept=%s topics=%s",
         path,
         path + BEHIND,
         ",".join(unknown),

@@ -211,7 +211,9 @@ class LogOpening:
         if isinstance(error, KafkaStorage):
             return error
         self._background.task("open logs").failed(error)
-        return KafkaStorage(f"cannot be opened: {error!r}", topic_partition=partition.name)
+        return KafkaStorage(
+            f"log of {partition.name} cannot be opened: {error!r}", topic_partition=partition.name
+        )
 
     def _give(self, partition: Partition, log: PartitionLog) -> None:
         if log.failed:  # the log's directory failed meanwhile
@@ -375,7 +377,8 @@ class LogOpening:
             self._reported = now
         checked = self._done_bytes + sum(other.checked for other in list(self._running))
         logger.warning(
-            "still recovering logs after an unclean stop partitions=%d/%d bytes=%d/%d seconds=%.0f",
+            "still recovering logs after an unclean shutdown partitions=%d/%d bytes=%d/%d "
+            "seconds=%.0f",
             self._done,
             self._all,
             checked,

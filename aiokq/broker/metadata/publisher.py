@@ -386,7 +386,7 @@ class MetadataPublisher:
 
 def _elsewhere(topic: Topic, index: int) -> KafkaStorage:
     return KafkaStorage(
-        f"{topic.name}-{index} is on another node of the cluster that these directories come from,"
-        " or in another directory of this one",
+        f"{topic.name}-{index} is in none of this broker's log directories: it is on another "
+        "node of the cluster that wrote them, or in a directory that this broker was not given",
         topic_partition=TopicPartition(topic.name, index),
     )

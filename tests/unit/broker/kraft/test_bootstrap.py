@@ -53,7 +53,7 @@ async def test_kafka_is_told_of_every_topic() -> None:
     assert metadata.next_producer_id == 1000
     async with Broker(files, directories=directories) as broker:
         assert broker.node.topics.partition("orders", 0).log.log_end_offset == 2
-    with pytest.raises(ConfigError, match="name them all"):
+    with pytest.raises(ConfigError, match="name all log directories"):
         hand_over(files, ["/a"], 0)
 
 
@@ -63,7 +63,7 @@ async def test_metadata_of_kafkas_own_is_not_replaced() -> None:
     log.append(topic(), partition())
     async with Broker(log.files):
         pass
-    with pytest.raises(ConfigError, match="move that away"):
+    with pytest.raises(ConfigError, match="move the directory away"):
         hand_over(log.files, ["/data"], 0)
     log.files.remove_tree(DIRECTORY)
     assert hand_over(log.files, ["/data"], 0).topics == 1

@@ -107,7 +107,7 @@ def test_metadata_that_cannot_be_understood_says_what_to_do(log: KafkaLog, damag
         log.append(topic("late", OTHER))
     else:
         log.append(b"\x01\x02\x63")
-    with pytest.raises(KafkaStorage, match="move it away, and its topics are served"):
+    with pytest.raises(KafkaStorage, match="move that directory away; the broker then serves"):
         found(log).read()
 
 

@@ -182,7 +182,7 @@ def test_all_that_one_append_says_of_a_topic_is_one_record_of_the_file():
 def test_what_the_file_cannot_say_is_refused(record):
     """If it were left out, it would be gone after a restart."""
     log = MetadataLog.open(MemoryFiles(), "/metadata")
-    with pytest.raises(ValueError, match="the metadata file has no"):
+    with pytest.raises(ValueError, match="the metadata file cannot represent"):
         log.append(record)
     assert log.image.appends == 0
 

@@ -166,7 +166,7 @@ def test_damage_in_the_middle_stops_the_broker(files: MemoryFiles) -> None:
 def test_another_programs_file_is_refused(files: MemoryFiles, content: bytes) -> None:
     """Otherwise it would be truncated to nothing."""
     files.write_atomic(PATH, content)
-    with pytest.raises(KafkaStorage, match="does not begin as"):
+    with pytest.raises(KafkaStorage, match="not the header of a metadata log"):
         MetadataLog.open(files, PATH)
     assert files.read_bytes(PATH) == content
 
@@ -177,7 +177,7 @@ def test_a_record_of_a_newer_version_is_refused(files: MemoryFiles) -> None:
     append(log, ORDERS)
     line = metadata_file.line_of('{"type":"acl","name":"x"}')
     files.write_atomic(PATH, files.read_bytes(PATH) + line)
-    with pytest.raises(KafkaStorage, match="does not know"):
+    with pytest.raises(KafkaStorage, match="is unknown to this version"):
         MetadataLog.open(files, PATH)
 
 
