@@ -164,7 +164,7 @@ class Gate:
             name = API_NAMES.get(key, key)
             raise CloseConnection(f"API {name} is not allowed before the login is complete")
         if nbytes > self.frame_limit(state):
-            raise CloseConnection(f"a request of {nbytes} bytes before the login is complete")
+            raise CloseConnection(f"request of {nbytes} bytes before the login is complete")
 
     # -- before a request takes effect or is answered
 

@@ -159,7 +159,8 @@ async def _append(
     records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]
     if version < FIRST_V2_VERSION and not configs.settings.legacy:
         raise UnsupportedVersion(
-            f"Produce version {version} with message formats 0 and 1 is served with `legacy` only"
+            f"Produce version {version}, which has message formats 0 and 1, is served only with "
+            "the broker setting legacy=true"
         )
     transactional = _is_transactional(records)
     if transactional and request.transactional_id is None:
@@ -168,7 +169,7 @@ async def _append(
         call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     call.authorize(Operation.WRITE, ResourceType.TOPIC, _name(topics, topic, version))
     if request.acks not in (-1, 0, 1):
-        raise InvalidRequiredAcks(f"acks is -1, 0 or 1, not {request.acks}")
+        raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
     partition = _find(topics, topic, data.index, version)
     if version < FIRST_V2_VERSION:
         records = await _convert_up(host, records)
@@ -177,7 +178,7 @@ async def _append(
         headers = produced_headers(records, version)
     if transactional:
         kind = TransactionAbortable if version >= 11 else InvalidTxnState
-        raise kind("this broker coordinates no transactions")
+        raise kind("this broker does not support transactions")
     now_ms = host.clock.timestamp_ms()
     by_admin = call.client_id == ADMIN_CLIENT_ID
     prepared: PreparedAppend | None = None
@@ -295,6 +296,6 @@ async def _convert_up(host: Host, records: memoryview) -> memoryview:
         try:
             return encode_batch(numbered, crc32c=host.crc32c, codec=codec)
         except ValueError:
-            raise InvalidRecord("no whole message in the message set") from None
+            raise InvalidRecord("the message set contains no complete message") from None
 
     return memoryview(await host.offload.run(convert))

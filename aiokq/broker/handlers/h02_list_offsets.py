@@ -89,7 +89,7 @@ async def handle(
             try:
                 call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if (topic.name, asked.partition_index) in twice:
-                    raise InvalidRequest("partition named twice")
+                    raise InvalidRequest("the request names the partition twice")
                 partition = topics.partition(topic.name, asked.partition_index)
                 if partition is None:
                     raise UnknownTopicOrPartition()
@@ -115,7 +115,9 @@ async def _answer(
     check_leader_epoch(partition, asked.current_leader_epoch)
     since = _SINCE.get(asked.timestamp)
     if asked.timestamp < 0 and (since is None or version < since):
-        raise UnsupportedVersion(f"timestamp {asked.timestamp} in version {version}")
+        raise UnsupportedVersion(
+            f"ListOffsets version {version} does not support timestamp {asked.timestamp}"
+        )
     end = partition.visible_end(request.replica_id, request.isolation_level == READ_COMMITTED)
     if version == 0:
         return ListOffsetsPartitionResponse(

@@ -65,7 +65,7 @@ async def _find(
     try:
         if key_type == TRANSACTION:
             call.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-            raise TransactionalIdAuthorization("this broker coordinates no transactions")
+            raise TransactionalIdAuthorization("this broker does not support transactions")
         if key_type != GROUP:
             raise InvalidRequest(f"unknown coordinator key type {key_type}")
         call.authorize(Operation.DESCRIBE, ResourceType.GROUP, key)
@@ -80,7 +80,7 @@ async def _find(
                     error_code=0,
                     error_message=None,
                 )
-        raise CoordinatorNotAvailable(f"node {node_id} is not there")
+        raise CoordinatorNotAvailable(f"the coordinator, node {node_id}, is not available")
     except BrokerError as error:
         return Coordinator(
             key=key,

@@ -57,5 +57,6 @@ def _check_session_timeout(configs: Configs, timeout_ms: int) -> None:
     shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not shortest <= timeout_ms <= longest:
         raise InvalidSessionTimeout(
-            f"a session timeout is {shortest} to {longest} ms here, not {timeout_ms}"
+            f"the session timeout must be between {shortest} and {longest} ms on this broker, "
+            f"not {timeout_ms}"
         )

@@ -108,16 +108,16 @@ def _spec(asked: CreatableTopic) -> TopicSpec:
     configs: dict[str, str | None] = {}
     for config in asked.configs:
         if config.name in configs:
-            raise InvalidRequest(f"setting {config.name} is given twice")
+            raise InvalidRequest(f"the request sets {config.name} twice")
         configs[config.name] = config.value
     assignments: dict[int, list[int]] | None = None
     if asked.assignments:
         assignments = {a.partition_index: a.broker_ids for a in asked.assignments}
         if len(assignments) != len(asked.assignments):
-            raise InvalidReplicaAssignment("a partition is assigned twice")
+            raise InvalidReplicaAssignment("the request assigns a partition twice")
         if asked.num_partitions != -1 or asked.replication_factor != -1:
             raise InvalidRequest(
-                "with an assignment of replicas, the counts of partitions and replicas must be -1"
+                "num_partitions and replication_factor must be -1 if replicas are assigned"
             )
     return TopicSpec(
         name=asked.name,

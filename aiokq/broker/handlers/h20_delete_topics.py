@@ -100,14 +100,14 @@ def _authorize(call: Call, name: str) -> None:
 
 def _find(topics: Topics, state: DeleteTopicState) -> Topic:
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise InvalidRequest("give a topic's name or its id, not both")
+        raise InvalidRequest("specify the name or the id of a topic, not both")
     if state.name is not None:
         topic = topics.get(state.name)
         if topic is None:
             raise UnknownTopicOrPartition()
         return topic
     if state.topic_id == ZERO_UUID:
-        raise InvalidRequest("give a topic's name or its id")
+        raise InvalidRequest("specify the name or the id of a topic")
     topic = topics.by_id(state.topic_id)
     if topic is None:
         raise UnknownTopicId()

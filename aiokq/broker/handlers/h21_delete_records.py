@@ -76,7 +76,9 @@ def _delete(
         high_watermark = partition.high_watermark
         offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         if not 0 <= offset <= high_watermark:
-            raise OffsetOutOfRange(f"offset {offset} is not in [0, {high_watermark}]")
+            raise OffsetOutOfRange(
+                f"offset {offset} is not between 0 and the high watermark {high_watermark}"
+            )
         low_watermark = partition.delete_records(offset)
     except BrokerError as error:
         call.counted(error)

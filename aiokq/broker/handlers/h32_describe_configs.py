@@ -108,7 +108,9 @@ def _entries(
         if not resource.resource_name:
             raise InvalidRequest("Group name must not be empty")
         return group_config_entries(resource.resource_name, configs.group_configs)
-    raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
+    raise InvalidRequest(
+        f"resources of type {resource.resource_type} have no settings on this broker"
+    )
 
 
 def _encode(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -141,7 +141,8 @@ async def alter(
         if names := ", ".join(change({})):
             raise InvalidRequest(
                 f"Cannot update these configs dynamically: Set({names}): a broker reads its "
-                "settings when it starts, from --set name=value"
+                "settings at startup; set them by --set name=value or in the --config file, and "
+                "restart the broker"
             )
     else:
-        raise InvalidRequest(f"resources of type {resource_type} have no settings here")
+        raise InvalidRequest(f"resources of type {resource_type} have no settings on this broker")

@@ -37,7 +37,7 @@ async def handle(
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
             error_code=MismatchedEndpointType.code,
-            error_message="this is a broker's endpoint, not a controller's",
+            error_message="this is the endpoint of a broker, not of a controller",
             endpoint_type=BROKERS,
             cluster_id=cluster.cluster_id,
         )

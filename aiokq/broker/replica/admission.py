@@ -28,9 +28,9 @@ __all__ = ["AS_IT_CAME", "Preparation", "admit"]
 class Preparation(enum.Enum):
     """The work that a batch needs before it is appended."""
 
-    NONE = "it is stored as it came, and its header says all that the topic asks"
-    ON_THE_LOOP = "its records are checked or it is changed, which does not take long"
-    OFF_THE_LOOP = "the same, and it may take long"
+    NONE = "the batch is stored unchanged, and its header is enough to check it"
+    ON_THE_LOOP = "the batch is checked by its records or changed, which takes little time"
+    OFF_THE_LOOP = "the batch is checked by its records or changed, which may take long"
 
 
 AS_IT_CAME: Final = Preparation.NONE
@@ -58,10 +58,12 @@ def admit(
     topic = partition.topic
     is_internal, max_bytes, rules = topic.limits
     if is_internal and not by_admin:
-        raise InvalidTopic(f"{topic.name} is written by the broker itself")
+        raise InvalidTopic(
+            f"topic {topic.name} is internal: only the broker and admin clients write to it"
+        )
     if acks == ALL and len(partition.isr) < partition.min_isr:
         raise NotEnoughReplicas(
-            f"{len(partition.isr)} replicas in sync, {partition.min_isr} needed"
+            f"in-sync replicas: {len(partition.isr)}, needed: {partition.min_isr}"
         )
     if partition.unavailable is not None:
         partition.log  # noqa: B018 - raises the reason

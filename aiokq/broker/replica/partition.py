@@ -333,7 +333,7 @@ class Partition:
                 ) from None
         if len(self.isr) < self.min_isr:
             raise NotEnoughReplicasAfterAppend(
-                f"{len(self.isr)} replicas in sync, {self.min_isr} needed"
+                f"in-sync replicas: {len(self.isr)}, needed: {self.min_isr}"
             )
 
     async def committed(self, offset: int) -> None:
@@ -395,7 +395,7 @@ class Partition:
             return log.last_stable_offset if read_committed else log.high_watermark
         if replica_id == DEBUGGING_CONSUMER or replica_id in self.replicas:
             return self.log.log_end_offset
-        raise NotLeaderOrFollower(f"node {replica_id} is no replica of {self.name}")
+        raise NotLeaderOrFollower(f"node {replica_id} is not a replica of {self.name}")
 
     def append(
         self,

@@ -101,7 +101,10 @@ async def test_duplicates_and_gaps_of_idempotent_producers(looked_into):
         assert broker.node.counters.records_appended == 2
         response = await broker.ask(request(("t", 0, late), ("t", 1, one)), 9)
         assert results(response) == [(0, 45, -1), (1, 0, 0)]
-        assert "sequence 9 after 1" in response.responses[0].partition_responses[0].error_message
+        assert (
+            "sequence 9 of producer 5 does not follow"
+            in response.responses[0].partition_responses[0].error_message
+        )
         assert results(await broker.ask(request(("t", 0, two)), 9)) == [(0, 0, 2)]
         assert broker.node.counters.errors == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
         assert looked_into == []

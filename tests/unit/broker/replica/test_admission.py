@@ -72,7 +72,7 @@ def test_acks_all_needs_the_least_number_of_in_sync_replicas() -> None:
     header = read_header(batch())
     at.change_isr((0,))
     assert admit(at, header, LEADER, NOW_MS) is Preparation.NONE
-    with pytest.raises(NotEnoughReplicas, match="1 replicas in sync, 2 needed"):
+    with pytest.raises(NotEnoughReplicas, match="in-sync replicas: 1, needed: 2"):
         admit(at, header, ALL, NOW_MS)
     at.change_isr((0, 1))
     assert admit(at, header, ALL, NOW_MS) is Preparation.NONE
@@ -84,7 +84,7 @@ def test_acks_all_needs_the_least_number_of_in_sync_replicas() -> None:
 def test_internal_topics_are_written_by_the_broker_and_kafkas_admin_client() -> None:
     at = partition()
     at.topic = ATopic("__consumer_offsets", config(), is_internal=True)
-    with pytest.raises(InvalidTopic, match="written by the broker itself"):
+    with pytest.raises(InvalidTopic, match="topic __consumer_offsets is internal"):
         admit(at, read_header(batch()), ALL, NOW_MS)
     assert admit(at, read_header(batch()), ALL, NOW_MS, by_admin=True) is Preparation.NONE
 

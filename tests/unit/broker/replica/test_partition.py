@@ -120,7 +120,7 @@ async def test_too_few_replicas_after_the_append_are_told() -> None:
     await asyncio.sleep(0)
     at.replica_fetched(1, end)
     at.change_isr((0,))
-    with pytest.raises(NotEnoughReplicasAfterAppend, match="1 replicas in sync, 2 needed"):
+    with pytest.raises(NotEnoughReplicasAfterAppend, match="in-sync replicas: 1, needed: 2"):
         await waiting
 
 
