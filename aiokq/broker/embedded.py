@@ -70,7 +70,7 @@ def _path(argument: str, path: str | os.PathLike[str]) -> str:
         text = None
     if not isinstance(text, str) or not text or "\0" in text:
         raise ConfigError(
-            f"{argument} is the path of a directory (str or os.PathLike), or None, not {path!r}"
+            f"{argument} must be the path of a directory (str or os.PathLike) or None, not {path!r}"
         )
     return text
 
@@ -79,7 +79,9 @@ def _configs(configs: Mapping[str, str | int | float | bool] | None) -> dict[str
     if configs is None:
         return {}
     if not isinstance(configs, Mapping) or not all(isinstance(name, str) for name in configs):
-        raise TypeError(f"configs are a mapping of Kafka's names to values, not {configs!r}")
+        raise TypeError(
+            f"configs must be a mapping of Kafka's setting names to values, not {configs!r}"
+        )
     return {name: config_text(value) for name, value in configs.items()}
 
 
@@ -87,11 +89,9 @@ def _no_argument(unknown: Mapping[str, object]) -> ConfigError:
     name, value = next(iter(unknown.items()))
     setting = name.replace("_", ".")
     if setting in SETTINGS:
-        return ConfigError(
-            f"{name} is a setting of the broker: write settings={{{setting!r}: {value!r}}}"
-        )
+        return ConfigError(f"{name} is a broker setting: write settings={{{setting!r}: {value!r}}}")
     return ConfigError.unknown(
-        f"there is no argument {name!r}; settings of the broker go to settings={{...}}",
+        f"unknown argument {name!r}; pass broker settings as settings={{...}}",
         name,
         [*_ARGUMENTS, *SETTINGS],
     )
@@ -104,10 +104,10 @@ def _listeners(settings: BrokerSettings, port: int) -> Listeners:
 
 def _port_in_use(endpoint: Endpoint, listeners: Listeners) -> str:
     if len(listeners.opened) == 1:
-        return f"port {endpoint.port} is in use: give another, or port=0 for a free one"
+        return f"port {endpoint.port} is in use: choose another port, or port=0 for a free one"
     return (
-        f"port {endpoint.port} of listener {endpoint.name} is in use: give another, or 0 for a free"
-        " one"
+        f"port {endpoint.port} of listener {endpoint.name} is in use: choose another port, or 0 "
+        "for a free one"
     )
 
 
@@ -158,18 +158,21 @@ class EmbeddedCluster:
         if unknown:
             raise _no_argument(unknown)
         if isinstance(brokers, Mapping):
-            raise ConfigError("settings of the broker go to settings=")
+            raise ConfigError("pass broker settings as settings=")
         if type(brokers) is not int or brokers != 1:
             raise ConfigError(
-                f"an embedded cluster has one broker, not {brokers!r}: brokers do not replicate yet"
+                f"brokers must be 1, not {brokers!r}: an embedded cluster has one broker, "
+                "because brokers do not replicate yet"
             )
         if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
             raise ConfigError(
-                f"port is a number from 1 to 65535, or 0 for a free one, not {port!r}"
+                f"port must be a number from 1 to 65535, or 0 for a free port, not {port!r}"
             )
         self._settings = broker_settings(settings, profile=profile)
         if log_directories(self._settings):
-            raise ConfigError("log.dirs is for `aiokq broker`: an embedded cluster has data_dir=")
+            raise ConfigError(
+                "log.dirs is a setting of `aiokq broker`: pass data_dir= to an embedded cluster"
+            )
         self._listeners = _listeners(self._settings, port)
         self._node_id = configured_node_id(self._settings)
         check_roles(self._settings, self._listeners, self._node_id)
@@ -212,7 +215,9 @@ class EmbeddedCluster:
         endpoint = servers.advertised(listener.upper())
         if endpoint is None:
             names = ", ".join(one.name for one in servers.all_advertised())
-            raise ConfigError(f"no listener {listener!r} is advertised: there is {names}")
+            raise ConfigError(
+                f"listener {listener!r} is not advertised: the advertised listeners are {names}"
+            )
         return endpoint.address
 
     @property
@@ -273,8 +278,8 @@ class EmbeddedCluster:
         """
         if self._data_dir is not None:
             raise ConfigError(
-                f"reset() would delete what is in {self._data_dir}: it is for a cluster without"
-                " data_dir"
+                f"reset() would delete the data in {self._data_dir}: use it only on a cluster "
+                "without data_dir"
             )
         await self._on_loop(self._reset)
 
@@ -310,7 +315,7 @@ class EmbeddedCluster:
             limits.optional_seconds(timeout)
             self._refuse_forked()
             if self._thread is None or self._node is None:
-                raise Closed("run() is for a cluster that was entered with `with`, while it runs")
+                raise Closed("run() works only inside the `with` block of the cluster")
         except (TypeError, ValueError, KafkaError):
             coro.close()
             raise
@@ -346,11 +351,11 @@ class EmbeddedCluster:
 
     def _loop_gone(self) -> WrongLoop:
         return WrongLoop(
-            "the event loop that this EmbeddedCluster was started on does not run, or stopped"
-            " before the call had ended: use it on its own loop, or enter it by `with`, which gives"
-            " it a thread. With pytest-asyncio a fixture and the tests that use it need the same"
-            ' loop_scope, as @pytest_asyncio.fixture(scope="session", loop_scope="session") and'
-            ' @pytest.mark.asyncio(loop_scope="session")'
+            "the event loop on which this EmbeddedCluster was started is not running, or "
+            "stopped before the call ended: use the cluster on its own loop, or enter it by "
+            "`with`, which gives it a thread. With pytest-asyncio, a fixture and the tests that "
+            'use it need the same loop_scope, as @pytest_asyncio.fixture(scope="session", '
+            'loop_scope="session") and @pytest.mark.asyncio(loop_scope="session")'
         )
 
     # async with: on the caller's loop
@@ -379,7 +384,7 @@ class EmbeddedCluster:
         """
         self._refuse_forked()
         if self._pid:
-            raise ConfigError("this embedded cluster is running already")
+            raise ConfigError("this embedded cluster is already running")
         environment = self._given_environment or system_environment()
         self._lasting_files = environment.files
         if self._data_dir is not None:
@@ -486,8 +491,9 @@ class EmbeddedCluster:
     def _refuse_forked(self) -> None:
         if self._forked:
             raise WrongLoop(
-                f"this EmbeddedCluster belongs to process {self._pid}, from which this one was"
-                " forked: clients may use its address, control it in the process that started it"
+                f"this EmbeddedCluster belongs to process {self._pid}, of which this process is "
+                "a fork: clients in the fork may connect to its address, but control the "
+                "cluster in the process that started it"
             )
 
     def _let_go(self) -> None:

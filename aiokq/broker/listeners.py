@@ -129,15 +129,15 @@ def configured_listeners(
         every = _endpoints("listeners", settings.listeners)
         if controller_names and not any(one.name in controller_names for one in every):
             raise ConfigError(
-                f"controller.listener.names={settings.controller_listener_names}: none of them is"
-                f" in listeners={settings.listeners}"
+                f"controller.listener.names={settings.controller_listener_names}: none of these "
+                f"listeners is in listeners={settings.listeners}"
             )
     opened = [one for one in every if one.name not in controller_names]
     controllers = tuple(one for one in every if one.name in controller_names)
     if not opened:
         raise ConfigError(
-            f"listeners={settings.listeners} has only listeners of controller.listener.names: add"
-            " one for clients, as PLAINTEXT://:9092"
+            f"listeners={settings.listeners} has only listeners of controller.listener.names: "
+            "add a listener for clients, for example PLAINTEXT://:9092"
         )
     first = opened[0]
     opened[0] = Endpoint(
@@ -170,11 +170,13 @@ def _endpoints(setting: str, text: str) -> list[Endpoint]:
             raise ConfigError(f"{setting}: {entry!r} is not of the form NAME://host:port")
         name, host, port = parsed[1].strip().upper(), parsed[2], int(parsed[3])
         if not name:
-            raise ConfigError(f"{setting}: {entry!r} has no name in front of ://")
+            raise ConfigError(f"{setting}: {entry!r} has no name before ://")
         if not 0 <= port <= 65535:
             raise ConfigError(f"{setting}: the port of {entry} must be between 0 and 65535")
         if name in found:
-            raise ConfigError(f"{setting}: each listener must have a different name, not {name}")
+            raise ConfigError(
+                f"{setting}: {name} occurs twice; each listener must have a different name"
+            )
         found[name] = Endpoint(name, host, port)
     return list(found.values())
 
@@ -237,8 +239,8 @@ def _protocol_map(settings: BrokerSettings) -> Mapping[str, str]:
             )
         if protocol not in PROTOCOLS:
             raise ConfigError(
-                f"listener.security.protocol.map: {part.strip()} names no security protocol: it is"
-                f" one of {', '.join(PROTOCOLS)}"
+                f"listener.security.protocol.map: {part.strip()} does not name a security "
+                f"protocol: use one of {', '.join(PROTOCOLS)}"
             )
         protocols[name] = protocol
     return protocols
@@ -253,9 +255,9 @@ def _check_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
         )
     if protocol != PLAINTEXT:
         raise ConfigError(
-            f"listener {endpoint} has the security protocol {protocol}, which this broker does not"
-            f" have yet: remove the listener, or write {endpoint.name}:PLAINTEXT in"
-            " listener.security.protocol.map"
+            f"listener {endpoint} has the security protocol {protocol}, which this broker does "
+            f"not support yet: remove the listener, or write {endpoint.name}:PLAINTEXT in "
+            "listener.security.protocol.map"
         )
 
 
@@ -279,14 +281,14 @@ def _advertised(
     for one in given:
         if one.name not in names:
             raise ConfigError(
-                f"advertised.listeners names {one.name}, which is not in listeners: it has"
-                f" {', '.join(str(known) for known in (*opened, *controllers))}"
+                f"advertised.listeners names {one.name}, which is not in listeners; listeners "
+                f"has {', '.join(str(known) for known in (*opened, *controllers))}"
             )
     found = {one.name: one for one in given}
     if not found:
         raise ConfigError(
-            "advertised.listeners has no listener for clients: add one, as"
-            f" {opened[0].name}://localhost:9092"
+            "advertised.listeners has no listener for clients: add one, for example "
+            f"{opened[0].name}://localhost:9092"
         )
     if advertise.host is not None:
         port = advertise.port or 0
@@ -338,7 +340,8 @@ def _check_prefixes(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> 
     for name in given:
         if name not in known:
             raise ConfigError(
-                f"listener.name.{name.lower()} is no listener: listeners has {', '.join(known)}"
+                f"listener.name.{name.lower()} does not name a listener: listeners has "
+                f"{', '.join(known)}"
             )
 
 

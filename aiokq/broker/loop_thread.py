@@ -80,10 +80,10 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             coro.close()
             raise WrongLoop(
-                "run() on the thread of the embedded cluster would wait for itself: await the"
-                " coroutine there"
+                "run() was called on the thread of the embedded cluster, where it would wait "
+                "for itself: await the coroutine instead"
             )
-        closed = Closed("the embedded cluster was closed before the call had ended")
+        closed = Closed("the embedded cluster was closed before the call ended")
         try:
             future = asyncio.run_coroutine_threadsafe(coro, self._loop)
         except RuntimeError:

@@ -64,20 +64,22 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
     if homeless:
         for directory_id, path in missing.items():
             directories.unopened[_name(path, directory_id, directories)] = KafkaStorage(
-                f"log directory {path} (directory.id {directory_id}) is not there: give it again,"
-                " with its disk mounted, or forget it (aiokq log forget-missing) if it is lost"
+                f"log directory {path} (directory.id {directory_id}) is missing: mount its disk "
+                "and add the directory again, or forget the directory (aiokq log "
+                "forget-missing) if it is lost"
             )
         logger.error(
-            "log directories are missing that the node had: paths=%s partitions offline=%d first=%s"
-            " - give them again, with their disks mounted, or forget them if they are lost:"
-            " aiokq log forget-missing",
+            "log directories of this node are missing: paths=%s partitions offline=%d first=%s "
+            "- mount their disks and add the directories again, or forget them if they are "
+            "lost: aiokq log forget-missing",
             ",".join(missing.values()),
             len(homeless),
             homeless[0],
         )
     elif missing:
         logger.info(
-            "log directories forgotten, nothing was in them: %s", ",".join(missing.values())
+            "missing log directories forgotten, because no partition is missing with them: %s",
+            ",".join(missing.values()),
         )
         missing = {}
     now = missing | unreadable | present
@@ -116,7 +118,10 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
     with locked_directories(files, paths) as ids:
         for path in paths:
             if not files.exists(f"{path}/{METADATA_LOG}"):
-                raise ConfigError(f"{path} has no {METADATA_LOG}: no broker of aiokq had it")
+                raise ConfigError(
+                    f"{path} has no {METADATA_LOG}: it was never a log directory of a broker of "
+                    "aiokq"
+                )
         metadata = MetadataLog.open(files, *(f"{path}/{METADATA_LOG}" for path in paths))
         try:
             left = {one.directory_id for one in ids}

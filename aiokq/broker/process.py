@@ -72,7 +72,9 @@ def _run(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
     except UnicodeDecodeError:
-        return _complain(f"{options.config} is not UTF-8: it is no properties file", BAD_ARGUMENTS)
+        return _complain(
+            f"{options.config} is not UTF-8, so it is not a properties file", BAD_ARGUMENTS
+        )
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
     open_to_others = [
@@ -80,8 +82,8 @@ def _run(arguments: Sequence[str]) -> int:
     ]
     if open_to_others:
         logging.getLogger("aiokq.broker").warning(
-            "listening on %s: ANYONE who reaches this machine may read, write and delete every "
-            "topic; there is no authentication",
+            "listening on %s: ANYONE who can reach this machine may read, write and delete "
+            "every topic; there is no authentication",
             ", ".join(dict.fromkeys(open_to_others)),
         )
     _raise_descriptor_limit()
@@ -126,7 +128,7 @@ class _Parser(argparse.ArgumentParser):
             message += ": use --set NAME=VALUE"
         elif message.endswith(".properties"):
             message += ": use --config FILE"
-        sys.exit(_complain(f"{message} ({self.prog} --help tells more)", BAD_ARGUMENTS))
+        sys.exit(_complain(f"{message} (see {self.prog} --help)", BAD_ARGUMENTS))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,26 +143,32 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--advertise",
         metavar="HOST[:PORT]",
-        help="address that clients of the first listener are told to connect to",
+        help="address that clients of the first listener connect to (default: its own address)",
     )
     add(
         "--data-dir",
         action="append",
         metavar="DIR",
         dest="data_dirs",
-        help="Kafka log directory; may be repeated; without it nothing is kept",
+        help="log directory in Kafka's format; may be repeated; without it, nothing is kept",
     )
     add(
         "--node-id",
         type=_node_id,
         metavar="N",
-        help="default: node.id of the settings, the stored one, 0 for a new directory",
+        help=(
+            "id of this node (default: node.id of the settings, else the id stored in the log "
+            "directory, else 0)"
+        ),
     )
     add(
         "--profile",
         choices=tuple(PROFILES),
-        help="`kafka` has Kafka's defaults, `dev` waits less; default: kafka with --config, else"
-        " dev if nothing is kept or a terminal starts a new directory, else kafka",
+        help=(
+            "defaults of the settings: `kafka` has Kafka's defaults, `dev` has short waits "
+            "(default: `kafka` with --config; else `dev` if nothing is kept, or if the broker "
+            "runs at a terminal with a new data directory; else `kafka`)"
+        ),
     )
     add(
         "--set",
@@ -168,10 +176,19 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         dest="assignments",
-        help="a broker setting by Kafka's name, as num.partitions=4; may be repeated",
+        help="set a broker setting by Kafka's name, for example num.partitions=4; may be repeated",
     )
-    add("--config", metavar="FILE", help="a properties file of broker settings; --set wins")
-    add("--metrics-port", type=_port, metavar="PORT", help="serve Prometheus metrics on it")
+    add(
+        "--config",
+        metavar="FILE",
+        help="properties file with broker settings; --set takes precedence",
+    )
+    add(
+        "--metrics-port",
+        type=_port,
+        metavar="PORT",
+        help="port on which Prometheus metrics are served",
+    )
     add("--json", action="store_true", help="print the address line as JSON")
     return parser
 
@@ -187,13 +204,13 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"a port is 0 to 65535, not {text!r}")
+        raise argparse.ArgumentTypeError(f"the port must be 0 to 65535, not {text!r}")
     return int(text)
 
 
 def _node_id(text: str) -> int:
     if not text.isdecimal() or int(text) > INT_MAX:
-        raise argparse.ArgumentTypeError(f"a node id is 0 to {INT_MAX}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"the node id must be 0 to {INT_MAX}, not {text!r}")
     return int(text)
 
 
@@ -227,8 +244,8 @@ def _default_profile(options: argparse.Namespace, directories: Sequence[str]) ->
     if any(os.path.exists(os.path.join(path, "meta.properties")) for path in directories):
         return "kafka", "the data directory is not new"
     if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-        return "dev", "it runs at a terminal with a new data directory"
-    return "kafka", "it does not run at a terminal"
+        return "dev", "the broker runs at a terminal with a new data directory"
+    return "kafka", "the broker does not run at a terminal"
 
 
 def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listeners:
@@ -243,8 +260,8 @@ def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listene
         host = "127.0.0.1"  # localhost may also be ::1, which would get another free port
     if host in WILDCARDS and options.advertise is None and settings.advertised_listeners is None:
         raise ConfigError(
-            f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT]: clients must "
-            "be told an address that they can connect to"
+            f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT], an address that "
+            "clients can connect to"
         )
     return configured_listeners(
         settings, host=host, port=options.port, advertise=_advertise(options.advertise)
@@ -263,7 +280,9 @@ def _advertise(text: str | None) -> Advertise:
     if not colon or text.endswith("]"):
         name, port = text, ""
     if ":" in name and not name.startswith("["):
-        raise ConfigError(f"--advertise {text}: an IPv6 address goes into brackets, as [::1]:9092")
+        raise ConfigError(
+            f"--advertise {text}: an IPv6 address must be in brackets, for example [::1]:9092"
+        )
     name = _without_brackets(name)
     if (
         not name
@@ -368,7 +387,9 @@ def _serve_metrics(port: int) -> MetricsServer:
         return metrics.serve(port)
     except OSError as error:
         reason = "is in use" if error.errno == errno.EADDRINUSE else f"is refused: {error.strerror}"
-        raise ConfigError(f"--metrics-port {port} {reason}; take another, or 0 for any") from error
+        raise ConfigError(
+            f"--metrics-port {port} {reason}; choose another port, or 0 for a free one"
+        ) from error
 
 
 def _profile_line(profile: str, reason: str) -> str:
@@ -383,7 +404,9 @@ def _unused_line(settings: BrokerSettings, listeners: Listeners) -> str:
     """Return the line that lists settings and listeners without effect; "" if there are none."""
     parts = []
     if settings.without_effect:
-        parts.append(f"accepted, without effect here: {', '.join(settings.without_effect)}")
+        parts.append(
+            f"accepted, without effect on this broker: {', '.join(settings.without_effect)}"
+        )
     if listeners.controllers:
         closed = ", ".join(map(str, listeners.controllers))
         parts.append(f"not opened, because this node is the only voter: {closed}")
@@ -419,7 +442,7 @@ def _address_line(
             }
         )
     kept = (
-        "ephemeral: nothing is kept when it stops"
+        "ephemeral: nothing is kept after the broker stops"
         if ephemeral
         else f"data in {', '.join(place.directories)}"
     )
@@ -438,14 +461,17 @@ def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return (
             f"no permission: {error.filename or directory}: {error.strerror}; the data directory "
-            "must be writable, and ports below 1024 need rights"
+            "must be writable, and a port below 1024 needs privileges"
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk of {directory} is full: free space and start again"
+        return f"the disk of {directory} is full: free space and start the broker again"
     if isinstance(error, BlockingIOError):
-        return f"{directory} is in use by another broker: stop it, or give another --data-dir"
+        return (
+            f"{directory} is in use by another broker: stop that broker, or choose another "
+            "--data-dir"
+        )
     if isinstance(error, NotADirectoryError | FileExistsError):
-        return f"{error.filename or directory} is not a directory: give another --data-dir"
+        return f"{error.filename or directory} is not a directory: choose another --data-dir"
     return str(error)
 
 
@@ -454,18 +480,18 @@ def _explain_listener(error: ListenerFailed) -> str | None:
     name, host, port = error.endpoint
     if isinstance(error.__cause__, socket.gaierror):
         return (
-            f"{host} is no host that is known here ({error.__cause__.strerror}): give --host"
-            f" another, or change the listener {name}"
+            f"host {host} is not known here ({error.__cause__.strerror}): choose another --host, "
+            f"or change the listener {name}"
         )
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} is in use on {host or 'some address'}: stop what listens there, or"
-            f" take a free port with --port 0, or change the listener {name}"
+            f"port {port} is in use on {host or 'some address'}: stop the process that listens "
+            f"on it, use a free port with --port 0, or change the listener {name}"
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return (
-            f"{host} is no address of this machine: give --host one that is, or change the"
-            f" listener {name}"
+            f"{host} is not an address of this machine: choose another --host, or change the "
+            f"listener {name}"
         )
     return None
 

@@ -17,7 +17,8 @@ _VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
 _SERVER: Final = r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)"
 
 _ONLY_VOTER: Final = (
-    "a node of aiokq is the only voter of its cluster: name its own listener, or remove the setting"
+    "a node of aiokq is the only voter of its cluster: name this node's own listener, or remove "
+    "the setting"
 )
 
 
@@ -31,8 +32,8 @@ def configured_node_id(settings: BrokerSettings) -> int | None:
     broker_id = None if settings.broker_id == -1 else settings.broker_id
     if node_id is not None and broker_id is not None and node_id != broker_id:
         raise ConfigError(
-            f"node.id is {node_id} and broker.id is {broker_id}: set node.id only, or both to one"
-            " number"
+            f"node.id is {node_id} and broker.id is {broker_id}: set only node.id, or both to "
+            "the same number"
         )
     return broker_id if node_id is None else node_id
 
@@ -49,8 +50,8 @@ def check_roles(settings: BrokerSettings, listeners: Listeners, node_id: int | N
     roles = [role.strip() for role in settings.process_roles.split(",") if role.strip()]
     if sorted(roles) != ["broker", "controller"]:
         raise ConfigError(
-            f"process.roles={settings.process_roles}: a node of aiokq is broker and controller in"
-            " one; set process.roles=broker,controller"
+            f"process.roles={settings.process_roles}: a node of aiokq is both broker and "
+            "controller; set process.roles=broker,controller"
         )
     _check_voters(settings.controller_quorum_voters, node_id)
     _check_bootstrap_servers(settings.controller_quorum_bootstrap_servers, listeners)
@@ -62,11 +63,14 @@ def _check_voters(text: str, node_id: int | None) -> None:
         if voter is None:
             raise ConfigError(f"controller.quorum.voters: {part!r} is not of the form id@host:port")
         if node_id is None:
-            raise ConfigError(f"controller.quorum.voters={text} needs node.id, too")
+            raise ConfigError(
+                f"controller.quorum.voters={text} needs node.id: set it to the id of this node"
+            )
         if int(voter[1]) != node_id:
             raise ConfigError(
-                f"controller.quorum.voters={text}: {part} is not this node, whose id is {node_id};"
-                " a node of aiokq is the only voter of its cluster: leave the other voters out"
+                f"controller.quorum.voters={text}: {part} is not this node, whose id is "
+                f"{node_id}; a node of aiokq is the only voter of its cluster: remove the other "
+                "voters"
             )
 
 
@@ -84,8 +88,8 @@ def _check_bootstrap_servers(text: str, listeners: Listeners) -> None:
         if int(server[2]) not in ports and 0 not in ports:
             own = ", ".join(map(str, listeners.controllers))
             raise ConfigError(
-                f"controller.quorum.bootstrap.servers={text}: {part} is not a listener of this node"
-                f" in controller.listener.names ({own or 'there is none'}); {_ONLY_VOTER}"
+                f"controller.quorum.bootstrap.servers={text}: {part} is not a listener of this "
+                f"node in controller.listener.names (which has {own or 'none'}); {_ONLY_VOTER}"
             )
     if len(hosts) > 1:
         raise ConfigError(

@@ -77,11 +77,14 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
                 await shielded(node.environment.offload.run(copy.part), name="take a snapshot")
                 break
         else:
-            raise KafkaStorage(f"no snapshot: segments were replaced {ATTEMPTS} times meanwhile")
+            raise KafkaStorage(
+                f"snapshot failed: segments were replaced during each of {ATTEMPTS} attempts; "
+                "try again"
+            )
         await node.environment.offload.run(_put_in_place, target, temporary, path)
     except OSError as error:
         await node.environment.offload.run(_remove, target, temporary)
-        raise KafkaStorage(f"no snapshot at {path}: {error.strerror or error}") from error
+        raise KafkaStorage(f"snapshot at {path} failed: {error.strerror or error}") from error
     except BaseException:
         await shielded(
             node.environment.offload.run(_remove, target, temporary), name="remove half a snapshot"
@@ -106,7 +109,8 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
         lock = files.lock(f"{snapshot}/{file_names.LOCK}")
     except BlockingIOError:
         raise ConfigError(
-            f"{snapshot} is in use by a broker: take a snapshot of it, and restore that"
+            f"{snapshot} is in use by a broker: take a snapshot of that broker, and restore the "
+            "snapshot"
         ) from None
     try:
         _copy_tree(files, snapshot, data_dir)
@@ -274,7 +278,7 @@ def _put_in_place(files: Files, temporary: str, path: str) -> None:
 
 def _check_free(files: Files, path: str) -> None:
     if files.exists(path) and (not files.is_dir(path) or files.listdir(path)):
-        raise ConfigError(f"there is something at {path}: give a path where nothing is")
+        raise ConfigError(f"{path} exists and is not an empty directory: choose another path")
 
 
 def _copy_tree(files: Files, source: str, target: str) -> None:
@@ -312,7 +316,9 @@ def _copy_file(source: Files, path: str, target: Files, copy: str, size: int) ->
             while position < size:
                 data = reading.pread(min(CHUNK, size - position), position)
                 if not data:
-                    raise FileNotFoundError(2, f"{path} was cut at {position} of {size} bytes")
+                    raise FileNotFoundError(
+                        2, f"{path} was truncated to {position} of {size} bytes"
+                    )
                 writing.pwritev([data], position)
                 position += len(data)
             writing.sync()

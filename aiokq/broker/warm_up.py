@@ -237,7 +237,7 @@ async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception |
         except Exception as error:  # noqa: BLE001 - import the other modules
             if isinstance(error, ImportError) and not _lacks_descriptor(error):
                 logger.warning(
-                    "cannot import a module, requests that need it fail: module=%s error=%r",
+                    "module cannot be imported, requests that need it fail: module=%s error=%r",
                     name,
                     error,
                 )

@@ -155,7 +155,7 @@ def test_the_file_of_apache_kafka_starts_a_broker_with_other_ports(tmp_path):
     assert process.returncode == 0
     (told,) = [line for line in errors.splitlines() if "without effect" in line]
     assert told == (
-        "aiokq broker: accepted, without effect here: "
+        "aiokq broker: accepted, without effect on this broker: "
         + ", ".join(WITHOUT_EFFECT)
         + "; not opened, because this node is the only voter: CONTROLLER://:9093"
     )

@@ -207,9 +207,11 @@ def test_the_profile_is_dev_where_nothing_is_kept():
 def test_the_profile_of_a_new_directory_depends_on_the_terminal(tmp_path):
     """A user at a terminal tries the broker out; a service gets Kafka's defaults."""
     typed = run_briefly("--data-dir", str(tmp_path / "typed"), terminal=True)[1]
-    assert "profile dev, because it runs at a terminal with a new data directory" in typed
+    assert "profile dev, because the broker runs at a terminal with a new data directory" in typed
     service = run_briefly("--set", f"log.dirs={tmp_path / 'service'}")[1]
-    assert "profile kafka, because it does not run at a terminal; --profile dev has" in service
+    assert (
+        "profile kafka, because the broker does not run at a terminal; --profile dev has" in service
+    )
 
 
 def test_the_profile_of_a_directory_in_use_is_kafka(tmp_path):
@@ -287,8 +289,8 @@ def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
         (["--advertise", "host:port"], "HOST[:PORT]"),
         (["--advertise", "::1"], "[::1]:9092"),
         (["--advertise", "a host"], "HOST[:PORT]"),
-        (["--node-id", "-1"], "a node id is 0 to"),
-        (["--port", "x"], "a port is 0 to 65535"),
+        (["--node-id", "-1"], "the node id must be 0 to"),
+        (["--port", "x"], "the port must be 0 to 65535"),
         (["--profile", "prod"], "--help"),
         (["--override", "num.partitions=4"], "use --set NAME=VALUE"),
         (["server.properties"], "use --config FILE"),
@@ -333,7 +335,7 @@ def test_an_address_of_another_machine_says_so(tmp_path):
     """The usual cause is a typing error in --host."""
     done = run("--port", "0", "--host", "192.0.2.1", "--data-dir", str(tmp_path))
     assert done.returncode == 1
-    assert "192.0.2.1 is no address of this machine" in done.stderr.splitlines()[-1]
+    assert "192.0.2.1 is not an address of this machine" in done.stderr.splitlines()[-1]
 
 
 def test_an_unknown_host_says_so():

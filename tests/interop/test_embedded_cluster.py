@@ -228,7 +228,7 @@ def test_a_cluster_begins_with_the_snapshot_of_another(tmp_path: Path):
         produce_and_consume(kafka.bootstrap_servers, "t", 100)
         kafka.run(kafka.snapshot(tmp_path / "seed"))
         produce_and_consume(kafka.bootstrap_servers, "t", 100)
-        with pytest.raises(ConfigError, match="there is something at"):
+        with pytest.raises(ConfigError, match="exists and is not an empty directory"):
             kafka.run(kafka.snapshot(tmp_path / "seed"))
     for _ in range(2):
         with EmbeddedCluster(restore_from=tmp_path / "seed") as kafka:

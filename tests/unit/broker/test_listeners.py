@@ -211,8 +211,8 @@ def test_listeners_of_controllers_are_not_opened():
 def test_listeners_of_controllers_are_not_all_there_is():
     """Nor may their names be others than those of listeners."""
     names = {"controller.listener.names": "CONTROLLER"}
-    assert "add one for clients" in refused(listeners="CONTROLLER://:9093", **names)
-    assert "none of them" in refused(listeners="PLAINTEXT://:9092", **names)
+    assert "add a listener for clients" in refused(listeners="CONTROLLER://:9093", **names)
+    assert "none of these listeners" in refused(listeners="PLAINTEXT://:9092", **names)
     given = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092", **names}
     assert "different port" in refused(**given)
 

@@ -198,27 +198,30 @@ def test_settings_are_checked_when_the_cluster_is_made():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"port": "x"}, "port is a number from 1 to 65535, or 0 for a free one, not 'x'"),
+        ({"port": "x"}, "port must be a number from 1 to 65535, or 0 for a free port, not 'x'"),
         ({"port": True}, "not True"),
         ({"port": -1}, "not -1"),
         ({"port": 65536}, "not 65536"),
         ({"port": 9092.0}, "not 9092.0"),
-        ({"brokers": "1"}, "has one broker, not '1'"),
-        ({"brokers": {"num.partitions": 1}}, "settings of the broker go to settings="),
+        ({"brokers": "1"}, "brokers must be 1, not '1'"),
+        ({"brokers": {"num.partitions": 1}}, "pass broker settings as settings="),
         ({"settings": {"port": "1"}}, "port= of EmbeddedCluster"),
         ({"settings": {"log.cleaner.min.cleanable.ratio": float("nan")}}, "a finite number"),
-        ({"data_dir": 5}, "data_dir is the path of a directory"),
+        ({"data_dir": 5}, "data_dir must be the path of a directory"),
         ({"data_dir": b"x"}, "not b'x'"),
         ({"data_dir": ""}, "not ''"),
-        ({"data_dir": "a\0b"}, "data_dir is the path"),
-        ({"restore_from": 5}, "restore_from is the path of a directory"),
-        ({"profile": ["dev"]}, "unknown profile ['dev']: it is one of kafka, dev"),
-        ({"settings": "num.partitions=1"}, "as {'num.partitions': 4}, not 'num.partitions=1'"),
-        ({"num_partitions": 3}, "a setting of the broker: write settings={'num.partitions': 3}"),
-        ({"num_partition": 3}, "settings of the broker go to settings={...}: did you mean num.p"),
+        ({"data_dir": "a\0b"}, "data_dir must be the path"),
+        ({"restore_from": 5}, "restore_from must be the path of a directory"),
+        ({"profile": ["dev"]}, "unknown profile ['dev']: must be one of kafka, dev"),
+        (
+            {"settings": "num.partitions=1"},
+            "for example {'num.partitions': 4}, not 'num.partitions=1'",
+        ),
+        ({"num_partitions": 3}, "a broker setting: write settings={'num.partitions': 3}"),
+        ({"num_partition": 3}, "pass broker settings as settings={...}: did you mean num.p"),
         ({"datadir": "x"}, "did you mean data_dir?"),
-        ({"xyzzy": 1}, "there is no argument 'xyzzy'; settings of the broker go to settings={...}"),
-        ({"settings": {1: 2}}, "the name of a broker setting is a str, not 1"),
+        ({"xyzzy": 1}, "unknown argument 'xyzzy'; pass broker settings as settings={...}"),
+        ({"settings": {1: 2}}, "the name of a broker setting must be a str, not 1"),
     ],
 )
 def test_misuse_is_a_config_error_that_names_the_argument(
@@ -272,7 +275,7 @@ def test_control_calls_raise_the_brokers_own_errors():
             await kafka.delete_topic("t")
             with pytest.raises(UnknownTopicOrPartition):
                 await kafka.delete_topic("t")
-            with pytest.raises(ConfigError, match="running already"):
+            with pytest.raises(ConfigError, match="already running"):
                 await kafka.start()
         await kafka.close()
 

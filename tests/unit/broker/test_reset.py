@@ -144,7 +144,7 @@ def test_data_that_somebody_keeps_is_not_thrown_away():
         environment = world.environment()
         async with EmbeddedCluster(data_dir="/kept", environment=environment) as kafka:
             await kafka.create_topic("t")
-            with pytest.raises(ConfigError, match="would delete what is in /kept"):
+            with pytest.raises(ConfigError, match="would delete the data in /kept"):
                 await kafka.reset()
             assert kafka.node.topics.get("t") is not None
 
