@@ -1,7 +1,8 @@
-"""A scripted cluster in memory and virtual time: what unit tests of the client talk to.
+"""A scripted Kafka cluster in memory and virtual time, for unit tests of the client.
 
-Brokers answer from a small model (topics, leaders) or from handlers a test sets; each can be made
-to refuse, to swallow connection attempts, to fall silent, or to speak another protocol.
+The brokers respond from a small model (topics, leaders) or through handlers that a test sets. A
+test can make each broker refuse connections, ignore connection attempts, stop responding, or speak
+another protocol.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ Handler = Callable[["ScriptedBroker", Any, int], Any]
 
 
 class Mood(Enum):
-    """How a broker takes connections and requests."""
+    """How a broker treats connections and requests."""
 
     UP = auto()
     REFUSING = auto()
     BLACK_HOLE = auto()
     """Connection attempts are never answered."""
     SILENT = auto()
-    """Takes connections and requests, and answers nothing."""
+    """Accepts connections and requests, but never responds."""
     NOT_KAFKA = auto()
-    """Answers everything with HTTP."""
+    """Responds to everything with HTTP."""
     CLOSING = auto()
-    """Takes connections, and closes each at its first request, as a proxy without a broker."""
+    """Accepts connections and closes each at its first request, like a proxy without a backend."""
 
 
 @dataclass
@@ -65,7 +66,7 @@ _ids = iter(range(1, 1_000_000))
 
 @dataclass
 class Served:
-    """One request a broker got."""
+    """One request that a broker received."""
 
     time: float
     node_id: int
@@ -74,7 +75,7 @@ class Served:
 
 
 class ScriptedBroker:
-    """One broker of the script."""
+    """One broker of the scripted cluster."""
 
     def __init__(self, cluster: ScriptedCluster, node_id: int) -> None:
         self.cluster = cluster
@@ -87,13 +88,13 @@ class ScriptedBroker:
         self.connections = 0
 
     def die(self, mood: Mood = Mood.REFUSING) -> None:
-        """End its connections and take no more."""
+        """Close all connections of the broker and handle new ones according to `mood`."""
         self.mood = mood
         for transport in list(self.transports):
             transport.lose(ConnectionResetError("Connection reset by peer"))
 
     def fence(self, mood: Mood = Mood.REFUSING) -> None:
-        """Die, and the others know it: no longer listed."""
+        """Let the broker die and remove it from the other brokers' metadata."""
         self.listed = False
         self.die(mood)
 
@@ -103,13 +104,13 @@ class ScriptedBroker:
 
 
 class ScriptedCluster:
-    """The model all brokers answer from.
+    """The model from which all brokers respond.
 
     Attributes:
-        handlers: per request class a function ``(broker, request, version) -> response``; None as
-            response is no answer at all.
-        limits: newest version per request class to advertise.
-        served: all requests, in order.
+    handlers: per request class, a function ``(broker, request, version) -> response``; no response
+    is sent if the function returns None.
+    limits: the newest version to advertise, per request class.
+    served: all requests received, in order.
     """
 
     def __init__(self, loop: SimLoop, brokers: int = 3) -> None:
@@ -217,7 +218,7 @@ class ScriptedCluster:
 
 
 class ScriptedNetwork:
-    """core.environment.Network over the script."""
+    """A core.environment.Network whose peers are the scripted brokers."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self._cluster = cluster
@@ -261,7 +262,7 @@ class ScriptedNetwork:
 
 
 class _Transport(asyncio.Transport):
-    """The client's end of a connection to a scripted broker; answers come in order."""
+    """The client's end of a connection to a scripted broker; responses arrive in order."""
 
     def __init__(self, broker: ScriptedBroker, protocol: Any, address: Address) -> None:
         super().__init__({"peername": (address.host, address.port)})
@@ -318,7 +319,7 @@ class _Transport(asyncio.Transport):
         asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
 
     def _served(self, worker: asyncio.Task[None]) -> None:
-        # A mistake in a test's handler must not look like a broker that says nothing.
+        # A bug in a test's handler must not look like a broker that does not respond.
         if not worker.cancelled() and (error := worker.exception()) is not None:
             self._broker.cluster.mistakes.append(error)
             self.lose(None)
@@ -358,13 +359,13 @@ class _Transport(asyncio.Transport):
 
 
 def make_engine(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
-    """An engine whose bootstrap addresses are all brokers there are now."""
+    """Return an engine whose bootstrap addresses are those of all current brokers."""
     values = {"bootstrap_servers": cluster.bootstrap_servers} | overrides
     return ClusterEngine(ClusterValues.given(values), cluster.environment)
 
 
 def simulate(main: Callable[[ScriptedCluster], Coroutine[Any, Any, T]], *, brokers: int = 3) -> T:
-    """Run ``main`` against a scripted cluster in virtual time; no error may go unnoticed."""
+    """Run `main` against a scripted cluster in virtual time and fail on any unhandled error."""
     loop = SimLoop(limit=3600)
     cluster = ScriptedCluster(loop, brokers)
     try:

@@ -1,4 +1,4 @@
-"""Logs behind a scripted cluster: answers to Fetch and ListOffsets from batches a test puts in."""
+"""Partition logs for a scripted cluster: Fetch and ListOffsets served from a test's batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRANSACTIONAL = 0x10
 
 @dataclass
 class Log:
-    """One partition's batches, in order; timestamps are 1000 per offset."""
+    """The batches of one partition, in order; a record's timestamp is 1000 times its offset."""
 
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     start: int = 0
@@ -62,7 +62,7 @@ class Log:
 
 
 class ScriptedLogs:
-    """Installs the handlers; ``errors`` are answered once each, in order, before anything else."""
+    """Fetch and ListOffsets handlers; each code in `errors` is returned once, in order."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.cluster = cluster

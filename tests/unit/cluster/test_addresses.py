@@ -1,4 +1,4 @@
-"""Bootstrap addresses: what is read, and what the error of an unreadable one says."""
+"""Parsing of bootstrap addresses, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def test_one_string_and_a_list_give_the_same():
 
 
 def test_an_address_given_twice_is_tried_once():
-    """A list pasted together from two configs names the same seed again."""
+    """A list merged from two configurations may name an address twice."""
     assert len(parse_bootstrap_servers("a:9092,a:9092")) == 1
 
 
 def test_ipv6_in_brackets_is_read_and_written():
-    """An IPv6 address holds colons; the brackets are not part of the host."""
+    """An IPv6 address contains colons; the brackets are not part of the host."""
     (address,) = parse_bootstrap_servers("[::1]:9092")
     assert address == ("::1", 9092)
     assert str(address) == "[::1]:9092"
@@ -44,7 +44,7 @@ def test_ipv6_in_brackets_is_read_and_written():
     ],
 )
 def test_an_unreadable_address_is_refused_with_the_fix(text: str, fix: str):
-    """A typing mistake must not become an unknown host ten seconds later."""
+    """A typo must be reported at once, not as an unknown host ten seconds later."""
     with pytest.raises(ValueError, match=r".*") as caught:
         parse_bootstrap_servers(text)
     assert fix in str(caught.value)

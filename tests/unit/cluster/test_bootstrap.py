@@ -1,4 +1,4 @@
-"""Finding a cluster by its bootstrap addresses, and finding it again."""
+"""Connecting to a cluster through its bootstrap addresses, and rebootstrapping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simu
 
 
 def test_start_gives_the_brokers():
-    """The first metadata is there when entering is done, and only brokers were asked for."""
+    """The metadata is available when start() returns, and only the brokers were requested."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -29,7 +29,7 @@ def test_start_gives_the_brokers():
 
 @pytest.mark.parametrize("mood", [Mood.REFUSING, Mood.BLACK_HOLE, Mood.SILENT, Mood.NOT_KAFKA])
 def test_one_dead_seed_never_delays(mood: Mood):
-    """The first address in the list is the machine that is being repaired (kafka4net 26, 30)."""
+    """The first address in the list is a machine that is down (kafka4net 26, 30)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         for dead in (1, 2):
@@ -45,7 +45,7 @@ def test_one_dead_seed_never_delays(mood: Mood):
 
 
 def test_failure_names_each_address_and_why():
-    """'No brokers available' sends people looking in the wrong place."""
+    """'No brokers available' does not say what is wrong with each address."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.environment.network.unknown_hosts.add("broker1")
@@ -81,7 +81,7 @@ def test_not_kafka_everywhere_fails_at_once():
 
 
 def test_a_broker_that_is_too_old_is_named_as_such():
-    """Without Metadata in a version that we have nothing works."""
+    """A broker without a supported Metadata version cannot be used at all."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.missing.add(wire.MetadataRequest)
@@ -92,7 +92,7 @@ def test_a_broker_that_is_too_old_is_named_as_such():
 
 
 def test_refused_credentials_are_final_at_once():
-    """Trying again locks the account; nothing else can succeed either."""
+    """Further attempts would lock the account, and none can succeed."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.handlers[wire.SaslHandshakeRequest] = lambda *_: wire.SaslHandshakeResponse(
@@ -118,7 +118,7 @@ def test_refused_credentials_are_final_at_once():
 
 
 def test_a_refusal_by_the_only_address_is_the_cause():
-    """Whoever catches it has to tell a wrong password from a broker that is down."""
+    """The caller must be able to tell a wrong password from a broker that is down."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.handlers[wire.SaslHandshakeRequest] = lambda *_: wire.SaslHandshakeResponse(
@@ -141,7 +141,7 @@ def test_a_refusal_by_the_only_address_is_the_cause():
 
 
 def test_no_address_is_a_mistake_in_the_settings():
-    """Waiting for nobody would end in a timeout that says nothing."""
+    """Without an address, connecting could only end in an uninformative timeout."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = ClusterEngine(ClusterValues.given({}), cluster.environment)
@@ -152,7 +152,7 @@ def test_no_address_is_a_mistake_in_the_settings():
 
 
 def test_a_broker_that_starts_late_is_waited_for():
-    """Service and broker are started together; the broker takes longer."""
+    """The service and the broker are started together, and the broker takes longer."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.brokers[1].mood = Mood.REFUSING
@@ -166,7 +166,7 @@ def test_a_broker_that_starts_late_is_waited_for():
 
 
 def test_without_bootstrap_timeout_start_does_not_wait():
-    """Calls wait within their own limits instead (bootstrap_timeout_ms=0)."""
+    """With bootstrap_timeout_ms=0, each call waits within its own timeout instead."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])
@@ -183,7 +183,7 @@ def test_without_bootstrap_timeout_start_does_not_wait():
 
 
 def test_a_broker_that_knows_nobody_is_not_believed():
-    """It is starting; its answer has no brokers in it."""
+    """A broker that is still starting returns Metadata without brokers."""
 
     async def main(cluster: ScriptedCluster) -> None:
         empty = wire.MetadataResponse(cluster_id="scripted", controller_id=-1)
@@ -202,7 +202,7 @@ def test_a_broker_that_knows_nobody_is_not_believed():
 
 
 def test_a_moved_cluster_is_found_by_its_seeds():
-    """All brokers got new addresses; the name in bootstrap_servers leads to them (KIP-899)."""
+    """All brokers have new addresses; the bootstrap host name resolves to them (KIP-899)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -220,7 +220,7 @@ def test_a_moved_cluster_is_found_by_its_seeds():
 
 
 def test_strategy_none_asks_known_brokers_only():
-    """Who sets metadata_recovery_strategy=none does not want the seeds asked again."""
+    """With metadata_recovery_strategy=none the bootstrap addresses are not used again."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.brokers[2].listed = False
@@ -241,7 +241,9 @@ def test_strategy_none_asks_known_brokers_only():
 
 
 def test_told_to_rebootstrap_the_client_does():
-    """Error 129 in a Metadata response: these brokers belong to another cluster now (KIP-1102)."""
+    """Error 129 (REBOOTSTRAP_REQUIRED) in a Metadata response tells the client to bootstrap again
+    (KIP-1102).
+    """
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster, bootstrap_servers="broker2:9092")

@@ -1,4 +1,4 @@
-"""Looking up coordinators: by kind and key, batched, retried, remembered."""
+"""Coordinator lookups: by type and key, batched, retried and cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUP, TRANSACTION = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 
 
 class Directory:
-    """What the brokers say: (kind, key) to node id or error code."""
+    """The coordinators that the brokers report: (type, key) to node id or error code."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.cluster = cluster
@@ -50,7 +50,7 @@ class Directory:
 
 
 def test_kind_and_key_tell_coordinators_apart():
-    """aiokafka sent group B's offsets to group A's coordinator: it knew one per kind."""
+    """aiokafka had one coordinator per type, so group B's offsets went to group A's coordinator."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -69,7 +69,7 @@ def test_kind_and_key_tell_coordinators_apart():
 
 
 def test_lookups_made_together_share_a_request():
-    """A hundred groups at start are one FindCoordinator (KIP-699)."""
+    """A hundred groups looked up at start need one FindCoordinator request (KIP-699)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -86,7 +86,7 @@ def test_lookups_made_together_share_a_request():
 
 
 def test_old_brokers_are_asked_key_by_key():
-    """Before version 4 a request has one key; a failing one does not stop the others."""
+    """Before version 4 a request has one key; a failing lookup does not stop the others."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.FindCoordinatorRequest] = 3
@@ -109,7 +109,7 @@ def test_old_brokers_are_asked_key_by_key():
 
 @pytest.mark.parametrize("code", [14, 15, 16])
 def test_a_coordinator_on_the_move_is_waited_for(code: int):
-    """Loading, not available, not the coordinator: all pass."""
+    """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR are retried."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -126,7 +126,7 @@ def test_a_coordinator_on_the_move_is_waited_for(code: int):
 
 
 def test_a_timeout_says_why():
-    """'Timed out' alone does not tell loading from unreachable."""
+    """'Timed out' alone does not tell a loading coordinator from an unreachable one."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -145,7 +145,7 @@ def test_a_timeout_says_why():
 
 
 def test_a_refusal_is_raised_at_once_to_its_own_waiters():
-    """One group is forbidden; the other one in the same request is found."""
+    """One group is not authorized; another group in the same request is found."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -166,7 +166,7 @@ def test_a_refusal_is_raised_at_once_to_its_own_waiters():
 
 
 def test_a_failed_coordinator_is_looked_up_again():
-    """NOT_COORDINATOR came back from it, or its broker died."""
+    """The coordinator responded with NOT_COORDINATOR, or its broker died."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -188,7 +188,7 @@ def test_a_failed_coordinator_is_looked_up_again():
 
 
 def test_a_coordinator_that_metadata_lacks_is_usable():
-    """The response tells its address."""
+    """The FindCoordinator response contains the coordinator's address."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -205,7 +205,7 @@ def test_a_coordinator_that_metadata_lacks_is_usable():
 
 
 def test_a_cancelled_lookup_leaves_the_others():
-    """Two consumers of one group id; one is cancelled."""
+    """Two consumers of a group share a lookup; one of them is cancelled."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -224,7 +224,7 @@ def test_a_cancelled_lookup_leaves_the_others():
 
 
 def test_closing_ends_lookups():
-    """Nobody waits for a coordinator of a cluster that is closed."""
+    """Pending lookups must not outlive the cluster."""
 
     async def main(cluster: ScriptedCluster) -> None:
         Directory(cluster).errors = {(0, "g"): 14}
@@ -241,7 +241,7 @@ def test_closing_ends_lookups():
 
 @pytest.mark.parametrize("version", range(7))
 def test_every_version_of_the_lookup_works(version: int):
-    """From 0.8 brokers, which know groups only, to batches and share groups."""
+    """From 0.8 brokers, which support only groups, to batched lookups and share groups."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.FindCoordinatorRequest] = version
@@ -261,7 +261,7 @@ def test_every_version_of_the_lookup_works(version: int):
 
 
 def test_a_key_that_the_broker_leaves_out_is_asked_for_again():
-    """An answer without coordinators was read as node 0 at no address."""
+    """A response without coordinators used to be read as node 0 without an address."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -283,7 +283,7 @@ def test_a_key_that_the_broker_leaves_out_is_asked_for_again():
 
 
 def test_who_failed_may_be_named():
-    """A member hears NOT_COORDINATOR late: what another member has found since is kept."""
+    """A member reports its old coordinator after another member has already found the new one."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -303,7 +303,7 @@ def test_who_failed_may_be_named():
 
 
 def test_requests_follow_a_coordinator_to_another_node():
-    """Its broker dies: the next request waits until another one has taken over, and goes there."""
+    """The coordinator's broker dies: the request waits for the new one and is sent there."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)
@@ -338,7 +338,7 @@ def test_requests_follow_a_coordinator_to_another_node():
 
 
 def test_a_lookup_that_nobody_answers_names_its_cause():
-    """All brokers are gone: not just 'timed out'."""
+    """All brokers are down; the timeout must say so."""
 
     async def main(cluster: ScriptedCluster) -> None:
         Directory(cluster)
@@ -361,7 +361,7 @@ def test_a_lookup_that_nobody_answers_names_its_cause():
 
 
 def test_what_came_too_late_is_not_kept():
-    """A lookup that was given up before its answer left an error behind, for each group."""
+    """When a lookup was abandoned before its response, an error stayed in memory for each group."""
 
     async def main(cluster: ScriptedCluster) -> None:
         directory = Directory(cluster)

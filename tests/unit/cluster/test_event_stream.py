@@ -1,4 +1,4 @@
-"""EventStream: what a reader of events() gets, and what a slow one loses."""
+"""EventStream: which events a reader of events() receives, and which a slow reader loses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def emit(signal: ObservableMap[EventKey, Event], event: Event) -> None:
 
 
 async def test_the_latest_state_comes_first():
-    """A late subscriber learns what holds, not what happened before it came."""
+    """A late subscriber receives the current state, not the history."""
     signal: ObservableMap[EventKey, Event] = ObservableMap()
     emit(signal, BrokerUp(1, "a", 1))
     emit(signal, BrokerUp(2, "b", 1))
@@ -42,7 +42,7 @@ async def test_the_latest_state_comes_first():
 
 
 async def test_partitions_given_taken_and_given_again_are_news_each_time():
-    """Equal events under keys of their own were taken for repetitions: the last one was lost."""
+    """Assigned and Revoked had separate keys: a repeated assignment was dropped as a duplicate."""
     one, two = TopicPartition("t", 1), TopicPartition("t", 2)
     signal: ObservableMap[EventKey, Event] = ObservableMap()
     stream = EventStream(signal)
@@ -64,7 +64,7 @@ async def test_partitions_given_taken_and_given_again_are_news_each_time():
 
 
 async def test_a_slow_reader_loses_the_oldest_counted():
-    """A reader that hangs must not hold the memory of the client."""
+    """A reader that hangs must not make the client's memory grow."""
     signal: ObservableMap[EventKey, Event] = ObservableMap()
     dropped: list[None] = []
     stream = EventStream(signal, limit=2, on_drop=lambda: dropped.append(None))
@@ -77,7 +77,7 @@ async def test_a_slow_reader_loses_the_oldest_counted():
 
 
 async def test_it_ends_after_what_it_holds():
-    """Closing the cluster must not swallow the event that says why."""
+    """Closing the cluster must not discard the event that explains the closing."""
     signal: ObservableMap[EventKey, Event] = ObservableMap()
     async with EventStream(signal) as stream:
         emit(signal, BrokerUp(1, "a", 1))
@@ -89,7 +89,7 @@ async def test_it_ends_after_what_it_holds():
 
 
 async def test_closing_wakes_all_readers():
-    """Several tasks share a stream; none may hang."""
+    """Several tasks share a stream; none of them may hang."""
     stream = EventStream(ObservableMap())
     readers = [asyncio.create_task(anext(stream, None)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_closing_wakes_all_readers():
 
 
 async def test_a_cancelled_reader_loses_nothing():
-    """Woken and cancelled in the same moment: the event is the next reader's."""
+    """A reader is woken and cancelled at the same moment: the next reader gets the event."""
     signal: ObservableMap[EventKey, Event] = ObservableMap()
     stream = EventStream(signal)
     first = asyncio.create_task(anext(stream))

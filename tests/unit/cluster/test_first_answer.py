@@ -1,4 +1,4 @@
-"""Asking several nodes at once, and several requests with an outcome each."""
+"""Trying several nodes until the first success, and running requests concurrently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def now() -> float:
 
 
 def test_the_next_starts_when_one_fails_or_is_slow():
-    """A refusal costs nothing, silence costs the stagger."""
+    """After a failure the next attempt starts at once, otherwise after the stagger delay."""
 
     async def main(cluster: ScriptedCluster) -> None:
         async with Supervisor("test") as supervisor:
@@ -46,7 +46,7 @@ def test_the_next_starts_when_one_fails_or_is_slow():
 
 
 def test_all_failures_are_told():
-    """In the order of failing, by name; each when it happens."""
+    """Each failure is reported with its name when it happens, in order of failure."""
 
     async def main(cluster: ScriptedCluster) -> None:
         async with Supervisor("test") as supervisor:
@@ -71,7 +71,7 @@ def test_all_failures_are_told():
 
 
 def test_a_refused_password_ends_it():
-    """The other brokers have the same users."""
+    """The other brokers have the same users, so further attempts cannot succeed."""
 
     async def main(cluster: ScriptedCluster) -> None:
         async with Supervisor("test") as supervisor:
@@ -93,7 +93,7 @@ def test_a_refused_password_ends_it():
 
 
 def test_the_losers_are_cancelled():
-    """They would hold connections and tasks."""
+    """Attempts left running would hold connections and tasks."""
 
     async def main(cluster: ScriptedCluster) -> None:
         async with Supervisor("test") as supervisor:
@@ -123,7 +123,7 @@ def test_concurrently_gives_each_outcome():
 
 
 def test_concurrently_leaves_nothing_behind():
-    """Cancelled, or the supervisor is closed already: no task and no coroutine stays."""
+    """After a cancellation, or with a closed supervisor, no task and no coroutine is left."""
 
     async def main(cluster: ScriptedCluster) -> None:
         supervisor = Supervisor("test")

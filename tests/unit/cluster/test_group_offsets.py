@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: the same question in each version, and each form of answer."""
+"""OffsetCommit and OffsetFetch: requests in each version, and both formats of the response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ID = UUID(int=7)
 
 
 def test_a_commit_of_somebody_outside_says_no_generation() -> None:
-    """An empty group takes it, one with members refuses."""
+    """The coordinator accepts such a commit only if the group is empty."""
     request = commit_request("g", {A0: OffsetAndMetadata(3, "m", 2), B0: OffsetAndMetadata(4)})
     assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1)
     (a, b) = request.topics
@@ -37,7 +37,6 @@ def test_a_commit_of_somebody_outside_says_no_generation() -> None:
 
 
 def test_what_an_answer_leaves_out_was_not_committed() -> None:
-    """A missing partition must not count as success."""
     response = wire.OffsetCommitResponse(
         topics=[
             wire.OffsetCommitResponseTopic(
@@ -65,7 +64,7 @@ def test_a_question_can_be_sent_in_every_version(version: int) -> None:
 
 
 def test_answers_of_both_forms_say_the_same() -> None:
-    """Before version 8 for one group, from then on for several."""
+    """Before version 8 a response contains one group; since version 8, several."""
     old = wire.OffsetFetchResponse(
         topics=[
             wire.OffsetFetchResponseTopic(

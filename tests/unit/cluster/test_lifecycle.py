@@ -1,4 +1,4 @@
-"""Starting and closing an engine: bound to one loop and process, harmless twice, bounded."""
+"""Starting and closing an engine: one loop, one process, idempotent, and bounded in time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.unit.cluster.scripted_log import ScriptedLogs
 
 
 def test_the_constructor_touches_no_loop():
-    """Objects are made at import time, before any loop runs."""
+    """Client objects are often created at import time, before any loop runs."""
     engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "localhost:9092"}))
     assert not engine.started
     assert engine.metadata.brokers == {}
 
 
 def test_use_before_start_is_refused_with_words():
-    """Forgetting `async with` is the commonest mistake."""
+    """Forgetting `async with` is a common mistake."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -37,7 +37,7 @@ def test_use_before_start_is_refused_with_words():
 
 
 def test_start_and_close_are_harmless_twice_and_together():
-    """Frameworks close twice; two tasks may do it at once."""
+    """Frameworks may close an object twice, and two tasks may do so at once."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -58,7 +58,7 @@ def test_start_and_close_are_harmless_twice_and_together():
 
 
 def test_closing_leaves_no_task_and_no_connection():
-    """What is left behind keeps the process from ending."""
+    """Tasks and connections left open would keep the process from exiting."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1, 2, 3])
@@ -100,7 +100,7 @@ def test_a_cancelled_close_still_closes():
 
 
 def test_closing_does_not_wait_for_a_silent_cluster():
-    """Whatever the brokers do, close ends (kafka-python hung here)."""
+    """close() ends whatever the brokers do (kafka-python hung here)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -121,7 +121,7 @@ def test_closing_does_not_wait_for_a_silent_cluster():
 
 
 def test_a_cancelled_start_leaves_nothing_behind():
-    """A framework gives up on its start-up hook."""
+    """A framework cancels its startup hook."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.brokers[1].mood = Mood.BLACK_HOLE
@@ -138,7 +138,7 @@ def test_a_cancelled_start_leaves_nothing_behind():
 
 
 def test_another_loop_is_refused():
-    """asyncio.run twice with one object: its futures would wait for ever."""
+    """asyncio.run is called twice with one object; futures of the first loop never complete."""
     engines: list[ClusterEngine] = []
 
     async def first(cluster: ScriptedCluster) -> None:
@@ -158,7 +158,7 @@ def test_another_loop_is_refused():
 
 
 async def test_after_a_fork_it_is_refused(monkeypatch: pytest.MonkeyPatch):
-    """Parent and child would mix their bytes on one socket."""
+    """Parent and child would write to the same socket."""
     binding = LoopBinding("this Cluster")
     binding.bind()
     binding.check()
@@ -169,7 +169,7 @@ async def test_after_a_fork_it_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_bug_in_a_task_ends_the_cluster_and_reaches_who_waits():
-    """A client whose inside has died must say so, not hang."""
+    """A client whose background task failed must report the error instead of hanging."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -192,7 +192,7 @@ def test_a_bug_in_a_task_ends_the_cluster_and_reaches_who_waits():
 
 
 def test_a_stalled_loop_is_an_event():
-    """What the watchdog reports comes out as LoopStalled, with the stack."""
+    """The watchdog's report is published as LoopStalled, with the stack."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -209,7 +209,7 @@ def test_a_stalled_loop_is_an_event():
 
 
 def test_who_starts_it_as_well_waits_as_well():
-    """Two tasks of one application start it: the second one found no metadata."""
+    """When two tasks started the engine at once, the second one found no metadata."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.latency = 0.5
@@ -228,7 +228,7 @@ def test_who_starts_it_as_well_waits_as_well():
 
 
 def test_closing_is_no_cancellation_of_who_waits():
-    """A call in progress ended with a CancelledError that nobody had asked for."""
+    """A call in progress ended with a CancelledError although nobody had cancelled it."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1, 2])

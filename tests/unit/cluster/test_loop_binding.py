@@ -1,4 +1,4 @@
-"""What belongs to a loop and a process is not sent to another one."""
+"""Objects bound to a loop and a process cannot be sent to another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLIENTS = [
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: type(client).__name__)
 def test_clients_refuse_to_be_pickled_and_say_what_to_do(client: object):
-    """A closure sent to Spark fails with "cannot pickle '_thread.lock'", far from its cause."""
+    """A closure sent to Spark would fail with "cannot pickle '_thread.lock'" instead."""
     with pytest.raises(aiokq.WrongLoop, match=r"Send its settings.*worker_client\(settings\)"):
         pickle.dumps({"client": client})
     with pytest.raises(aiokq.WrongLoop, match=f"a {type(client).__name__} cannot be"):
@@ -27,7 +27,7 @@ def test_clients_refuse_to_be_pickled_and_say_what_to_do(client: object):
 
 
 def test_settings_can_be_sent_in_their_place():
-    """The advice does not work."""
+    """The error advises to send the settings, so pickling the settings must work."""
     settings = aiokq.Cluster("localhost:9092", client_id="shop").settings
     again = pickle.loads(pickle.dumps(settings))
     assert again.client_id == "shop"

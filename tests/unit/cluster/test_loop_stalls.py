@@ -1,4 +1,4 @@
-"""Which clusters watch their event loop, and that none does in a simulation."""
+"""When a cluster watches its event loop for stalls; in a simulation it never does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Observer(Watchdog):
 
 
 def observed(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
-    """An engine that could watch its loop."""
+    """Return an engine with the `Observer` watchdog."""
     Observer.made = []
     environment = dataclasses.replace(cluster.environment, watchdog=Observer)
     values = {"bootstrap_servers": cluster.bootstrap_servers} | overrides
@@ -47,7 +47,7 @@ def observed(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
 
 
 def test_a_group_member_watches_the_loop_without_being_asked_to():
-    """A handler blocks for a minute, the member is expelled, and nothing says why."""
+    """A handler that blocks the loop for a minute gets the member removed from its group."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = observed(cluster)
@@ -71,7 +71,7 @@ def test_a_group_member_watches_the_loop_without_being_asked_to():
 
 
 def test_a_cluster_without_members_watches_the_loop_if_it_is_told_to():
-    """A producer's delivery times out because of what blocks the loop."""
+    """A blocked loop also makes a producer's deliveries time out."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = observed(cluster, loop_stall_ms=200)
@@ -83,7 +83,7 @@ def test_a_cluster_without_members_watches_the_loop_if_it_is_told_to():
 
 
 def test_nothing_watches_where_it_is_switched_off_or_simulated():
-    """In a simulation the thread would see stalls that are none."""
+    """In virtual time the watchdog's thread would report stalls that do not exist."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = observed(cluster, loop_stall_ms=0)
@@ -98,5 +98,5 @@ def test_nothing_watches_where_it_is_switched_off_or_simulated():
 
 
 def test_the_real_environment_brings_a_watchdog():
-    """Whoever forgets to hand it in watches nothing."""
+    """Without the watchdog in the environment, no stall would be reported."""
     assert system_environment().watchdog is Watchdog

@@ -1,4 +1,4 @@
-"""The snapshot's lookups."""
+"""Lookups in the metadata snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METADATA = ClusterMetadata(
 
 
 def test_lookups_of_what_is_known():
-    """Plain tuples do for partitions."""
+    """Plain tuples are accepted as partitions."""
     assert METADATA.topic("t") is TOPIC
     assert METADATA.topic_by_id(UUID(int=1)) is TOPIC
     assert METADATA.leader(TopicPartition("t", 0)) == 1
@@ -33,7 +33,7 @@ def test_lookups_of_what_is_known():
 
 
 def test_lookups_of_what_is_not_known():
-    """Callers in hot paths must not have to catch anything."""
+    """Callers in hot paths must not need to catch exceptions."""
     for tp in (TopicPartition("t", 9), TopicPartition("nope", 0)):
         assert METADATA.partition(tp) is None
         assert METADATA.leader(tp) == METADATA.leader_epoch(tp) == -1
@@ -42,12 +42,12 @@ def test_lookups_of_what_is_not_known():
 
 
 def test_the_error_of_a_doubted_topic_is_typed():
-    """Its code comes from the newest answer."""
+    """The error code comes from the latest Metadata response."""
     assert TOPIC.error is None
     assert isinstance(TopicInfo("t", error_code=3).error, UnknownTopicOrPartition)
 
 
 def test_addresses_bracket_ipv6():
-    """They are shown to people, who paste them."""
+    """Users read these addresses and copy them."""
     assert BrokerInfo(1, "host", 9092).address == "host:9092"
     assert BrokerInfo(1, "::1", 9092).address == "[::1]:9092"

@@ -1,4 +1,4 @@
-"""When metadata is asked for: on age, on error, coalesced, and each topic at its own pace."""
+"""Metadata refreshes: by age, after errors, coalesced, and independent per topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def asked(request: wire.MetadataRequest) -> list[str] | None:
 
 
 def test_unknown_topic_does_not_stall_another():
-    """A producer waits for a topic that never comes while another topic is asked for."""
+    """While a producer waits for a missing topic, another topic is found at once."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("there", [1, 2])
@@ -45,7 +45,7 @@ def test_unknown_topic_does_not_stall_another():
 
 
 def test_a_name_that_no_request_can_carry_stalls_nobody():
-    """It was in each request until its limit, and none of them could be encoded."""
+    """The name was in every request until its timeout, and no such request could be encoded."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("there", [1])
@@ -65,7 +65,7 @@ def test_a_name_that_no_request_can_carry_stalls_nobody():
 
 
 def test_a_known_topic_costs_no_request():
-    """Every send asks; the snapshot answers."""
+    """Each send looks the topic up; the metadata snapshot has it."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])
@@ -82,7 +82,7 @@ def test_a_known_topic_costs_no_request():
 
 
 def test_topics_asked_for_together_share_a_request():
-    """A hundred topics at start must not be a hundred requests; one is in flight at a time."""
+    """A hundred topics at start must not be a hundred requests."""
 
     async def main(cluster: ScriptedCluster) -> None:
         names = [f"t{n}" for n in range(100)]
@@ -100,7 +100,7 @@ def test_topics_asked_for_together_share_a_request():
 
 
 def test_topics_asked_for_meanwhile_go_into_the_next_request():
-    """One request at a time, whatever comes."""
+    """Only one Metadata request is in flight at a time."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("a", [1])
@@ -121,7 +121,7 @@ def test_topics_asked_for_meanwhile_go_into_the_next_request():
 
 
 def test_watched_topics_are_refreshed_on_age():
-    """Partitions are added while nothing fails; somebody must look from time to time."""
+    """Partitions may be added while no request fails, so a periodic refresh has to find them."""
 
     async def main(cluster: ScriptedCluster) -> None:
         topic = cluster.add_topic("t", [1])
@@ -141,7 +141,7 @@ def test_watched_topics_are_refreshed_on_age():
 
 
 def test_only_watched_topics_are_asked_for():
-    """A cluster may have ten thousand topics; a client of two must not fetch them all."""
+    """A cluster may have ten thousand topics; a client that uses two must not fetch them all."""
 
     async def main(cluster: ScriptedCluster) -> None:
         for name in ("mine", "used once", "foreign"):
@@ -166,7 +166,7 @@ def test_only_watched_topics_are_asked_for():
 
 
 def test_watch_all_asks_for_all_topics():
-    """A subscription by pattern needs them, and nothing else does."""
+    """A subscription by pattern needs all topics."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("a", [1])
@@ -191,7 +191,7 @@ def test_watch_all_asks_for_all_topics():
 
 
 def test_a_topic_being_created_is_asked_for_again():
-    """Auto-creation answers LEADER_NOT_AVAILABLE first; the topic comes a moment later."""
+    """A topic being auto-created first gives LEADER_NOT_AVAILABLE and exists a moment later."""
 
     async def main(cluster: ScriptedCluster) -> None:
         topic = cluster.add_topic("t", [1])
@@ -211,7 +211,7 @@ def test_a_topic_being_created_is_asked_for_again():
 
 
 def test_a_partition_without_leader_is_asked_for_again():
-    """An election takes a moment; nobody may have to fail first to learn its result."""
+    """An election takes a moment; no request should have to fail to learn its result."""
 
     async def main(cluster: ScriptedCluster) -> None:
         topic = cluster.add_topic("t", [-1])
@@ -229,7 +229,7 @@ def test_a_partition_without_leader_is_asked_for_again():
 
 
 def test_a_forbidden_topic_fails_at_once():
-    """Waiting does not grant rights."""
+    """Authorization errors are not retried."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("secret", [1]).error_code = 29
@@ -245,7 +245,7 @@ def test_a_forbidden_topic_fails_at_once():
 
 
 def test_creation_is_asked_for_apart():
-    """One request either creates all missing topics it names or none."""
+    """allow_auto_topic_creation applies to all topics of a request."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -267,7 +267,7 @@ def test_creation_is_asked_for_apart():
 
 
 def test_old_brokers_get_what_they_understand():
-    """Before Metadata 4 creation cannot be forbidden, before 7 there are no epochs."""
+    """Version 4 added allow_auto_topic_creation, version 7 the leader epochs."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.MetadataRequest] = 3
@@ -286,7 +286,7 @@ def test_old_brokers_get_what_they_understand():
 
 
 def test_failures_are_retried_with_growing_pauses():
-    """A cluster that is down must not be asked in a busy loop, and not be given up."""
+    """A cluster that is down must not be polled in a busy loop, nor given up."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -308,7 +308,7 @@ def test_failures_are_retried_with_growing_pauses():
 
 
 def test_a_silent_broker_does_not_hold_up_metadata():
-    """It takes the request and never answers; another one is asked a second later."""
+    """The broker accepts the request and never responds; another broker is asked a second later."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -324,7 +324,7 @@ def test_a_silent_broker_does_not_hold_up_metadata():
 
 
 def test_the_loop_survives_what_it_does_not_expect():
-    """A bug in taking one answer in must not leave the client without metadata for ever."""
+    """A bug in the handling of one response must not stop all further refreshes."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -346,7 +346,7 @@ def test_the_loop_survives_what_it_does_not_expect():
 
 
 def test_a_topic_that_nobody_can_tell_about_is_a_timeout():
-    """Not unknown: nobody was there to ask. The cause says who failed and how."""
+    """No broker said that the topic is unknown. The cause names the failed brokers."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -362,7 +362,7 @@ def test_a_topic_that_nobody_can_tell_about_is_a_timeout():
 
 
 def test_closing_ends_all_waits():
-    """Whoever waits for metadata learns that it will not come."""
+    """Calls that wait for metadata fail when the engine closes."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -381,7 +381,7 @@ def test_closing_ends_all_waits():
 
 
 def test_a_cancelled_wait_leaves_the_others():
-    """Two tasks wait for one topic; one gives up."""
+    """Two tasks wait for a topic; one of them is cancelled."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -402,7 +402,7 @@ def test_a_cancelled_wait_leaves_the_others():
 
 
 def test_credentials_refused_later_reach_who_waits():
-    """The password was changed while the client ran."""
+    """The password was changed while the client was running."""
 
     async def main(cluster: ScriptedCluster) -> None:
         accepted = True
@@ -431,7 +431,7 @@ def test_credentials_refused_later_reach_who_waits():
 
 
 def test_a_topic_that_is_waited_for_stays_known_as_missing_while_others_are_asked_for():
-    """An answer about another topic made the client forget it: "no metadata" was said of it."""
+    """A response about another topic made the client forget it; the error said "no metadata"."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("there", [1])
@@ -452,7 +452,7 @@ def test_a_topic_that_is_waited_for_stays_known_as_missing_while_others_are_aske
         assert engine.topics.missing_for("missing") == pytest.approx(4, abs=1.2)
         with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'missing'"):
             await waiting
-        assert engine.topics.missing_for("missing") is None  # nobody waits for it any more
+        assert engine.topics.missing_for("missing") is None  # no call waits for the topic any more
         asking.cancel()
         await engine.close()
 
@@ -460,7 +460,7 @@ def test_a_topic_that_is_waited_for_stays_known_as_missing_while_others_are_aske
 
 
 def test_a_topic_counts_as_missing_from_the_first_answer_in_a_row():
-    """One that exists in between begins anew."""
+    """A response in which the topic exists resets the time."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("there", [1])
@@ -484,7 +484,7 @@ def test_a_topic_counts_as_missing_from_the_first_answer_in_a_row():
 
 
 def test_the_nearest_name_is_asked_for_once_a_minute_and_never_waited_for_long():
-    """A thousand misspelt topics share one list; a silent broker costs a second."""
+    """A thousand misspelled topics share one topic list; a silent broker costs one second."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("orders", [1])
@@ -501,12 +501,12 @@ def test_the_nearest_name_is_asked_for_once_a_minute_and_never_waited_for_long()
         assert await engine.topics.nearest_name("customers") is None
         assert await engine.topics.nearest_name("orders") is None  # it exists
         assert lists() == before + 1
-        assert set(engine.metadata.topics) == set()  # nobody asked for these topics
+        assert set(engine.metadata.topics) == set()  # no client uses these topics
         await asyncio.sleep(61)
         for node in cluster.brokers.values():
             node.mood = Mood.SILENT
         started = engine.now()
-        assert await engine.topics.nearest_name("ordres") == "orders"  # the older list will do
+        assert await engine.topics.nearest_name("ordres") == "orders"  # the previous list is used
         assert engine.now() - started == pytest.approx(1, abs=0.1)
         await engine.close()
 

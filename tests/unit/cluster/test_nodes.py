@@ -1,4 +1,4 @@
-"""The nodes of a cluster at its end: all of them closed, at once, whatever comes between."""
+"""Closing the nodes of a cluster: all of them, concurrently, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nodes_of(world: World) -> Nodes:
 
 
 async def stall(simulation: Simulation, nodes: list[Node]) -> None:
-    """Megabytes on the way to each of them, and their machine is gone."""
+    """Put megabytes in flight to each node, then power off their machine."""
     connections = [await node.connection(Purpose.PRODUCE) for node in nodes]
     simulation.network.power_off(BROKER)
     for connection in connections:
@@ -35,7 +35,7 @@ async def stall(simulation: Simulation, nodes: list[Node]) -> None:
 
 
 def test_closing_waits_for_all_silent_nodes_at_the_same_time() -> None:
-    """A data centre is gone: close() took a second for each of its brokers."""
+    """When a data centre was down, close() took a second for each of its brokers."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, node):
@@ -50,8 +50,7 @@ def test_closing_waits_for_all_silent_nodes_at_the_same_time() -> None:
 
 
 def test_seeds_are_closed_though_closing_them_was_cancelled() -> None:
-    """The cluster was closed right after it had been reached: some of its bootstrap connections
-    were nobody's then."""
+    """When the cluster was closed right after bootstrapping, some bootstrap connections leaked."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, node):
@@ -72,8 +71,7 @@ def test_seeds_are_closed_though_closing_them_was_cancelled() -> None:
 
 
 def test_while_it_closes_a_cluster_connects_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One broker took its time to be closed; meanwhile the next attempt at metadata opened
-    connections, which stayed."""
+    """While a node was slow to close, the next metadata refresh opened connections that leaked."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -96,8 +94,10 @@ def test_while_it_closes_a_cluster_connects_to_nobody(monkeypatch: pytest.Monkey
 
 
 def test_a_broker_at_an_address_that_has_spoken_kafka_is_not_taken_for_an_old_one() -> None:
-    """It restarts behind its proxy after the bootstrap connection was closed: nobody had asked it
-    for its versions as a broker yet, and requests failed for good instead of being tried again."""
+    """The broker restarts behind its proxy after the bootstrap connection was closed. Only the
+    bootstrap node had received ApiVersions, so requests failed for good instead of being
+    retried.
+    """
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)

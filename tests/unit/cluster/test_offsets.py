@@ -1,4 +1,4 @@
-"""Offsets by time: all leaders at once, each partition with its own outcome."""
+"""ListOffsets: all leaders concurrently, with a separate result for each partition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
 
 
 def test_specs_become_kafkas_timestamps():
-    """Names for the special ones, milliseconds for times, and nothing else."""
+    """Names stand for the special offsets, numbers for times in milliseconds."""
     assert [offset_spec(s) for s in ("latest", "earliest", "max_timestamp", 5)] == [-1, -2, -3, 5]
     with pytest.raises(ConfigError, match="'earliest'"):
         offset_spec("first")  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def test_specs_become_kafkas_timestamps():
 
 
 def test_kafkas_own_numbers_stand_for_the_special_offsets():
-    """Who comes from another client writes -1 and -2."""
+    """Users of other clients write -1 and -2."""
     assert [offset_spec(-n) for n in range(1, 7)] == [-1, -2, -3, -4, -5, -6]
     assert offset_spec("earliest_pending_upload") == -6
 
@@ -60,7 +60,7 @@ def test_kafkas_own_numbers_stand_for_the_special_offsets():
 
 
 def test_each_leader_is_asked_once():
-    """A thousand partitions are one request per broker."""
+    """A thousand partitions need one request per broker."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -78,7 +78,7 @@ def test_each_leader_is_asked_once():
 
 
 def test_times_give_offset_and_timestamp_or_none():
-    """No record that young is an answer, not an error."""
+    """A timestamp after the last record gives None, not an error."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -97,7 +97,7 @@ def test_times_give_offset_and_timestamp_or_none():
 
 
 def test_a_moved_leader_is_asked_instead():
-    """NOT_LEADER: metadata, then again, that partition only."""
+    """After NOT_LEADER_OR_FOLLOWER the metadata is refreshed and only that partition is retried."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -118,7 +118,7 @@ def test_a_moved_leader_is_asked_instead():
 
 
 def test_one_missing_topic_holds_up_no_other():
-    """Each partition has its own outcome, when it has it."""
+    """The result of each partition is available as soon as it arrives."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster)
@@ -144,7 +144,7 @@ def test_one_missing_topic_holds_up_no_other():
 
 
 def test_a_final_error_is_not_retried():
-    """TOPIC_AUTHORIZATION_FAILED will not pass."""
+    """TOPIC_AUTHORIZATION_FAILED does not go away by retrying."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster).errors["t", 0] = [29]
@@ -159,7 +159,7 @@ def test_a_final_error_is_not_retried():
 
 
 def test_a_timeout_names_the_last_error():
-    """The leader said NOT_LEADER until the end."""
+    """The leader responds with NOT_LEADER_OR_FOLLOWER until the timeout."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster).errors["t", 0] = [6] * 1_000
@@ -174,7 +174,7 @@ def test_a_timeout_names_the_last_error():
 
 
 def test_old_brokers_refuse_what_they_do_not_know():
-    """max_timestamp came with ListOffsets 7 (KIP-734)."""
+    """max_timestamp needs ListOffsets 7 (KIP-734)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.ListOffsetsRequest] = 6

@@ -1,4 +1,4 @@
-"""fetch and read without a consumer: exact ranges, followed leaders, filtered transactions."""
+"""Cluster.fetch and read: exact ranges, leader changes, and read_committed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def prepare(cluster: ScriptedCluster, batches: int = 4, size: int = 5) -> Script
 
 
 def test_fetch_gives_records_and_where_to_go_on():
-    """The seeds' SimpleConsumer: one fetch, from one offset."""
+    """One fetch from one offset, as the old SimpleConsumer did."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -50,7 +50,9 @@ def test_fetch_gives_records_and_where_to_go_on():
 
 
 def test_what_was_fetched_says_who_wrote_it():
-    """By batch, also where records before the first one that was asked for are left out."""
+    """The producer is known for each batch, even if records before the requested offset are
+    skipped.
+    """
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster, batches=3)
@@ -65,7 +67,7 @@ def test_what_was_fetched_says_who_wrote_it():
 
 @pytest.mark.parametrize("version", [4, 11, 12, 13, 18])
 def test_every_version_of_fetch_works(version: int):
-    """Topic names until 12, topic ids from 13 on."""
+    """Version 12 and older use topic names, version 13 and newer topic ids."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.FetchRequest] = version
@@ -79,7 +81,7 @@ def test_every_version_of_fetch_works(version: int):
 
 
 def test_without_topic_ids_names_are_used():
-    """A broker may know Fetch 13 while its metadata, from an older one, has no ids."""
+    """A broker may support Fetch 13 although the metadata has no topic ids (before version 10)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.MetadataRequest] = 9
@@ -96,7 +98,7 @@ def test_without_topic_ids_names_are_used():
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 20), (3, 12), (5, 10), (7, 8), (19, 20)])
 def test_read_gives_exactly_the_range(start: int, stop: int):
-    """Batches do not end where the range does (kafka4net 12 to 14)."""
+    """The range may begin and end inside a batch (kafka4net 12 to 14)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -126,7 +128,7 @@ def test_an_empty_range_ends_at_once():
 
 
 def test_read_without_stop_ends_at_the_end_of_now():
-    """What is appended while reading belongs to the next reading."""
+    """Records appended while reading are not included."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster)
@@ -143,7 +145,7 @@ def test_read_without_stop_ends_at_the_end_of_now():
 
 
 def test_read_takes_kafkas_numbers_for_the_ends():
-    """-2 and -1, as consumers of other makes seek by."""
+    """Other clients use -2 (earliest) and -1 (latest)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -173,7 +175,7 @@ def test_read_waits_for_a_stop_beyond_the_end():
 
 
 def test_read_fetches_ahead_and_stops_when_left():
-    """The caller decodes while the broker reads; leaving the loop leaves no task behind."""
+    """The next fetch is in flight while the caller decodes; leaving the loop ends its task."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -192,7 +194,7 @@ def test_read_fetches_ahead_and_stops_when_left():
 
 
 def test_a_compacted_range_ends_at_its_stop():
-    """The offsets before stop are gone; the next batch begins behind it."""
+    """No records remain before `stop`; the next batch begins after it."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster, batches=1)
@@ -208,7 +210,7 @@ def test_a_compacted_range_ends_at_its_stop():
 
 
 def test_read_committed_leaves_out_what_was_aborted():
-    """Positions move over aborted records and markers; open transactions are not shown."""
+    """The position advances past aborted records and markers, and stops at open transactions."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster, batches=0)
@@ -234,7 +236,7 @@ def test_read_committed_leaves_out_what_was_aborted():
 
 
 def test_compressed_batches_are_read():
-    """Cluster-level reading uses the same codecs as the consumer."""
+    """read() supports the same codecs as the consumer."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster, batches=0)
@@ -249,7 +251,7 @@ def test_compressed_batches_are_read():
 
 
 def test_a_damaged_batch_is_an_error_with_its_offset():
-    """What the disk or the network broke must not become a record."""
+    """Damaged data must not be returned as a record."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster)
@@ -268,7 +270,7 @@ def test_a_damaged_batch_is_an_error_with_its_offset():
 
 
 def test_a_leader_that_moves_is_followed():
-    """NOT_LEADER, then the new one; nothing is lost or read twice."""
+    """The old leader responds with NOT_LEADER_OR_FOLLOWER; reading continues at the new one."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -287,7 +289,7 @@ def test_a_leader_that_moves_is_followed():
 
 
 def test_a_hint_saves_the_metadata_request():
-    """The former leader tells who leads now (KIP-951)."""
+    """The response of the former leader names the new leader (KIP-951)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster).hints = True
@@ -305,7 +307,7 @@ def test_a_hint_saves_the_metadata_request():
 
 
 def test_a_dead_leader_is_waited_for_within_the_timeout():
-    """The broker dies between two fetches and another one takes over."""
+    """The leader dies between two fetches, and another broker takes over."""
 
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
@@ -324,8 +326,6 @@ def test_a_dead_leader_is_waited_for_within_the_timeout():
 
 
 def test_what_is_not_there_is_said_so():
-    """Offset, partition and topic each have an error of their own."""
-
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
         engine = make_engine(cluster)
@@ -350,7 +350,7 @@ def recreate(cluster: ScriptedCluster, logs: ScriptedLogs) -> None:
 
 
 def test_a_read_ends_with_an_error_when_its_topic_is_recreated():
-    """The new topic has records at the same offsets, which belong to another log."""
+    """The new topic has records at the same offsets, but they belong to a different log."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster)
@@ -376,7 +376,7 @@ def test_a_read_ends_with_an_error_when_its_topic_is_recreated():
 
 
 def test_a_read_that_begins_after_the_recreation_reads_the_new_topic():
-    """The metadata known by then may still be that of the old topic."""
+    """The cached metadata may still describe the old topic."""
 
     async def main(cluster: ScriptedCluster) -> None:
         logs = prepare(cluster)
@@ -392,7 +392,7 @@ def test_a_read_that_begins_after_the_recreation_reads_the_new_topic():
 
 
 def test_records_become_arrow():
-    """Spark reads ranges by columns."""
+    """The Spark source reads columns."""
     pytest.importorskip("pyarrow")
 
     async def main(cluster: ScriptedCluster) -> None:

@@ -1,4 +1,4 @@
-"""The recovery monitor: failures are published at once, recoveries on the leader's own word."""
+"""The recovery monitor: failures are published at once, recoveries when confirmed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def drain(events: object) -> list[str]:
 
 
 def test_a_failure_is_published_at_once_and_recovered():
-    """The producer was told NOT_LEADER; the leader has moved in the meantime."""
+    """The producer received NOT_LEADER_OR_FOLLOWER; the leader has moved in the meantime."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1, 2])
@@ -49,7 +49,7 @@ def test_a_failure_is_published_at_once_and_recovered():
 
 
 def test_no_recovery_before_the_leader_agrees():
-    """Metadata names node 3; node 3 does not know yet that it leads."""
+    """Metadata names node 3 as leader before node 3 knows."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])
@@ -77,7 +77,9 @@ def test_no_recovery_before_the_leader_agrees():
 
 
 def test_a_dead_leader_recovers_on_another_broker():
-    """The broker is killed: its partitions fail at once, and are back when they are led again."""
+    """When the broker is killed, its partitions fail at once and recover when they have a leader
+    again.
+    """
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1, 2, 1])
@@ -112,7 +114,7 @@ def test_a_dead_leader_recovers_on_another_broker():
 
 
 def test_one_silent_leader_holds_up_no_other():
-    """Two leaders are asked; one never answers."""
+    """Two leaders are asked; one never responds."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1, 2])
@@ -130,7 +132,7 @@ def test_one_silent_leader_holds_up_no_other():
 
 
 def test_a_broker_that_comes_back_is_noticed_without_traffic():
-    """Nothing is sent to it, as nothing is led by it; it is up all the same."""
+    """The broker leads no partition, so no request is sent to it."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -150,7 +152,7 @@ def test_a_broker_that_comes_back_is_noticed_without_traffic():
 
 
 def test_idle_it_does_nothing():
-    """No polling while nothing has failed (kafka4net polled every second)."""
+    """kafka4net polled every second."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])
@@ -167,7 +169,7 @@ def test_idle_it_does_nothing():
 
 
 def test_recovery_asks_at_a_bounded_rate():
-    """A partition without leader for a minute must not be a thousand requests."""
+    """A partition without a leader for a minute must not cause a thousand requests."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [-1])
@@ -185,7 +187,7 @@ def test_recovery_asks_at_a_bounded_rate():
 
 
 def test_partition_ok_ends_a_failure():
-    """The producer's retry went through before the monitor had asked."""
+    """The producer's retry succeeds before the monitor has asked the leader."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])
@@ -202,7 +204,7 @@ def test_partition_ok_ends_a_failure():
 
 
 def test_a_hint_needs_no_request():
-    """KIP-951: the next produce can go to the new leader at once."""
+    """With KIP-951 the next Produce request is sent to the new leader at once."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])
@@ -224,7 +226,7 @@ def test_a_hint_needs_no_request():
 
 
 def test_late_subscribers_get_the_latest_state_only():
-    """A dashboard opened during an outage must show the outage, not its history."""
+    """A dashboard opened during an outage must show the current state, not its history."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])
@@ -251,7 +253,7 @@ def test_late_subscribers_get_the_latest_state_only():
 
 
 def test_nothing_is_started_once_the_engine_closes():
-    """The last client leaves while its broker is gone: the refresh ends with Closed."""
+    """The last client is closed while its broker is down: the refresh ends with Closed."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("t", [1])

@@ -1,4 +1,4 @@
-"""The metadata reducer: which answers are believed, and which events they give."""
+"""The metadata reducer: which responses are accepted, and which events they cause."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def after(*changes: Input) -> ClusterState:
 
 
 def test_first_answer_gives_brokers_then_topics():
-    """Who acts on a topic event finds its leaders' brokers announced already."""
+    """A handler of a topic event can rely on the leaders' brokers being announced already."""
     state, events = reduce(ClusterState(), answer(topic(1, 2)))
     assert events == (
         BrokerUp(1, "b1", 9092),
@@ -80,19 +80,19 @@ def test_first_answer_gives_brokers_then_topics():
 
 
 def test_the_same_answer_again_changes_nothing():
-    """Metadata is asked for every five minutes; that is no news."""
+    """The periodic refresh must not cause events."""
     state = after(answer(topic(1, 2)))
     assert reduce(state, answer(topic(1, 2))) == (state, ())
 
 
 def test_an_answer_without_brokers_is_ignored():
-    """A broker that is starting knows nobody; believing it would take everything down."""
+    """A starting broker knows no brokers; accepting its response would mark them all down."""
     state = after(answer(topic(1, 2)))
     assert reduce(state, answer(topic(1), brokers=())) == (state, ())
 
 
 def test_a_newer_leader_epoch_moves_the_leader():
-    """An election was won."""
+    """A new leader was elected."""
     state = after(answer(topic(1, 2)))
     state, events = reduce(state, answer(topic(3, 2, epoch=6)))
     assert events == (LeaderChanged("t", 0, 3, 6, 1), LeaderChanged("t", 1, 2, 6, 2))
@@ -100,7 +100,7 @@ def test_a_newer_leader_epoch_moves_the_leader():
 
 
 def test_an_older_leader_epoch_is_not_believed():
-    """A broker that lags still names the leader that was deposed (KIP-320)."""
+    """A broker with old metadata still names the previous leader (KIP-320)."""
     state = after(answer(topic(3, epoch=6)))
     after_stale, events = reduce(state, answer(topic(1, epoch=5)))
     assert events == ()
@@ -108,14 +108,14 @@ def test_an_older_leader_epoch_is_not_believed():
 
 
 def test_an_answer_without_epochs_does_not_forget_the_epoch():
-    """In a rolling upgrade from 2.0 some brokers cannot tell epochs."""
+    """In a rolling upgrade from 2.0 some brokers return no leader epochs."""
     state = after(answer(topic(3, epoch=6)))
     state, _ = reduce(state, answer(topic(1, epoch=-1)))
     assert (state.metadata.leader(TP), state.metadata.leader_epoch(TP)) == (1, 6)
 
 
 def test_epochs_are_compared_per_partition():
-    """An answer can be new for one partition and stale for another."""
+    """A response can be newer for one partition and stale for another."""
     state = after(answer(topic(1, 1, epoch=5)))
     mixed = TopicInfo(
         "t", ID, False, frozen_map({0: PartitionInfo(0, 2, 6), 1: PartitionInfo(1, 2, 4)})
@@ -134,13 +134,13 @@ def test_new_partitions_are_announced():
 
 
 def test_a_lagging_answer_does_not_take_partitions_away():
-    """Kafka never does; the broker has not heard of them yet."""
+    """Kafka never removes partitions; the broker does not know the new ones yet."""
     state = after(answer(topic(1, 2, 3)))
     assert reduce(state, answer(topic(1, 2)))[1] == ()
 
 
 def test_a_new_topic_id_is_a_new_topic():
-    """Deleted and created again: offsets, epochs and partition counts begin anew."""
+    """A topic was deleted and recreated: offsets, leader epochs and partition count start over."""
     state = after(answer(topic(1, 2, epoch=9)))
     state, events = reduce(state, answer(topic(3, epoch=0, topic_id=OTHER_ID)))
     assert events == (TopicRecreated("t", ID, OTHER_ID, 1),)
@@ -149,20 +149,20 @@ def test_a_new_topic_id_is_a_new_topic():
 
 
 def test_a_replaced_topic_id_never_comes_back():
-    """A lagging broker would otherwise flip the topic back and forth."""
+    """Otherwise a broker with old metadata would switch the topic back and forth."""
     state = after(answer(topic(1, 2)), answer(topic(3, topic_id=OTHER_ID)))
     assert reduce(state, answer(topic(1, 2))) == (state, ())
 
 
 def test_without_topic_ids_fewer_partitions_mean_a_new_topic():
-    """Brokers before 2.8 give nothing else to see it by."""
+    """Brokers before 2.8 return nothing else that shows a recreation."""
     state = after(answer(topic(1, 2, topic_id=ZERO_ID)))
     _, events = reduce(state, answer(topic(1, epoch=0, topic_id=ZERO_ID)))
     assert events == (TopicRecreated("t", ZERO_ID, ZERO_ID, 1),)
 
 
 def test_a_topic_is_given_up_after_two_answers():
-    """One broker that does not know a topic may lag; two answers in a row are a fact."""
+    """A single response may come from a broker with old metadata."""
     state = after(answer(topic(1)))
     doubted, events = reduce(state, answer(refused(3)))
     assert events == ()
@@ -174,7 +174,7 @@ def test_a_topic_is_given_up_after_two_answers():
 
 
 def test_a_doubted_topic_that_is_there_is_believed():
-    """The second answer comes from a broker that knows better."""
+    """The second response comes from a broker with newer metadata."""
     state = after(answer(topic(1)), answer(refused(3)))
     state, events = reduce(state, answer(topic(1)))
     assert events == ()
@@ -183,7 +183,7 @@ def test_a_doubted_topic_that_is_there_is_believed():
 
 
 def test_a_complete_answer_speaks_for_topics_it_leaves_out():
-    """Asked for all topics, a broker names no missing ones."""
+    """A response with all topics has no entries for missing ones."""
     state = after(answer(topic(1)))
     gone, events = reduce(reduce(state, answer(complete=True))[0], answer(complete=True))
     assert events == (TopicRemoved("t", ID),)
@@ -192,14 +192,14 @@ def test_a_complete_answer_speaks_for_topics_it_leaves_out():
 
 
 def test_a_refused_topic_keeps_its_code():
-    """Whoever waits for it must learn why it does not come."""
+    """Callers that wait for the topic need the reason."""
     state = after(answer(refused(29)))
     assert state.metadata.topic_errors == {"t": 29}
     assert "t" not in state.metadata.topics
 
 
 def test_a_broker_that_is_not_listed_is_down():
-    """The cluster knows best who is in it."""
+    """Metadata no longer lists the broker."""
     state = after(answer())
     state, events = reduce(state, answer(brokers=BROKERS[:2]))
     assert [type(event) for event in events] == [BrokerDown]
@@ -208,7 +208,7 @@ def test_a_broker_that_is_not_listed_is_down():
 
 
 def test_a_lost_connection_fails_what_the_broker_led():
-    """Nobody should first have to run into a timeout for each partition."""
+    """Requests must not have to time out for each partition."""
     state = after(answer(topic(1, 2, 1)))
     state, events = reduce(state, ConnectionLostTo(1, "reset"))
     assert events == (
@@ -220,7 +220,7 @@ def test_a_lost_connection_fails_what_the_broker_led():
 
 
 def test_a_listed_broker_stays_down_until_it_is_reached():
-    """A killed broker is listed for seconds; being listed must not look like being there."""
+    """Metadata lists a killed broker for some seconds more."""
     state = after(answer(), ConnectionLostTo(1, "reset"))
     assert reduce(state, answer())[1] == ()
     gone = reduce(state, answer(brokers=BROKERS[1:]))[0]
@@ -230,14 +230,14 @@ def test_a_listed_broker_stays_down_until_it_is_reached():
 
 
 def test_a_moved_broker_is_announced_with_its_address():
-    """Pods come back at other addresses under the same id."""
+    """A pod comes back with the same node id at another address."""
     state = after(answer())
     moved = (BrokerInfo(1, "elsewhere", 9092), *BROKERS[1:])
     assert reduce(state, answer(brokers=moved))[1] == (BrokerUp(1, "elsewhere", 9092),)
 
 
 def test_learned_endpoints_are_added():
-    """FindCoordinator may name a broker that metadata has not told of yet."""
+    """FindCoordinator may name a broker that is not in the metadata yet."""
     state = after(answer(brokers=BROKERS[:1]))
     state, events = reduce(state, EndpointsLearned((BROKERS[1],)))
     assert events == (BrokerUp(2, "b2", 9092),)
@@ -245,14 +245,14 @@ def test_learned_endpoints_are_added():
 
 
 def test_a_learned_endpoint_does_not_forget_the_rack():
-    """FindCoordinator tells host and port only."""
+    """A FindCoordinator response has only host and port."""
     racked = BrokerInfo(1, "b1", 9092, "rack-a")
     state = after(answer(brokers=(racked,)))
     assert reduce(state, EndpointsLearned((BROKERS[0],))) == (state, ())
 
 
 def test_a_partition_fails_once():
-    """A thousand batches fail in the same moment; that is one event."""
+    """A thousand batches failing at the same moment are one event."""
     state = after(answer(topic(1)))
     state, events = reduce(state, PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5))
     assert events == (PartitionFailed("t", 0, "NOT_LEADER_OR_FOLLOWER"),)
@@ -260,13 +260,13 @@ def test_a_partition_fails_once():
 
 
 def test_an_error_from_a_former_leader_is_stale():
-    """Its answer arrived after we had learned who leads now."""
+    """The error arrived after the new leader was known."""
     state = after(answer(topic(1, epoch=6)))
     assert reduce(state, PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5)) == (state, ())
 
 
 def test_a_hint_moves_the_leader_without_a_failure():
-    """KIP-951: the former leader says who leads now; nothing has to be asked."""
+    """With KIP-951 the former leader names the new one, so no request is needed."""
     state = after(answer(topic(1), brokers=BROKERS[:1]))
     hint = LeaderHint(2, 6, BROKERS[1])
     state, events = reduce(state, PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5, hint))
@@ -278,7 +278,7 @@ def test_a_hint_moves_the_leader_without_a_failure():
     "hint", [LeaderHint(2, 5), LeaderHint(-1, -1), LeaderHint(9, 6)], ids=["old", "none", "who"]
 )
 def test_a_useless_hint_is_a_plain_failure(hint: LeaderHint):
-    """Not newer than what is known, no leader, or a broker without an address."""
+    """The hint is not newer, names no leader, or names a broker without an address."""
     state = after(answer(topic(1)))
     state, events = reduce(state, PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5, hint))
     assert events == (PartitionFailed("t", 0, "NOT_LEADER_OR_FOLLOWER"),)
@@ -286,7 +286,7 @@ def test_a_useless_hint_is_a_plain_failure(hint: LeaderHint):
 
 
 def test_recovery_needs_the_leaders_own_word():
-    """Metadata that names a leader is a claim; it has failed us once already."""
+    """A leader named in metadata may not know yet that it leads."""
     failed = PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5)
     state = after(answer(topic(1)), failed)
     state, events = reduce(state, answer(topic(2, epoch=6)))
@@ -300,7 +300,7 @@ def test_recovery_needs_the_leaders_own_word():
 
 
 def test_a_broker_that_is_back_brings_all_its_partitions_in_one_step():
-    """One by one, each with a copy of what had failed, ten thousand held the loop for 8 s."""
+    """Recovering ten thousand partitions one by one, each with a copy of the failures, took 8 s."""
     state = after(answer(topic(1, 1, 2)), ConnectionLostTo(1, "reset"), NodeReached(1))
     epochs = {TopicPartition("t", n): 5 for n in range(3)}
     state, events = reduce(state, LeaderVerified(1, epochs))
@@ -309,27 +309,27 @@ def test_a_broker_that_is_back_brings_all_its_partitions_in_one_step():
 
 
 def test_a_leader_that_is_down_verifies_nothing():
-    """Its last answer was on the way when the connection broke."""
+    """Its last response arrived after the connection was lost."""
     state = after(answer(topic(1)), ConnectionLostTo(1, "reset"))
     assert reduce(state, LeaderVerified(1, {TP: 5})) == (state, ())
 
 
 def test_success_is_recovery_too():
-    """A produce that went through proves more than any question."""
+    """A successful Produce request proves that the partition is available."""
     state = after(answer(topic(1)), PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5))
     assert reduce(state, PartitionServed(TP))[1] == (PartitionRecovered("t", 0, 1, 5),)
     assert reduce(after(answer(topic(1))), PartitionServed(TP))[1] == ()
 
 
 def test_errors_of_unknown_partitions_change_nothing():
-    """There is nothing to recover, and nothing that would ever end it."""
+    """Such a failure could never recover."""
     state = after(answer(topic(1)))
     stranger = TopicPartition("t", 7)
     assert reduce(state, PartitionErrored(stranger, "UNKNOWN_TOPIC_OR_PARTITION")) == (state, ())
 
 
 def test_failures_go_with_their_topic():
-    """The recovery monitor would look after a deleted topic for ever."""
+    """The recovery monitor would otherwise ask for a deleted topic for ever."""
     failed = PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5)
     state = after(answer(topic(1)), failed, answer(refused(3)), answer(refused(3)))
     assert not state.failed
@@ -337,7 +337,7 @@ def test_failures_go_with_their_topic():
 
 
 def test_forgetting_is_no_event():
-    """The topic still exists; only nobody here wants it any more."""
+    """The topic still exists; the client only stopped using it."""
     state = after(answer(topic(1), topic(2, name="u", topic_id=OTHER_ID)))
     state, events = reduce(state, TopicsForgotten(frozenset({"t", "unheard of"})))
     assert events == ()
@@ -346,7 +346,7 @@ def test_forgetting_is_no_event():
 
 
 def test_a_snapshot_never_changes():
-    """Whoever holds one may read it while the next is made."""
+    """A reader may keep a snapshot while the next one is built."""
     state = after(answer(topic(1, 2)))
     before = state.metadata
     reduce(state, answer(topic(3, 3, 3, epoch=9), topic(1, name="u")))

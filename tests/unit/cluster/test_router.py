@@ -1,4 +1,4 @@
-"""Requests by target: which node gets them, what is repeated, and how quotas are kept."""
+"""Request routing: which node receives a request, which requests are retried, and quotas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.cluster.scripted import Mood, ScriptedBroker, ScriptedCluster, m
 
 
 def answer_with_own_id(cluster: ScriptedCluster) -> None:
-    """DescribeCluster tells which broker answered."""
+    """Let each broker return its own node id as controller id in DescribeCluster."""
 
     def describe(
         broker: ScriptedBroker, request: wire.DescribeClusterRequest, version: int
@@ -35,7 +35,7 @@ WHO = wire.DescribeClusterRequest()
 
 
 def test_each_target_finds_its_node():
-    """By id, the controller, a partition's leader, a group's coordinator."""
+    """Targets are a node id, the controller, a partition's leader and a group's coordinator."""
 
     async def main(cluster: ScriptedCluster) -> None:
         answer_with_own_id(cluster)
@@ -62,7 +62,7 @@ def test_each_target_finds_its_node():
 
 
 def test_any_avoids_busy_and_dead_nodes():
-    """Least loaded of those believed to answer."""
+    """The request goes to the least loaded node that is believed to be up."""
 
     async def main(cluster: ScriptedCluster) -> None:
         answer_with_own_id(cluster)
@@ -85,7 +85,7 @@ def test_any_avoids_busy_and_dead_nodes():
 
 
 def test_any_goes_to_another_node_when_one_cannot_be_reached():
-    """Nothing was sent, so nothing can be done twice."""
+    """A request that was not sent can safely be sent elsewhere."""
 
     async def main(cluster: ScriptedCluster) -> None:
         answer_with_own_id(cluster)
@@ -101,7 +101,7 @@ def test_any_goes_to_another_node_when_one_cannot_be_reached():
 
 
 def test_a_named_node_that_cannot_be_reached_fails_at_once():
-    """Whoever names a node wants that one, and to hear about it."""
+    """A request for a given node is not sent to another one."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -118,7 +118,7 @@ def test_a_named_node_that_cannot_be_reached_fails_at_once():
 
 
 def test_a_leader_that_moves_is_followed():
-    """The partition has no leader yet when the request is made."""
+    """The partition has no leader when the request is made."""
 
     async def main(cluster: ScriptedCluster) -> None:
         answer_with_own_id(cluster)
@@ -148,7 +148,7 @@ def test_an_unknown_topic_has_no_leader():
 
 
 def test_a_sent_request_is_not_repeated():
-    """The broker may have acted on it; only the caller knows whether twice does harm."""
+    """The broker may have processed the request; only the caller knows whether a retry is safe."""
 
     async def main(cluster: ScriptedCluster) -> None:
         calls: list[int] = []
@@ -170,7 +170,7 @@ def test_a_sent_request_is_not_repeated():
 
 
 def test_a_request_that_was_not_sent_goes_elsewhere():
-    """It waited for a quota when its connection ended; nothing had left, and yet it failed."""
+    """The connection was lost while the request waited for a throttle; the request failed."""
 
     async def main(cluster: ScriptedCluster) -> None:
         answer_with_own_id(cluster)
@@ -188,7 +188,7 @@ def test_a_request_that_was_not_sent_goes_elsewhere():
 
 
 def test_an_api_that_the_broker_lacks_is_said_so():
-    """Not a timeout, and not a broken connection."""
+    """Not a timeout or a lost connection."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.missing.add(wire.DescribeClusterRequest)
@@ -202,7 +202,7 @@ def test_an_api_that_the_broker_lacks_is_said_so():
 
 
 def test_a_timeout_covers_everything_and_says_what_was_tried():
-    """Connecting, retries and the answer share one limit."""
+    """Connecting, retries and the response share one timeout."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)
@@ -218,7 +218,7 @@ def test_a_timeout_covers_everything_and_says_what_was_tried():
 
 
 def test_a_quota_is_kept_and_announced():
-    """The broker asks for two seconds of silence; the next request waits (KIP-219)."""
+    """The broker throttles the client for two seconds; the next request waits (KIP-219)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.handlers[wire.DescribeClusterRequest] = lambda b, r, v: (
@@ -239,7 +239,7 @@ def test_a_quota_is_kept_and_announced():
 
 
 def test_a_field_that_ended_with_a_version_is_sent_in_one_that_has_it():
-    """FindCoordinator's `key` ends with version 3: what a user sets chooses the version."""
+    """FindCoordinator's `key` exists up to version 3, so setting it limits the version."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.handlers[wire.FindCoordinatorRequest] = lambda b, r, v: (
@@ -262,7 +262,9 @@ def test_a_field_that_ended_with_a_version_is_sent_in_one_that_has_it():
 
 
 def test_what_no_common_version_carries_is_named():
-    """The broker is too old for batches of keys: which field, and what it takes."""
+    """The broker does not support batches of keys; the error names the field and the required
+    version.
+    """
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.FindCoordinatorRequest] = 2
@@ -280,7 +282,7 @@ def test_what_no_common_version_carries_is_named():
 
 
 def test_asking_for_versions_says_who_asks():
-    """A broker answers INVALID_REQUEST (42) to a request without a software name (KIP-511)."""
+    """A broker returns INVALID_REQUEST to a request without client software name (KIP-511)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         engine = make_engine(cluster)

@@ -1,4 +1,4 @@
-"""ClusterSettings: defaults, refusals, and that credentials stay out of sight."""
+"""ClusterSettings: defaults, validation, and no credentials in representations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiokq.core.errors import ConfigError
 
 
 def test_defaults_are_kafkas():
-    """Whoever knows Java's client expects its numbers."""
+    """Users of the Java client expect its defaults."""
     settings = ClusterSettings()
     assert settings.request_timeout_ms == 30_000
     assert settings.metadata_max_age_ms == 300_000
@@ -29,13 +29,13 @@ def test_defaults_are_kafkas():
 
 
 def test_bootstrap_servers_are_checked_at_once():
-    """A bad port is a mistake in the settings, not a connection problem."""
+    """An invalid port is a configuration error, not a connection error."""
     with pytest.raises(ConfigError, match=r"bootstrap_servers: .*'abc' is not a port"):
         ClusterSettings(bootstrap_servers="localhost:abc")
 
 
 def test_an_unknown_setting_names_the_nearest():
-    """Misspelled settings that are ignored cost days."""
+    """Ignored misspellings would go unnoticed."""
     with pytest.raises(ConfigError, match=r"request_timeout_ms"):
         ClusterSettings(requst_timeout_ms=1)
 
@@ -52,14 +52,16 @@ def test_an_unknown_setting_names_the_nearest():
     ],
 )
 def test_a_dict_of_dotted_settings_is_answered_with_keywords(make: Callable[[object], object]):
-    """Users of other clients pass one; a password in it is not repeated."""
+    """Users of other clients pass a dict; the error must not contain its passwords."""
     with pytest.raises(ConfigError, match="settings are keywords, with") as it:
         make({"bootstrap.servers": "h:1", "sasl.password": "secret"})
     assert "secret" not in str(it.value)
 
 
 def test_a_refusal_is_one_text_for_all_types_that_a_setting_may_have():
-    """'Input should be a valid string, not 5; ssl_context: Input should be ..., not 5'."""
+    """There was an error per type: '... valid string, not 5; ssl_context: Input should be ..., not
+    5'.
+    """
     with pytest.raises(ConfigError) as caught:
         ClusterSettings(ssl_context=5)
     assert str(caught.value).count("ssl_context: ") == 1
@@ -67,7 +69,7 @@ def test_a_refusal_is_one_text_for_all_types_that_a_setting_may_have():
 
 @pytest.mark.parametrize("given", [5, [1], {"h:1"}, b"h:1", ("h:1", None)])
 def test_what_is_no_address_is_told_what_one_is(given: object) -> None:
-    """[1] was two errors, of the list and of its item."""
+    """[1] gave two errors: one for the list and one for its item."""
     with pytest.raises(ConfigError) as caught:
         aiokq.Producer(given)
     assert str(caught.value) == (
@@ -76,13 +78,13 @@ def test_what_is_no_address_is_told_what_one_is(given: object) -> None:
 
 
 def test_a_cluster_in_place_of_its_address_is_told_where_that_is() -> None:
-    """The first thing to try with an EmbeddedCluster."""
+    """A likely mistake with an EmbeddedCluster."""
     with pytest.raises(ConfigError, match=r"pass the \.bootstrap_servers of the EmbeddedCluster"):
         aiokq.Producer(aiokq.EmbeddedCluster())
 
 
 def test_the_password_is_in_no_representation():
-    """Settings end up in logs and tracebacks."""
+    """Settings appear in logs and tracebacks."""
     settings = ClusterSettings(
         security_protocol="sasl_plaintext",
         sasl_plain_username="me",
@@ -96,7 +98,7 @@ def test_the_password_is_in_no_representation():
 
 
 def test_an_unsupported_mechanism_names_the_supported_ones():
-    """Saying only 'invalid' would leave the user guessing."""
+    """'Invalid' alone would not help the user."""
     with pytest.raises(ConfigError, match=r"'GSSAPI' is not supported; supported: PLAIN"):
         ClusterSettings(sasl_mechanism="GSSAPI")
 
@@ -125,14 +127,14 @@ def test_an_unsupported_mechanism_names_the_supported_ones():
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(overrides: dict[str, object], fix: str):
-    """A credential that is silently not used, or sent in the clear, is worse than an error."""
+    """A credential that is ignored or sent unencrypted is worse than an error."""
     with pytest.raises(ConfigError) as caught:
         ClusterSettings(**overrides)
     assert fix in str(caught.value)
 
 
 def test_a_larger_first_pause_raises_the_longest():
-    """Who sets only retry_backoff_ms=2000 means what they say."""
+    """Setting only retry_backoff_ms=2000 must work although the default maximum is 1000."""
     assert ClusterSettings(retry_backoff_ms=2_000).retry_backoff_ms == 2_000
 
 
@@ -146,7 +148,7 @@ def test_from_env_reads_kafkas_names():
 
 
 def test_options_for_connections_are_in_seconds():
-    """The settings are Kafka's milliseconds, connections count in seconds."""
+    """The settings are in milliseconds, as in Kafka."""
     options = connection_options(
         ClusterValues.given({"request_timeout_ms": 1_500, "connections_max_idle_ms": 2_000})
     )
@@ -155,14 +157,14 @@ def test_options_for_connections_are_in_seconds():
 
 
 def test_a_given_context_is_used_as_it_is():
-    """Whoever builds a context has set what the ssl_* settings would."""
+    """A context given by the user replaces the ssl_* settings."""
     context = ssl.create_default_context()
     settings = ClusterSettings(security_protocol="SSL", ssl_context=context)
     assert tls_context(ClusterValues.of(settings)) is context
 
 
 def test_ssl_check_hostname_can_be_turned_off():
-    """Test clusters present certificates for other names."""
+    """Certificates of test clusters often have other host names."""
     settings = ClusterSettings(security_protocol="SSL", ssl_check_hostname=False)
     context = tls_context(ClusterValues.of(settings))
     assert not context.check_hostname
@@ -170,7 +172,7 @@ def test_ssl_check_hostname_can_be_turned_off():
 
 
 def test_a_missing_certificate_file_is_named():
-    """'No such file' alone does not say which of four settings is wrong."""
+    """'No such file' alone does not name the setting that is wrong."""
     settings = ClusterSettings(security_protocol="SSL", ssl_cafile="/nowhere/ca.pem")
     with pytest.raises(ConfigError, match=r"ssl_cafile='/nowhere/ca.pem'"):
         tls_context(ClusterValues.of(settings))

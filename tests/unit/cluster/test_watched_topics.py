@@ -1,4 +1,4 @@
-"""Which topics are watched, counted; and which of the known ones nobody uses."""
+"""Reference counts of watched topics, and known topics that are no longer used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_watching_everything_is_counted_too():
 
 
 def test_idle_topics_are_neither_watched_nor_used():
-    """A topic that was sent to once must not stay in memory for ever."""
+    """A topic that was used once must not stay in memory for ever."""
     interest = WatchedTopics()
     interest.watch(["watched"])
     interest.used("recent", 100.0)

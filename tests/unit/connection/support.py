@@ -1,4 +1,4 @@
-"""What the tests of this folder share: nodes and servers in a simulated world."""
+"""Nodes and servers in a simulated world, shared by the tests of this directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROKER = "10.0.0.1"
 
 
 class World:
-    """One client machine in a simulated world, and what its nodes are made of."""
+    """A client machine in a simulated world, with the parts that its nodes need."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -57,7 +57,7 @@ class World:
 
 @asynccontextmanager
 async def client(simulation: Simulation) -> AsyncIterator[World]:
-    """A client machine."""
+    """Run a client machine."""
     world = World(simulation)
     async with world.supervisor:
         yield world
@@ -67,7 +67,7 @@ async def client(simulation: Simulation) -> AsyncIterator[World]:
 async def one_broker(
     simulation: Simulation, options: ConnectionOptions | None = None
 ) -> AsyncIterator[tuple[World, ScriptedCluster, Node]]:
-    """A scripted broker on a machine of its own, and a node of the client for it."""
+    """Run a scripted broker on its own machine, and a client node for it."""
     environment = simulation.environment(BROKER)
     async with (
         ScriptedCluster(environment=environment, host=BROKER) as kafka,
@@ -81,7 +81,7 @@ async def one_broker(
 
 
 class RawServer(asyncio.Protocol):
-    """A peer that is no Kafka: answers the first bytes with its own, or hangs up."""
+    """A server other than Kafka: it responds to the first bytes with fixed ones, or hangs up."""
 
     def __init__(self, answer: bytes | None) -> None:
         self._answer = answer
@@ -102,13 +102,13 @@ class RawServer(asyncio.Protocol):
 
 
 def metadata(names: list[str] | None = None) -> wire.MetadataRequest:
-    """A short request."""
+    """Return a Metadata request."""
     topics = None if names is None else [wire.MetadataRequestTopic(name=name) for name in names]
     return wire.MetadataRequest(topics=topics)
 
 
 def produce(size: int) -> wire.ProduceRequest:
-    """Records of that size, for one partition; wants no answer."""
+    """Return a Produce request with `size` bytes of records for one partition and acks=0."""
     data = wire.PartitionProduceData(index=0, records=bytes(size))
     return wire.ProduceRequest(
         acks=0,

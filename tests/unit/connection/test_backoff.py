@@ -1,4 +1,4 @@
-"""Delays between attempts grow, are spread, and have an end."""
+"""Delays between attempts grow up to a maximum and have jitter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aiokq.connection.backoff import Backoff
 
 
 def test_delays_double_up_to_the_maximum_with_jitter() -> None:
-    """A broker is down for an hour: attempts thin out to one per second and stay there."""
+    """While a broker is down for an hour, attempts slow down to one per second."""
     backoff = Backoff(0.05, 1.0, random.Random(1))
     delays = [backoff.next() for _ in range(100)]
     for n, delay in enumerate(delays[:4]):
@@ -18,13 +18,13 @@ def test_delays_double_up_to_the_maximum_with_jitter() -> None:
 
 
 def test_clients_with_other_seeds_come_back_at_other_times() -> None:
-    """A broker restarts: a thousand clients must not return in the same instant."""
+    """When a broker restarts, a thousand clients must not reconnect at the same instant."""
     delays = {Backoff(0.05, 1.0, random.Random(seed)).next() for seed in range(50)}
     assert len(delays) == 50
 
 
 def test_success_begins_anew() -> None:
-    """After a recovery the next failure is tried again soon."""
+    """The first retry after a recovery comes soon."""
     backoff = Backoff(0.05, 1.0, random.Random(1))
     for _ in range(5000):
         backoff.next()
@@ -33,6 +33,6 @@ def test_success_begins_anew() -> None:
 
 
 def test_a_maximum_below_the_initial_delay_is_the_initial_delay() -> None:
-    """Settings given the wrong way round wait the longer of the two, as in Java."""
+    """If the settings are given the wrong way round, the longer one is used, as in Java."""
     backoff = Backoff(2.0, 1.0, random.Random(1))
     assert 1.6 <= backoff.next() <= 2.0

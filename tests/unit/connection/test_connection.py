@@ -1,4 +1,4 @@
-"""One open connection: pipelining, deadlines, cancelled waiters, and every way to end."""
+"""One open connection: pipelining, deadlines, cancelled requests, and all ways to close."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def named(cluster_id: str) -> wire.MetadataResponse:
 
 
 def test_requests_are_pipelined_and_answered_in_order() -> None:
-    """Five requests leave before the first answer comes; each gets its own."""
+    """Five requests are sent before the first response; each gets its own response."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -41,7 +41,7 @@ def test_requests_are_pipelined_and_answered_in_order() -> None:
 
 
 def test_a_cancelled_wait_drops_only_its_own_response() -> None:
-    """Its answer arrives all the same and must not be given to the next request."""
+    """The response to a cancelled request still arrives and must not go to the next request."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -58,7 +58,7 @@ def test_a_cancelled_wait_drops_only_its_own_response() -> None:
 
 
 def test_a_request_past_its_deadline_closes_the_connection() -> None:
-    """A broker hangs: as it answers in order, whatever follows is lost too, and says so."""
+    """A hung broker sends no later responses either, so the other requests fail too."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, node):
@@ -80,7 +80,7 @@ def test_a_request_past_its_deadline_closes_the_connection() -> None:
 
 
 def test_a_shorter_deadline_behind_a_longer_one_is_kept() -> None:
-    """The timer of the first request must not decide over the second."""
+    """The timer set for the first request must not delay the timeout of the second."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, node):
@@ -98,7 +98,7 @@ def test_a_shorter_deadline_behind_a_longer_one_is_kept() -> None:
 
 
 def test_an_answer_in_time_leaves_no_deadline_behind() -> None:
-    """The connection is used again and again; old deadlines must not close it."""
+    """Deadlines of completed requests must not close a connection that is reused."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, _, node):
@@ -112,7 +112,9 @@ def test_an_answer_in_time_leaves_no_deadline_behind() -> None:
 
 
 def test_a_lost_connection_fails_everything_in_flight_with_its_own_error() -> None:
-    """The broker dies: each waiter has an error with its API, and knows it may have been done."""
+    """The broker dies: each request fails with an error that names its API and says that the
+    request may have been processed.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -142,7 +144,7 @@ def test_a_lost_connection_fails_everything_in_flight_with_its_own_error() -> No
     ],
 )
 def test_nonsense_ends_the_connection_and_says_what_it_was(raw: Raw, error: str) -> None:
-    """A broken proxy in between: no response after it can be trusted."""
+    """After an invalid response, perhaps of a broken proxy, no later response can be trusted."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -157,7 +159,7 @@ def test_nonsense_ends_the_connection_and_says_what_it_was(raw: Raw, error: str)
 
 
 def test_a_malformed_response_fails_its_request_as_such() -> None:
-    """The frame is right, the message is not: its request has the error, others a loss."""
+    """The frame is valid, the message is not; other requests in flight fail with ConnectionLost."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -182,7 +184,7 @@ def test_a_malformed_response_fails_its_request_as_such() -> None:
 def test_a_bug_while_a_response_is_read_reaches_whoever_waits(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """The request is no longer pending then: without an error its caller would wait for ever."""
+    """The request is no longer pending at that point, so without an error its caller would hang."""
 
     def bug(*args: object) -> None:
         raise ZeroDivisionError("bug")
@@ -206,7 +208,7 @@ def test_a_bug_while_a_response_is_read_reaches_whoever_waits(
 
 
 def test_a_broker_that_closes_fails_what_is_pending() -> None:
-    """A broker closes on an API it does not like."""
+    """A broker closes the connection on an API that it does not accept."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -220,7 +222,7 @@ def test_a_broker_that_closes_fails_what_is_pending() -> None:
 
 
 def test_a_close_on_the_first_request_hints_at_sasl() -> None:
-    """A SASL listener answers ApiVersions and closes on all else: users look for hours."""
+    """A SASL listener responds to ApiVersions and closes the connection on any other request."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -231,13 +233,13 @@ def test_a_close_on_the_first_request_hints_at_sasl() -> None:
             connection = await node.connection(Purpose.CONTROL)
             with pytest.raises(RequestTimeout):
                 await connection.request(metadata(), timeout=1.0)
-            assert "SASL" not in str(connection.error)  # slow is not unwilling
+            assert "SASL" not in str(connection.error)  # a timeout is not a reason for the hint
 
     run(1, main)
 
 
 def test_closing_fails_what_is_pending_and_is_harmless_twice() -> None:
-    """The application ends while requests are in flight: nobody waits for ever."""
+    """The application exits while requests are in flight: none may wait for ever."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -248,13 +250,13 @@ def test_closing_fails_what_is_pending_and_is_harmless_twice() -> None:
             with pytest.raises(ConnectionLost, match="closed by this client"):
                 await pending
             assert isinstance(connection.error, Closed)
-            assert node.up  # this end wanted it: the broker is not down
+            assert node.up  # the client closed the connection, so the broker is not marked down
 
     run(1, main)
 
 
 def test_closing_does_not_wait_for_a_peer_that_reads_nothing() -> None:
-    """The peer's machine is gone with a megabyte unsent: close takes a second, not for ever."""
+    """With a megabyte unsent to a machine that is off, close() takes one second."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, node):
@@ -271,14 +273,15 @@ def test_closing_does_not_wait_for_a_peer_that_reads_nothing() -> None:
 
 
 def test_an_ended_connection_leaves_no_timer_behind() -> None:
-    """It ended in the very turn in which the handshake was done: for nine minutes, or as long as a
-    login may last, timers kept what was left of it."""
+    """The connection ended in the same iteration of the loop in which the handshake completed. Its
+    idle timer and login timer kept it in memory for up to nine minutes or the session lifetime.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, node):
 
             async def timers() -> int:
-                await asyncio.sleep(0.1)  # what is on its way in the network lands
+                await asyncio.sleep(0.1)  # let the data in flight arrive
                 return sum(not handle.cancelled() for handle in world.loop._scheduled)
 
             before = await timers()
@@ -296,7 +299,7 @@ def test_an_ended_connection_leaves_no_timer_behind() -> None:
 
 
 def test_drain_waits_for_a_slow_peer() -> None:
-    """Backpressure: a sender that awaits drain holds about a megabyte, not all it has."""
+    """A sender that awaits drain() buffers about a megabyte, not all of its data."""
 
     async def main(simulation: Simulation) -> None:
         simulation.network.bytes_per_second = 1_000_000
@@ -317,7 +320,7 @@ def test_drain_waits_for_a_slow_peer() -> None:
 
 
 def test_drain_ends_with_the_connection() -> None:
-    """The peer dies while a sender waits for room."""
+    """The peer dies while a sender waits in drain()."""
 
     async def main(simulation: Simulation) -> None:
         simulation.network.bytes_per_second = 100_000
@@ -335,7 +338,9 @@ def test_drain_ends_with_the_connection() -> None:
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
-    """Before the broker does it at ten minutes: a request then would meet a closed socket."""
+    """The client closes first, because a request would fail if the broker closed the idle
+    connection.
+    """
 
     async def main(simulation: Simulation) -> None:
         options = ConnectionOptions(max_idle=10.0)
@@ -356,7 +361,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
 
 
 def test_versions_are_the_newest_that_both_sides_have() -> None:
-    """An old broker, a newer one, and one with which there is nothing in common."""
+    """An old broker, a newer one, and one without a common version."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -378,7 +383,7 @@ def test_versions_are_the_newest_that_both_sides_have() -> None:
 
 
 def test_traffic_is_counted() -> None:
-    """What metrics show: requests, latency and bytes per API, and the open connections."""
+    """The metrics have requests, latency and bytes per API, and the number of open connections."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, node):
@@ -398,7 +403,7 @@ def test_traffic_is_counted() -> None:
 
 
 def test_the_answer_to_a_cancelled_request_was_received_all_the_same() -> None:
-    """A program with short timeouts saw less traffic in its metrics than in its network."""
+    """With short timeouts, the metrics showed less traffic than the network."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, node):

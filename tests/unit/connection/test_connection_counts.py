@@ -1,4 +1,4 @@
-"""Limits on connections over several listeners, on a virtual clock."""
+"""Connection limits across several listeners, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORTS = {"INNER": 9092, "OUTER": 9094}
 
 
 class Node:
-    """Two servers with one count of connections."""
+    """Two servers that share one connection count."""
 
     def __init__(self, simulation: Simulation, limits: ServerLimits, protected: str | None) -> None:
         self.simulation = simulation
@@ -51,7 +51,7 @@ class Node:
         return client
 
     async def refused(self, listener: str, host: str = PEER) -> bool:
-        """Whether a new connection is closed at once."""
+        """Return whether a new connection is closed at once."""
         client = await self.client(listener, host)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1):
@@ -74,7 +74,7 @@ async def node(
 
 
 def test_the_limit_of_the_node_counts_both_listeners() -> None:
-    """max.connections is the broker's."""
+    """max.connections applies to the whole broker."""
 
     async def main(simulation: Simulation) -> None:
         async with node(simulation, max_connections=2) as n:
@@ -91,7 +91,7 @@ def test_the_limit_of_the_node_counts_both_listeners() -> None:
 
 
 def test_the_limit_of_a_listener_leaves_the_other_alone() -> None:
-    """listener.name.outer.max.connections."""
+    """listener.name.outer.max.connections applies to one listener."""
 
     async def main(simulation: Simulation) -> None:
         async with node(simulation, max_connections_of_listener={"OUTER": 1}) as n:
@@ -105,7 +105,7 @@ def test_the_limit_of_a_listener_leaves_the_other_alone() -> None:
 
 @pytest.mark.parametrize("overridden", [1, 3])
 def test_an_address_has_one_limit_over_both_listeners(overridden: int) -> None:
-    """max.connections.per.ip, and its overrides, below it and above."""
+    """max.connections.per.ip, with overrides below and above it."""
 
     async def main(simulation: Simulation) -> None:
         limits = {"max_connections_per_ip": 2, "max_connections_of_host": {OTHER: overridden}}
@@ -121,7 +121,7 @@ def test_an_address_has_one_limit_over_both_listeners(overridden: int) -> None:
 
 
 def test_brokers_get_in_where_clients_do_not() -> None:
-    """An idle client of the other listener goes for each of them, the longest idle first."""
+    """The client of the other listener that has been idle longest is closed."""
 
     async def main(simulation: Simulation) -> None:
         async with node(simulation, "INNER", max_connections=3) as n:
@@ -129,7 +129,7 @@ def test_brokers_get_in_where_clients_do_not() -> None:
             for listener in ("INNER", "OUTER", "OUTER"):
                 clients.append(await n.client(listener))
                 await asyncio.sleep(1)
-            clients[1].send(b"x")  # idle for a shorter time than the last one now
+            clients[1].send(b"x")  # now the last client has been idle longest
             await clients[1].receive(1)
             assert await n.refused("OUTER")
             assert not await n.refused("INNER")
@@ -141,7 +141,7 @@ def test_brokers_get_in_where_clients_do_not() -> None:
 
 
 def test_where_no_client_is_idle_a_broker_gets_in_beside_them() -> None:
-    """A request in work is not cut off."""
+    """A client with a request in progress is not disconnected."""
 
     async def main(simulation: Simulation) -> None:
         async with node(simulation, "INNER", max_connections=1) as n:

@@ -1,4 +1,4 @@
-"""Which connections a server accepts when descriptors are scarce, on a virtual clock."""
+"""Which connections a server accepts and closes when file descriptors are scarce."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = 1000.0
 
 
 async def open_clients(b: Bench, count: int) -> list[Client]:
-    """Clients that connect one second after the other, and ask for something once."""
+    """Connect clients one second apart, each of which sends one request."""
     clients = []
     for _ in range(count):
         clients.append(await b.client())
@@ -31,7 +31,7 @@ async def open_clients(b: Bench, count: int) -> list[Client]:
 
 
 async def refused(b: Bench) -> bool:
-    """Whether a new connection is closed at once."""
+    """Return whether a new connection is closed at once."""
     client = await b.client()
     try:
         async with asyncio.timeout(1):
@@ -46,7 +46,7 @@ def lost(clients: Sequence[Client]) -> list[bool]:
 
 
 def test_the_connection_that_is_idle_longest_goes_for_a_new_one() -> None:
-    """By its last request, not by when it came."""
+    """Idle time counts from the last request, not from the accept."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -67,7 +67,7 @@ def test_the_connection_that_is_idle_longest_goes_for_a_new_one() -> None:
 
 
 def test_a_client_that_waits_for_its_answer_is_not_idle() -> None:
-    """A fetch that waits for records, however long: who comes when none is idle is closed."""
+    """Long fetches do not count as idle; a new connection is refused if no connection is idle."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -96,7 +96,7 @@ def test_a_client_that_waits_for_its_answer_is_not_idle() -> None:
 
 
 def test_a_request_that_has_arrived_in_part_is_work() -> None:
-    """A large Produce request over a slow line."""
+    """A large Produce request arrives over a slow line."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(read_stall=LONG)) as b:
@@ -108,7 +108,7 @@ def test_a_request_that_has_arrived_in_part_is_work() -> None:
             assert await refused(b)
             client.transport.write(data[500:])
             assert await client.receive(2) == [b"x", bytes(1000)]
-            client.transport.write(data[:2])  # not even a size
+            client.transport.write(data[:2])  # less than the size field
             await asyncio.sleep(30)
             assert await refused(b)
             client.transport.write(data[2:])
@@ -120,7 +120,7 @@ def test_a_request_that_has_arrived_in_part_is_work() -> None:
 
 
 def test_a_response_that_is_not_taken_yet_is_work() -> None:
-    """The client reads slowly: to close the connection would lose what it was promised."""
+    """The client reads slowly; closing its connection would lose the response."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(write_stall=LONG)) as b:
@@ -143,7 +143,7 @@ def test_a_response_that_is_not_taken_yet_is_work() -> None:
 
 
 def test_a_client_that_is_throttled_is_not_idle() -> None:
-    """It would come back at once, and be free of its quota."""
+    """If it were closed, it would reconnect at once without its throttle."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -164,7 +164,7 @@ def test_a_client_that_is_throttled_is_not_idle() -> None:
 
 
 class NoTransport(asyncio.Transport):
-    """Of a connection on which nothing has come yet."""
+    """A transport without data in either direction."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -177,7 +177,7 @@ class NoTransport(asyncio.Transport):
 
 
 def test_the_first_request_of_a_new_connection_is_looked_for_before_it_is_idle() -> None:
-    """Clients that all come at once and ask at once: each new one would close the one before."""
+    """Otherwise each of many clients that connect at once would close the one before it."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -198,7 +198,7 @@ def test_the_first_request_of_a_new_connection_is_looked_for_before_it_is_idle()
 
 
 def test_what_files_took_of_the_reserve_idle_connections_give_back() -> None:
-    """The reserve is for the next files, too."""
+    """The reserve must be available for further files."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -225,7 +225,7 @@ def test_what_files_took_of_the_reserve_idle_connections_give_back() -> None:
 def test_a_thousand_new_connections_are_one_line_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With the counts: the log's disk is not filled by who opens connections in a loop."""
+    """A client that opens connections in a loop must not fill the log's disk."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -250,7 +250,9 @@ def test_a_thousand_new_connections_are_one_line_a_minute(
 
 
 def test_a_hundred_thousand_idle_connections_cost_no_more_than_ten() -> None:
-    """The first is taken; connections with unread responses are examined a few at a time."""
+    """The first idle connection is closed; those with unread responses are examined a few at a
+    time.
+    """
     from aiokq.connection.connection_quotas import LOOKED_AT, ConnectionQuotas
     from aiokq.core.counters import BrokerCounters
 

@@ -1,4 +1,4 @@
-"""Memory of frames is used again when nobody looks at it, and never before."""
+"""Frame buffers are reused when no view of them is left, and not before."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ def frame(payload: bytes) -> bytes:
 
 
 def test_a_buffer_is_used_again_when_its_views_are_gone() -> None:
-    """A consumer reads response after response of a megabyte: two buffers serve them all."""
+    """A consumer that reads one-megabyte responses in sequence needs only two buffers."""
     reader = FrameReader(pool=(pool := FramePool()))
     seen = set()
     for n in range(20):
         (received,) = reader.feed(frame(bytes([n]) * MIB))
         assert received == bytes([n]) * MIB
         seen.add(id(received.obj))
-        previous = received  # as the fetcher does: one is decoded while the next one arrives
+        previous = received  # like the fetcher: one frame is decoded while the next one arrives
     assert len(seen) == 2
     assert previous[0] == 19
     assert pool.held <= 2.3 * MIB
 
 
 def test_a_buffer_somebody_looks_at_is_never_used_again() -> None:
-    """The application keeps one value of a hundred bytes: its bytes must stay what they are."""
+    """The application keeps a view of a few bytes, whose content must not change."""
     reader = FrameReader()
     (received,) = reader.feed(frame(b"keep" + bytes(MIB)))
     kept = received[2:4]
@@ -38,7 +38,7 @@ def test_a_buffer_somebody_looks_at_is_never_used_again() -> None:
 
 
 def test_a_frame_under_way_is_not_free() -> None:
-    """Two connections share the pool: the half-received frame of one is not the other's memory."""
+    """Two connections share the pool."""
     pool = FramePool()
     one, two = FrameReader(pool=pool), FrameReader(pool=pool)
     data = frame(b"a" * MIB)
@@ -49,7 +49,7 @@ def test_a_frame_under_way_is_not_free() -> None:
 
 
 def test_it_holds_no_more_than_it_may() -> None:
-    """A hundred sizes, and one beyond the limit: memory is bounded, what is in use stays valid."""
+    """Buffers of a hundred sizes, and one above the limit: buffers in use stay valid."""
     pool = FramePool(4 * MIB)
     views = []
     for n in range(100):
@@ -64,7 +64,7 @@ def test_it_holds_no_more_than_it_may() -> None:
 
 
 def test_a_large_buffer_is_not_wasted_on_a_small_frame() -> None:
-    """A frame of 100 KB kept for hours must not pin 8 MB."""
+    """A frame of 100 KB that is kept for hours must not hold a buffer of 8 MB."""
     pool = FramePool()
     pool.take(8 * MIB)
     assert len(pool.take(100_000)) <= 113_000

@@ -1,4 +1,4 @@
-"""The byte stream is cut into frames, whatever its pieces and however hostile its sizes."""
+"""Splitting the byte stream into frames, whatever its pieces and however hostile its sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def test_several_small_frames_of_one_read_come_out_in_order() -> None:
-    """A pipelined broker answers ten requests in one segment: ten frames, one system call."""
+    """Ten pipelined responses in one segment give ten frames with one system call."""
     reader = FrameReader()
     payloads = [bytes([n]) * n for n in range(10)]
     frames = reader.feed(b"".join(map(frame, payloads)))
@@ -26,7 +26,7 @@ def test_several_small_frames_of_one_read_come_out_in_order() -> None:
 
 
 def test_frames_split_at_every_byte_are_the_same() -> None:
-    """A slow peer sends byte by byte: the size field itself is split in all ways."""
+    """With byte-by-byte delivery even the size field is split."""
     data = frame(b"abc") + frame(b"") + frame(b"defgh")
     for cut in range(len(data) + 1):
         reader = FrameReader()
@@ -38,7 +38,7 @@ def test_frames_split_at_every_byte_are_the_same() -> None:
 
 
 def test_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
-    """Fetch responses of megabytes are not copied: what was received into is the frame."""
+    """A Fetch response of several megabytes is not copied: its receive buffer is the frame."""
     reader = FrameReader()
     payload = bytes(range(256)) * 4096
     data = frame(payload)
@@ -47,7 +47,7 @@ def test_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
     first[:] = data[: len(first)]
     assert reader.buffer_updated(len(first)) == []
     rest = reader.get_buffer()
-    assert len(rest) == len(data) - RECEIVE_BUFFER_BYTES  # exactly: the next frame stays out
+    assert len(rest) == len(data) - RECEIVE_BUFFER_BYTES  # no bytes of the next frame fit
     rest[:] = data[RECEIVE_BUFFER_BYTES:]
     (received,) = reader.buffer_updated(len(rest))
     assert received == payload
@@ -55,7 +55,9 @@ def test_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
 
 
 def test_of_a_large_frame_behind_another_little_is_copied() -> None:
-    """A producer's batches come one behind the other: half of each would be copied otherwise."""
+    """After a large frame the receive buffer is small, or half of each following batch of a
+    producer would be copied.
+    """
     reader = FrameReader()
     large, small = bytes(2 * RECEIVE_BUFFER_BYTES), b"small"
     assert [len(f) for f in reader.feed(frame(large))] == [len(large)]
@@ -66,14 +68,14 @@ def test_of_a_large_frame_behind_another_little_is_copied() -> None:
 
 
 def expecting() -> FrameReader:
-    """A reader to which a large frame has come, and which may receive another in one go."""
+    """Return a reader that received a large frame and may receive the next one directly."""
     reader = FrameReader(trusted=False, spare=FrameBudget(1))
     reader.feed(frame(bytes(2 * RECEIVE_BUFFER_BYTES)))
     return reader
 
 
 def test_a_large_frame_that_is_expected_is_received_in_one_go() -> None:
-    """A producer's batches are of one size: a read each, and nothing copied."""
+    """A producer's batches have the same size, so each needs one read and no copy."""
     reader = expecting()
     payload = bytes(range(256)) * (2 * RECEIVE_BUFFER_BYTES // 256)
     data = frame(payload)
@@ -86,7 +88,7 @@ def test_a_large_frame_that_is_expected_is_received_in_one_go() -> None:
 
 
 def test_large_frames_that_come_together_are_received_together() -> None:
-    """A producer with several batches in flight: a system call each, where one would do."""
+    """Several batches in flight need one system call instead of one each."""
     reader = expecting()
     data = frame(bytes(2 * RECEIVE_BUFFER_BYTES - 4))
     counts = []
@@ -100,7 +102,7 @@ def test_large_frames_that_come_together_are_received_together() -> None:
         assert {id(each.obj) for each in frames} == {id(buffer.obj)}
         assert reader.slack == len(buffer) - sum(map(len, frames))
     assert counts == [1, 1, 2, 4]
-    # As few come as came before, when they do.
+    # When fewer frames arrive together, fewer are expected.
     reader.get_buffer()[: len(data)] = data
     assert len(reader.buffer_updated(len(data))) == 1
     assert len(reader.get_buffer()) == len(data)
@@ -108,7 +110,7 @@ def test_large_frames_that_come_together_are_received_together() -> None:
 
 @pytest.mark.parametrize("size", [70_000, 2 * RECEIVE_BUFFER_BYTES, MIB])
 def test_of_large_frames_that_come_without_end_no_more_are_received_together(size: int) -> None:
-    """Twice as many with each read would be all memory after thirty."""
+    """If the number doubled with each read, all memory would be used after thirty reads."""
     reader = expecting()
     data = frame(bytes(size))
     for _ in range(10):
@@ -120,7 +122,9 @@ def test_of_large_frames_that_come_without_end_no_more_are_received_together(siz
 
 
 def test_a_large_frame_whose_size_came_in_two_pieces_is_not_received_ahead() -> None:
-    """What is left of the size, and what follows it, looks like the size of another large one."""
+    """The rest of the size field, with the bytes after it, looks like the size of another large
+    frame.
+    """
     reader = FrameReader(trusted=False, spare=FrameBudget(1))
     data = frame(bytes(2 * RECEIVE_BUFFER_BYTES + 2))
     for _ in range(2):
@@ -131,7 +135,7 @@ def test_a_large_frame_whose_size_came_in_two_pieces_is_not_received_ahead() -> 
 
 
 def test_where_something_small_came_nothing_large_is_expected() -> None:
-    """All that comes would be copied out of memory that is made for large frames."""
+    """Small frames would have to be copied out of a buffer for large ones."""
     reader = expecting()
     buffer = reader.get_buffer()
     assert len(buffer) > RECEIVE_BUFFER_BYTES
@@ -142,7 +146,7 @@ def test_where_something_small_came_nothing_large_is_expected() -> None:
 
 
 def test_a_frame_whose_end_is_missing_stays_where_it_is() -> None:
-    """Half a batch behind three whole ones would be copied, each time."""
+    """Otherwise the beginning of a batch after several complete ones would be copied each time."""
     reader = expecting()
     data = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
     for _ in range(2):
@@ -177,7 +181,7 @@ def test_a_frame_whose_end_is_missing_stays_where_it_is() -> None:
 def test_what_comes_instead_of_an_expected_frame_is_cut_the_same(
     sizes: tuple[int, ...], piece: int
 ) -> None:
-    """Batches of other sizes, and a heartbeat in between: whatever the pieces, the same frames."""
+    """Batches of other sizes with a heartbeat in between, in pieces of any size."""
     reader = expecting()
     payloads = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     data = b"".join(map(frame, payloads))
@@ -191,7 +195,7 @@ def test_what_comes_instead_of_an_expected_frame_is_cut_the_same(
 
 
 def test_a_small_frame_in_two_pieces_is_not_expected_again() -> None:
-    """What came behind it, however much, was read in pieces of its size."""
+    """All that followed was read in pieces of the small frame's size."""
     reader = expecting()
     data = frame(bytes(5000))
     assert reader.feed(data[:100]) == []
@@ -201,7 +205,7 @@ def test_a_small_frame_in_two_pieces_is_not_expected_again() -> None:
 
 
 def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
-    """The request before it is answered; then the connection is closed."""
+    """The request before the garbage is answered; then the connection is closed."""
     reader = expecting()
     payload = bytes(RECEIVE_BUFFER_BYTES + 1)
     data = frame(payload) + b"\xff" * 4
@@ -212,7 +216,7 @@ def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
 
 
 def test_garbage_behind_frames_does_not_keep_their_memory() -> None:
-    """They are handled and given back; whoever sent them had a megabyte more with each attempt."""
+    """Each such attempt of a client used to leave a megabyte allocated."""
     reader = expecting()
     data = frame(bytes(RECEIVE_BUFFER_BYTES + 1)) + b"\xff" * 4
     buffer = reader.get_buffer()
@@ -223,11 +227,11 @@ def test_garbage_behind_frames_does_not_keep_their_memory() -> None:
     assert reader.error is not None
     del buffer
     frames.clear()
-    memory.append(0)  # a BufferError while anything has a view of it
+    memory.append(0)  # raises BufferError if a view of the buffer is left
 
 
 def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() -> None:
-    """Behind one large request, the next could have promised two gigabytes."""
+    """After one large request, a client could have announced two gigabytes."""
     reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, trusted=False, spare=FrameBudget(1))
     good = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
     reader.feed(good)
@@ -240,8 +244,9 @@ def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() 
 
 @pytest.mark.parametrize("expected", [False, True])
 def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
-    """After one request of 50 MB, five bytes of the next one held 50 MB: a few such clients that
-    sent nothing more took the memory of all others."""
+    """After one request of 50 MB, five bytes of the next one allocated 50 MB. A few such clients
+    that sent nothing more used the memory of all others.
+    """
     reader = expecting() if expected else FrameReader(trusted=False, spare=FrameBudget(1))
     reader.feed(frame(bytes(50_000_000)))
     buffer = reader.get_buffer()
@@ -252,7 +257,7 @@ def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
 
 
 def test_readers_that_expect_large_frames_share_memory_until_one_has_it() -> None:
-    """A thousand producers that are idle hold one buffer, not one each."""
+    """A thousand idle producers need one buffer, not one each."""
     pool, scratch = FramePool(), bytearray(RECEIVE_BUFFER_BYTES)
     readers = [
         FrameReader(trusted=False, scratch=scratch, pool=pool, spare=FrameBudget(1))
@@ -271,7 +276,7 @@ def test_readers_that_expect_large_frames_share_memory_until_one_has_it() -> Non
 
 
 def test_frames_own_their_memory_and_can_be_patched() -> None:
-    """A broker patches base offsets in place; the next read must not change what was handed out."""
+    """A broker patches base offsets in a frame, and the next read must not change the frame."""
     reader = FrameReader()
     (one,) = reader.feed(frame(b"first"))
     (two,) = reader.feed(frame(b"other"))
@@ -280,7 +285,9 @@ def test_frames_own_their_memory_and_can_be_patched() -> None:
 
 
 def test_readers_of_one_loop_share_a_receive_buffer() -> None:
-    """Ten thousand idle connections hold no receive buffers; half a frame is kept apart."""
+    """Ten thousand idle connections have no receive buffers; an incomplete frame is stored
+    separately.
+    """
     scratch = bytearray(RECEIVE_BUFFER_BYTES)
     one, two = FrameReader(scratch=scratch), FrameReader(scratch=scratch)
     assert one.feed(frame(b"aaaa")[:6]) == []
@@ -291,7 +298,7 @@ def test_readers_of_one_loop_share_a_receive_buffer() -> None:
 
 
 def test_a_hostile_size_allocates_only_what_arrives() -> None:
-    """A scanner announces 2 GB and sends little: memory doubles behind the bytes that came."""
+    """A client announces 2 GB and sends little: the allocation grows with the received bytes."""
     reader = FrameReader(2**31 - 1, trusted=False)
     reader.feed((2**31 - 1).to_bytes(4, "big") + b"x")
     assert (reader.allocated, reader.wanted) == (1, 2 * MIB - 1)
@@ -302,7 +309,7 @@ def test_a_hostile_size_allocates_only_what_arrives() -> None:
 
 
 def test_a_stepwise_frame_is_whole() -> None:
-    """An honest request of 5 MB from an untrusted peer arrives unharmed by its three buffers."""
+    """A request of 5 MB from an untrusted peer passes through three buffers."""
     payload = bytes(range(256)) * (20 * 1024) + b"end"
     reader = FrameReader(trusted=False)
     (received,) = reader.feed(frame(payload))
@@ -311,7 +318,7 @@ def test_a_stepwise_frame_is_whole() -> None:
 
 
 def test_a_trusted_size_is_allocated_at_once() -> None:
-    """The client asked for the bytes: no growing, no copying."""
+    """The client requested the response, so its buffer need not grow step by step."""
     reader = FrameReader()
     reader.feed((50 * MIB).to_bytes(4, "big"))
     reader.feed(b"x")
@@ -319,7 +326,7 @@ def test_a_trusted_size_is_allocated_at_once() -> None:
 
 
 def test_the_size_is_checked_before_memory_is_taken() -> None:
-    """One above the limit is refused, the limit itself is not."""
+    """A size above the limit is refused; the limit itself is not."""
     assert FrameReader(1000).feed((1000).to_bytes(4, "big")) == []
     with pytest.raises(ProtocolError, match="1001 bytes is above the limit of 1000"):
         FrameReader(1000).feed((1001).to_bytes(4, "big"))
@@ -328,7 +335,7 @@ def test_the_size_is_checked_before_memory_is_taken() -> None:
 
 
 def test_a_negative_size_is_no_kafka() -> None:
-    """Sizes are signed in Kafka's protocol; a negative one must not become a huge one."""
+    """Sizes are signed in Kafka's protocol; a negative size must not be read as a huge one."""
     with pytest.raises(ProtocolError, match="negative size -2"):
         FrameReader().feed((-2).to_bytes(4, "big", signed=True))
     with pytest.raises(ProtocolError, match="negative size -1"):
@@ -338,7 +345,7 @@ def test_a_negative_size_is_no_kafka() -> None:
 @pytest.mark.parametrize(
     ("start", "told"),
     [
-        (b"\x15\x03\x03\x00\x02\x02\x28", "set security_protocol=SSL"),  # alert of a TLS server
+        (b"\x15\x03\x03\x00\x02\x02\x28", "set security_protocol=SSL"),  # alert from a TLS server
         (b"\x16\x03\x01\x02\x00\x01\x00", "TLS"),  # ClientHello to a plaintext listener
         (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"),
         (b"GET / HTTP/1.1\r\n", "HTTP"),
@@ -347,7 +354,7 @@ def test_a_negative_size_is_no_kafka() -> None:
     ],
 )
 def test_other_protocols_are_called_by_their_name(start: bytes, told: str) -> None:
-    """The wrong port was configured: the error says what is there, not "bad size 352518912"."""
+    """With a wrong port the error names the protocol instead of "bad size 352518912"."""
     with pytest.raises(ProtocolError, match=told):
         FrameReader().feed(start)
     reader = FrameReader()
@@ -356,7 +363,7 @@ def test_other_protocols_are_called_by_their_name(start: bytes, told: str) -> No
 
 
 def test_bytes_like_tls_inside_the_stream_are_only_a_size() -> None:
-    """Only the first frame tells what the peer speaks; later such a size is one of many."""
+    """Only the first bytes show which protocol the peer speaks."""
     reader = FrameReader(2**31 - 1, trusted=False)
     reader.feed(frame(b"first"))
     assert reader.feed(b"\x16\x03\x01\x00") == []

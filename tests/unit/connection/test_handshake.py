@@ -1,4 +1,4 @@
-"""Opening a connection: versions, login, and each failure with what to do about it."""
+"""Opening a connection: API versions, login, and failures with their remedies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_the_newest_api_versions_is_asked_with_our_name() -> None:
 def test_an_older_broker_is_asked_again_in_its_version(
     newest: int, names_range: bool, asked: list[int]
 ) -> None:
-    """Kafka 2.4 to 3.8 name their range in the refusal; before 2.4 only version 0 is safe."""
+    """The error response of Kafka 2.4 to 3.8 has the supported range; for older brokers only
+    version 0 is safe.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -74,7 +76,9 @@ def test_an_older_broker_is_asked_again_in_its_version(
 
 
 def test_a_broker_that_always_closes_on_api_versions_is_too_old() -> None:
-    """Kafka 0.9 closes: once may be chance, twice is a typed error that says what it may be."""
+    """Kafka 0.9 closes the connection. The first time may be chance; the second is a typed error
+    with possible causes.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -90,7 +94,7 @@ def test_a_broker_that_always_closes_on_api_versions_is_too_old() -> None:
 
 
 def test_a_broker_that_worked_before_is_never_taken_for_an_old_one() -> None:
-    """It restarts, or the network is bad: closing on ApiVersions again and again is passing."""
+    """Closing on ApiVersions is then a restart or a network failure, and temporary."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -107,7 +111,7 @@ def test_a_broker_that_worked_before_is_never_taken_for_an_old_one() -> None:
 
 
 def test_a_broker_on_its_way_up_is_not_taken_for_an_old_one() -> None:
-    """It closes once, then works: nothing of it is remembered."""
+    """It closes one connection, then works; the count of such closes is reset."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -130,7 +134,7 @@ def test_a_broker_on_its_way_up_is_not_taken_for_an_old_one() -> None:
     ],
 )
 def test_what_is_no_kafka_is_called_by_its_name(answer: bytes, told: str) -> None:
-    """The wrong port in bootstrap_servers; the error is not retried in a loop."""
+    """A wrong port in bootstrap_servers must not be retried in a loop."""
 
     async def main(simulation: Simulation) -> None:
         network = simulation.network.at(BROKER)
@@ -150,7 +154,7 @@ def test_what_is_no_kafka_is_called_by_its_name(answer: bytes, told: str) -> Non
 
 
 class Greeted:
-    """A network whose peers speak first, as servers of mail and of shells do."""
+    """A network whose peers send first, as mail and SSH servers do."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -166,7 +170,7 @@ class Greeted:
 
 
 def test_a_greeting_that_comes_before_our_request_is_called_by_its_name() -> None:
-    """The connection had ended of it, and "is closing" was all that was told."""
+    """It closed the connection, and the error only said "is closing"."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, _):
@@ -182,7 +186,7 @@ def test_a_greeting_that_comes_before_our_request_is_called_by_its_name() -> Non
 
 
 def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
-    """Half dead: the port is open, nobody answers; the setup timeout covers the handshake too."""
+    """The connection setup timeout covers the handshake too."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, node):
@@ -196,7 +200,7 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
 
 
 def test_the_limit_that_ended_a_handshake_is_the_one_that_is_told() -> None:
-    """A request timeout below the setup timeout ends it first: who reads 10 s waits for 10 s."""
+    """A request timeout shorter than the setup timeout ends the handshake first."""
 
     async def main(simulation: Simulation) -> None:
         options = ConnectionOptions(request_timeout=2.0)
@@ -239,7 +243,7 @@ class Login:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_plain_logs_in_before_anything_else(version: int) -> None:
-    """ApiVersions, SaslHandshake v1, SaslAuthenticate in what the broker has, then requests."""
+    """ApiVersions, SaslHandshake v1, SaslAuthenticate in the broker's version, then requests."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):
@@ -256,7 +260,7 @@ def test_plain_logs_in_before_anything_else(version: int) -> None:
 
 
 def test_a_wrong_password_is_typed_and_asked_seldom() -> None:
-    """Accounts are locked by clients that try often: many calls, one attempt in ten seconds."""
+    """Frequent attempts would lock the account: many calls make one attempt in ten seconds."""
 
     async def main(simulation: Simulation) -> None:
         options = sasl(plain("anna", "wrong"))
@@ -278,7 +282,7 @@ def test_a_wrong_password_is_typed_and_asked_seldom() -> None:
 
 
 def test_a_mechanism_that_is_not_enabled_names_those_that_are() -> None:
-    """sasl_mechanism is SCRAM-SHA-512 here and PLAIN there."""
+    """The client uses SCRAM-SHA-512, and the broker has only PLAIN."""
 
     class Other:
         name = "SCRAM-SHA-512"
@@ -302,7 +306,7 @@ def test_a_mechanism_that_is_not_enabled_names_those_that_are() -> None:
 
 
 def test_a_listener_without_sasl_says_so() -> None:
-    """SASL settings, but the PLAINTEXT port: Kafka answers ILLEGAL_SASL_STATE."""
+    """With SASL settings on the PLAINTEXT port, Kafka returns ILLEGAL_SASL_STATE."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):
@@ -314,7 +318,7 @@ def test_a_listener_without_sasl_says_so() -> None:
 
 
 def test_a_broker_that_hangs_up_during_login_has_refused_it() -> None:
-    """Older brokers close on wrong credentials instead of saying so."""
+    """Older brokers close the connection on wrong credentials without an error."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):
@@ -327,7 +331,7 @@ def test_a_broker_that_hangs_up_during_login_has_refused_it() -> None:
 
 
 def test_a_mechanism_of_several_steps_is_asked_until_it_is_done() -> None:
-    """The extension point: SCRAM and others answer challenges, and check the broker's last word."""
+    """Mechanisms such as SCRAM respond to challenges and verify the broker's final message."""
     heard: list[bytes] = []
 
     class Steps:
@@ -362,7 +366,9 @@ def test_a_mechanism_of_several_steps_is_asked_until_it_is_done() -> None:
 
 
 def test_a_login_that_expires_is_renewed_on_a_new_connection_in_time() -> None:
-    """The broker closes at the end of the lifetime: the connection is replaced before."""
+    """The broker closes the connection at the end of the session lifetime, so it is replaced
+    earlier.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (world, kafka, node):
@@ -380,7 +386,9 @@ def test_a_login_that_expires_is_renewed_on_a_new_connection_in_time() -> None:
 
 
 def test_a_connection_that_ended_is_not_held_until_its_login_would_have() -> None:
-    """Logins last for hours: each connection lost meanwhile would hold its buffers for as long."""
+    """Session lifetimes last for hours; a timer must not keep a lost connection's buffers until
+    then.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):
@@ -398,7 +406,7 @@ def test_a_connection_that_ended_is_not_held_until_its_login_would_have() -> Non
 
 
 def test_a_busy_connection_is_replaced_when_what_is_in_flight_is_answered() -> None:
-    """Two connections would not keep the order of a partition's batches."""
+    """With two connections at a time, the order of a partition's batches could change."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):
@@ -421,7 +429,7 @@ def test_a_busy_connection_is_replaced_when_what_is_in_flight_is_answered() -> N
 
 
 def test_a_node_is_named_in_every_refusal() -> None:
-    """With three brokers one must know which."""
+    """With three brokers the user must know which one is concerned."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):

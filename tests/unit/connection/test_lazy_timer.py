@@ -1,4 +1,4 @@
-"""One timer serves all deadlines of a connection."""
+"""A single timer for all deadlines of a connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sim.harness.simulation import Simulation, run
 
 
 def test_it_fires_at_the_earliest_time_asked_for_and_looks_again() -> None:
-    """Requests with growing deadlines share one timer; an earlier one moves it."""
+    """Requests with later deadlines share the timer; an earlier deadline moves it."""
 
     async def main(world: Simulation) -> list[float]:
         fired: list[float] = []
@@ -29,7 +29,7 @@ def test_it_fires_at_the_earliest_time_asked_for_and_looks_again() -> None:
 
 
 def test_cancelled_it_never_fires_until_armed_again() -> None:
-    """A closed connection leaves no timer behind."""
+    """A closed connection must not leave a timer behind."""
 
     async def main(world: Simulation) -> list[float]:
         fired: list[float] = []

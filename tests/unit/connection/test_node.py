@@ -1,4 +1,4 @@
-"""One broker's connections: shared attempts, backoff, addresses, ups and downs."""
+"""The connections to one broker: shared attempts, backoff, addresses and state changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAST = ConnectionOptions(reconnect_backoff=0.1, reconnect_backoff_max=1.0)
 
 
 def test_all_waiters_share_one_attempt() -> None:
-    """A thousand tasks ask for a broker at once: one connection is made."""
+    """A thousand tasks need a broker at once: one connection is made."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, node):
@@ -34,7 +34,7 @@ def test_all_waiters_share_one_attempt() -> None:
 
 
 def test_a_cancelled_waiter_does_not_cancel_the_attempt_for_others() -> None:
-    """One caller times out; the others still get their connection, from the same attempt."""
+    """One caller times out; the others get the connection from the same attempt."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, node):
@@ -51,7 +51,7 @@ def test_a_cancelled_waiter_does_not_cancel_the_attempt_for_others() -> None:
 
 
 def test_a_failure_nobody_waits_for_is_no_unseen_error() -> None:
-    """All callers were cancelled before the attempt failed: asyncio has nothing to complain of."""
+    """All callers were cancelled before the attempt failed; asyncio must not log the exception."""
 
     async def main(simulation: Simulation) -> None:
         async with client(simulation) as world:
@@ -67,7 +67,7 @@ def test_a_failure_nobody_waits_for_is_no_unseen_error() -> None:
 
 
 def test_produce_and_control_have_sockets_of_their_own() -> None:
-    """A produce that waits for replicas must not hold up metadata."""
+    """A Produce request that waits for replicas must not delay Metadata requests."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -84,7 +84,7 @@ def test_produce_and_control_have_sockets_of_their_own() -> None:
 
 
 def test_attempts_on_a_dead_broker_thin_out() -> None:
-    """A broker is down for a minute: attempts double their distance up to the maximum."""
+    """While a broker is down for a minute, the backoff doubles up to the maximum."""
 
     async def main(simulation: Simulation) -> None:
         async with client(simulation) as world:
@@ -98,14 +98,16 @@ def test_attempts_on_a_dead_broker_thin_out() -> None:
             assert gaps[0] < 0.15
             assert all(0.8 <= gap <= 1.02 for gap in gaps[5:])
             assert 55 <= len(times) <= 80
-            assert len(world.states) == 1  # down once, not eighty times
+            assert len(world.states) == 1  # the broker goes down once, not eighty times
             await node.close()
 
     run(1, main)
 
 
 def test_a_broker_that_hangs_up_after_the_handshake_is_not_asked_in_a_loop() -> None:
-    """A SASL listener, or a broker at its limit: connecting works each time, using it never."""
+    """On a SASL listener, or on a broker at its connection limit, connecting succeeds but each
+    request fails.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, FAST) as (world, kafka, node):
@@ -119,7 +121,7 @@ def test_a_broker_that_hangs_up_after_the_handshake_is_not_asked_in_a_loop() -> 
 
 
 def test_the_backoff_begins_anew_after_a_success() -> None:
-    """The broker was down for long and is back: its next failure is tried again soon."""
+    """After a long outage and a recovery, the next failure is retried soon."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, FAST) as (world, kafka, node):
@@ -139,7 +141,9 @@ def test_the_backoff_begins_anew_after_a_success() -> None:
 
 
 def test_one_dead_node_never_delays_another() -> None:
-    """aiokafka connects under one lock: a dead broker's timeout was everybody's."""
+    """aiokafka connects under one lock, so the connect timeout of a dead broker delayed all
+    requests.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, alive):
@@ -158,7 +162,7 @@ def test_one_dead_node_never_delays_another() -> None:
 
 
 def test_all_addresses_of_a_name_are_tried() -> None:
-    """localhost is ::1 first, and the broker listens on 127.0.0.1 only."""
+    """localhost resolves to ::1 first, but the broker listens only on 127.0.0.1."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, _):
@@ -166,7 +170,7 @@ def test_all_addresses_of_a_name_are_tried() -> None:
             node = world.node("kafka.example", kafka[1].port, node_id=3)
             await node.request(metadata())
             first = world.network.connections("10.0.0.9")
-            # What worked comes first the next time.
+            # The address that worked is tried first the next time.
             await (await node.connection(Purpose.CONTROL)).close()
             await node.request(metadata())
             assert world.counters.connections_failed == 0
@@ -177,7 +181,7 @@ def test_all_addresses_of_a_name_are_tried() -> None:
 
 
 def test_an_error_names_every_address_and_what_was_wrong_with_it() -> None:
-    """Two addresses, two reasons; the user must see both."""
+    """Two addresses fail for two reasons; the error must name both."""
 
     async def main(simulation: Simulation) -> None:
         network = simulation.network
@@ -197,7 +201,7 @@ def test_an_error_names_every_address_and_what_was_wrong_with_it() -> None:
 
 
 def test_an_unknown_host_is_said_in_words() -> None:
-    """A typing error in bootstrap_servers."""
+    """A typo in bootstrap_servers."""
 
     async def main(simulation: Simulation) -> None:
         async with client(simulation) as world:
@@ -210,7 +214,7 @@ def test_an_unknown_host_is_said_in_words() -> None:
 
 
 def test_the_setup_timeout_grows_with_failures() -> None:
-    """KIP-601: a slow network is given more time with each attempt, up to the maximum."""
+    """KIP-601: a slow network gets more time with each attempt, up to the maximum."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, node):
@@ -230,7 +234,7 @@ def test_the_setup_timeout_grows_with_failures() -> None:
 
 
 def test_states_are_told_once_with_the_reason() -> None:
-    """A killed broker loses three connections: that is one NodeDown, and one NodeUp later."""
+    """When a killed broker loses three connections, there is one NodeDown, and later one NodeUp."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, node):
@@ -255,7 +259,7 @@ def test_states_are_told_once_with_the_reason() -> None:
 
 
 def test_dedicated_connections_block_only_their_owner() -> None:
-    """A fetch that waits for records holds up neither metadata nor another consumer's fetch."""
+    """A waiting fetch delays neither Metadata requests nor another consumer's fetch."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -277,7 +281,7 @@ def test_dedicated_connections_block_only_their_owner() -> None:
 
 
 def test_a_throttle_delays_what_the_node_sends_next() -> None:
-    """KIP-219: the broker mutes the connection; sending anyway would only run into timeouts."""
+    """KIP-219: the broker does not read from a throttled connection, so requests would time out."""
 
     async def main(simulation: Simulation) -> None:
         heard: list[tuple[Node, float]] = []
@@ -298,7 +302,7 @@ def test_a_throttle_delays_what_the_node_sends_next() -> None:
 
 
 def test_a_broker_that_moved_is_followed() -> None:
-    """The broker gets another address: old connections are closed, new ones go there."""
+    """The broker's address changes: old connections are closed, new ones use the new address."""
 
     async def main(simulation: Simulation) -> None:
         other = "10.0.0.5"
@@ -322,7 +326,7 @@ def test_a_broker_that_moved_is_followed() -> None:
 
 
 def test_a_broker_that_moves_while_being_connected_to_is_tried_at_its_new_place() -> None:
-    """The attempt leads to the old address: it begins again, and its caller notices nothing."""
+    """The attempt to connect to the old address is restarted, and the caller does not notice."""
 
     async def main(simulation: Simulation) -> None:
         other = "10.0.0.5"
@@ -344,7 +348,7 @@ def test_a_broker_that_moves_while_being_connected_to_is_tried_at_its_new_place(
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_an_attempt_at_an_old_address_ends_when_the_broker_moves(silent: bool) -> None:
-    """It slept off a long backoff, or waited for a machine that is gone: the new one is up."""
+    """The attempt must not wait for a long backoff or for the timeout of the old machine."""
 
     async def main(simulation: Simulation) -> None:
         other = "10.0.0.5"
@@ -366,7 +370,7 @@ def test_an_attempt_at_an_old_address_ends_when_the_broker_moves(silent: bool) -
             await asyncio.sleep(1)
             assert not attempt.done()
             start = world.loop.time()
-            for turns in (0, 1, 2, 3):  # it moves on while the attempt is being ended
+            for turns in (0, 1, 2, 3):  # the broker moves while the attempt is cancelled
                 node.update(f"10.0.1.{turns}", 1)
                 for _ in range(turns):
                     await asyncio.sleep(0)
@@ -381,7 +385,7 @@ def test_an_attempt_at_an_old_address_ends_when_the_broker_moves(silent: bool) -
 
 
 def test_closing_ends_attempts_and_waiters() -> None:
-    """The application ends while a broker is being connected to: waiters get Closed, at once."""
+    """Waiters get Closed at once."""
 
     async def main(simulation: Simulation) -> None:
         simulation.network.partition(BROKER)
@@ -401,7 +405,7 @@ def test_closing_ends_attempts_and_waiters() -> None:
 
 
 def test_closing_leaves_nothing_open() -> None:
-    """Sockets and tasks: what was opened is closed, also a dedicated connection nobody closed."""
+    """All sockets and tasks, including a dedicated connection that was never closed."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, _, node):

@@ -1,4 +1,4 @@
-"""Requests and responses are matched in order; anything else ends the connection."""
+"""Requests and responses are matched in order; any violation ends the connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def answer(correlation_id: int, cluster_id: str) -> memoryview:
 
 
 def test_pipelined_requests_get_their_own_responses() -> None:
-    """Three requests are in flight: the broker answers in order, each finds its own."""
+    """Three requests are in flight, and the broker responds in order."""
     protocol = ClientProtocol("me")
     sent = [protocol.send(wire.MetadataRequest(), 9)[0] for _ in range(3)]
     for n, pending in enumerate(sent):
@@ -31,7 +31,7 @@ def test_pipelined_requests_get_their_own_responses() -> None:
 
 
 def test_what_is_sent_is_a_whole_frame() -> None:
-    """The broker must read back key, version, correlation and client id."""
+    """The broker must be able to decode key, version, correlation id and client id."""
     protocol = ClientProtocol("me")
     protocol.send(wire.MetadataRequest(), 12)
     _, fragments = protocol.send(wire.MetadataRequest(topics=None), 12)
@@ -41,7 +41,7 @@ def test_what_is_sent_is_a_whole_frame() -> None:
 
 
 def test_a_response_out_of_order_is_a_protocol_error() -> None:
-    """A broken proxy swaps two responses: nothing that follows can be trusted."""
+    """If a broken proxy swaps two responses, no later response can be trusted."""
     protocol = ClientProtocol("me")
     protocol.send(wire.MetadataRequest(), 9)
     protocol.send(wire.MetadataRequest(), 9)
@@ -50,7 +50,6 @@ def test_a_response_out_of_order_is_a_protocol_error() -> None:
 
 
 def test_a_response_to_nothing_is_a_protocol_error() -> None:
-    """Bytes arrive that nobody asked for."""
     with pytest.raises(ProtocolError, match="without a request"):
         ClientProtocol("me").receive(answer(0, "x"))
     with pytest.raises(ProtocolError, match="no correlation id"):
@@ -58,7 +57,7 @@ def test_a_response_to_nothing_is_a_protocol_error() -> None:
 
 
 def test_a_malformed_response_names_the_api() -> None:
-    """The message is cut short: the error says where, and the request is not pending any more."""
+    """The message is truncated; its request is no longer pending."""
     protocol = ClientProtocol("me")
     protocol.send(wire.MetadataRequest(), 9)
     with pytest.raises(ProtocolError) as caught:
@@ -68,7 +67,7 @@ def test_a_malformed_response_names_the_api() -> None:
 
 
 def test_requests_without_response_keep_the_numbering() -> None:
-    """Produce with acks=0 uses a correlation id and is never answered."""
+    """Produce with acks=0 has a correlation id but no response."""
     protocol = ClientProtocol("me")
     protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
     sent, _ = protocol.send(wire.MetadataRequest(), 9)
@@ -77,7 +76,7 @@ def test_requests_without_response_keep_the_numbering() -> None:
 
 
 def test_an_answer_that_nobody_wanted_is_passed_over() -> None:
-    """librdkafka's mock cluster answers Produce with acks=0, which ended the connection."""
+    """librdkafka's mock cluster sends such responses, which used to end the connection."""
     protocol = ClientProtocol("me")
     protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
     assert protocol.match(answer(0, "x")) is None
@@ -91,7 +90,7 @@ def test_an_answer_that_nobody_wanted_is_passed_over() -> None:
 
 
 def test_a_request_that_cannot_be_encoded_leaves_no_trace() -> None:
-    """The caller asks for a version that does not exist: the next request is number 0."""
+    """After a request in a version that does not exist, the next request has correlation id 0."""
     protocol = ClientProtocol("me")
     with pytest.raises(ProtocolError):
         protocol.send(wire.MetadataRequest(), 99)
@@ -100,7 +99,7 @@ def test_a_request_that_cannot_be_encoded_leaves_no_trace() -> None:
 
 
 def test_a_refused_api_versions_is_read_in_version_0() -> None:
-    """A broker that knows v2 answers v4 with error 35 in version 0, and names its range."""
+    """A broker that supports up to v2 returns UNSUPPORTED_VERSION in v0, with its range."""
     protocol = ClientProtocol("me")
     protocol.send(wire.ApiVersionsRequest(), 4)
     refusal = wire.ApiVersionsResponse(
@@ -113,7 +112,9 @@ def test_a_refused_api_versions_is_read_in_version_0() -> None:
 
 
 def test_a_refusal_in_no_known_version_is_a_refusal_all_the_same() -> None:
-    """librdkafka's mock cluster mixes encodings; these are its bytes. Version 0 works."""
+    """librdkafka's mock cluster sends these bytes, which mix encodings. The client then uses
+    version 0.
+    """
     protocol = ClientProtocol("me")
     protocol.send(wire.ApiVersionsRequest(), 4)
     refusal = bytes.fromhex("00000000 0023 01 0012 0000 0002 00000000")
@@ -122,7 +123,7 @@ def test_a_refusal_in_no_known_version_is_a_refusal_all_the_same() -> None:
 
 
 def test_correlation_ids_stay_positive() -> None:
-    """After two thousand million requests the number begins anew, as it is a signed int32."""
+    """The correlation id is a signed int32 and starts again at 0 after 2**31 - 1."""
     protocol = ClientProtocol("me")
     protocol._next_correlation_id = 2**31 - 1
     assert protocol.send(wire.MetadataRequest(), 9)[0].correlation_id == 2**31 - 1

@@ -1,4 +1,4 @@
-"""What security settings make, and what failed TLS handshakes mean."""
+"""Security settings and the meaning of failed TLS handshakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiokq.core.errors import AuthenticationFailed, ConfigError, ConnectionLost
 
 
 def test_each_protocol_has_its_parts() -> None:
-    """Four names, two switches."""
+    """Four protocols are the combinations of TLS and SASL."""
     mechanism = plain("u", "p")
     for name in SECURITY_PROTOCOLS:
         made = security(name, mechanism=mechanism if name.startswith("SASL") else None)
@@ -21,7 +21,7 @@ def test_each_protocol_has_its_parts() -> None:
 
 
 def test_parts_that_do_not_fit_say_which_protocol_would() -> None:
-    """A password sent in clear because SASL_SSL was forgotten is worse than an error."""
+    """If SASL_SSL was forgotten, an error is better than a password sent unencrypted."""
     with pytest.raises(ConfigError, match="set SASL_SSL"):
         security(
             "SASL_PLAINTEXT", ssl_context=ssl.create_default_context(), mechanism=plain("u", "p")
@@ -35,7 +35,7 @@ def test_parts_that_do_not_fit_say_which_protocol_would() -> None:
 
 
 def test_a_certificate_that_cannot_be_verified_is_no_network_failure() -> None:
-    """Trying again does not help: it is an authentication error that says what to give."""
+    """Retrying does not help; the error names the setting to use."""
     error = ssl.SSLCertVerificationError(1, "self-signed certificate")
     error.verify_message = "self-signed certificate"
     result = tls_error(error, "10.0.0.1:9093")
@@ -45,7 +45,7 @@ def test_a_certificate_that_cannot_be_verified_is_no_network_failure() -> None:
 
 
 def test_a_plaintext_port_is_told_apart() -> None:
-    """TLS to the PLAINTEXT port: OpenSSL's WRONG_VERSION_NUMBER says nothing to most people."""
+    """OpenSSL's WRONG_VERSION_NUMBER is not understandable for most users."""
     error = ssl.SSLError(1, "wrong version number")
     error.reason = "WRONG_VERSION_NUMBER"
     result = tls_error(error, "10.0.0.1:9092")

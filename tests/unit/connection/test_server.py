@@ -1,4 +1,6 @@
-"""The accepting side: order, bounds, and clients that are slow, gone, hostile or too many."""
+"""The server side of connections: order, limits, and clients that are slow, gone, hostile or too
+many.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def frame(payload: bytes) -> bytes:
 
 
 class Handler:
-    """Answers each request with itself, or as the test says."""
+    """Responds to each request with its own bytes, or as the test defines."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -63,7 +65,7 @@ async def acknowledge(context: RequestContext, data: memoryview) -> Sequence[wir
 
 
 class Client(asyncio.BufferedProtocol):
-    """A client that speaks frames, and misbehaves when told to."""
+    """A client that sends and receives frames, and can misbehave."""
 
     def __init__(self) -> None:
         self.reader = FrameReader()
@@ -134,7 +136,7 @@ async def bench(simulation: Simulation, limits: ServerLimits | None = None) -> A
 
 
 def test_requests_of_a_connection_are_handled_one_at_a_time_and_in_order() -> None:
-    """A client pipelines ten: its second must not overtake the first, or order is lost."""
+    """A client pipelines ten requests; the second must not overtake the first."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -153,7 +155,7 @@ def test_requests_of_a_connection_are_handled_one_at_a_time_and_in_order() -> No
 
 
 def test_connections_do_not_wait_for_each_other() -> None:
-    """One client's long poll is nobody else's business."""
+    """One client's long poll must not delay the others."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -178,8 +180,9 @@ def test_connections_do_not_wait_for_each_other() -> None:
 def test_who_sends_one_request_is_heard_between_the_many_of_another(
     size: int, in_turn: int
 ) -> None:
-    """One client had megabytes under way, all of which were handled in one turn of the loop: who
-    only wanted to know the metadata waited for as long as that takes."""
+    """One client's megabytes of requests were all handled in one iteration of the loop, and a small
+    Metadata request of another client had to wait for all of them.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -199,7 +202,7 @@ def test_who_sends_one_request_is_heard_between_the_many_of_another(
 
 
 def test_who_is_stopped_while_others_are_heard_handles_no_more() -> None:
-    """Its request in work is answered, and there was none just then: the next was begun."""
+    """No request was in progress at that moment, and the next one was started."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -216,7 +219,9 @@ def test_who_is_stopped_while_others_are_heard_handles_no_more() -> None:
 
 
 def test_a_client_that_sends_without_end_is_stopped() -> None:
-    """Ten megabytes of requests while the first is in work: the rest stays with the client."""
+    """Ten megabytes of requests arrive while the first is handled; most stay in the client's
+    buffer.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -224,7 +229,7 @@ def test_a_client_that_sends_without_end_is_stopped() -> None:
             b.handler.answer = sleeper(10)
             client.send(*([bytes(100_000)] * 100))
             await asyncio.sleep(5)
-            # Those that wait, of which the last came when there was room for one byte, and one.
+            # The waiting requests, of which the last arrived when one byte was free, and one more.
             assert b.server.budget.used <= WAITING_BYTES + 200_000
             assert client.transport.get_write_buffer_size() > 8_000_000
 
@@ -232,7 +237,7 @@ def test_a_client_that_sends_without_end_is_stopped() -> None:
 
 
 def test_a_client_that_sends_small_requests_without_end_is_stopped() -> None:
-    """Each is next to nothing, and a hundred thousand are a lot: what one read brings waits."""
+    """Only the requests of one read wait in the server."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -248,8 +253,9 @@ def test_a_client_that_sends_small_requests_without_end_is_stopped() -> None:
 
 @pytest.mark.parametrize("size", [10, 1000, 128 * 1024])
 def test_what_a_producer_has_under_way_is_received_without_a_stop(size: int) -> None:
-    """Its five requests came together: to stop reading and to go on are system calls, for nothing
-    where they are handled at once."""
+    """Five requests of a producer arrive together. Pausing and resuming reads would cost two system
+    calls, although the requests are handled at once.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -270,7 +276,7 @@ def test_what_a_producer_has_under_way_is_received_without_a_stop(size: int) -> 
 
 
 def arrive(connection: AcceptedConnection, data: bytes) -> int:
-    """All of it in one turn of the loop; returns how large the last buffer was."""
+    """Deliver `data` in one iteration of the loop and return the size of the last buffer."""
     left = memoryview(data)
     while left:
         buffer = connection.transport.get_buffer(-1)
@@ -290,7 +296,7 @@ def sleeper(seconds: float) -> Handle:
 
 
 def test_a_client_that_sends_byte_by_byte_is_served() -> None:
-    """Slow, but alive."""
+    """A slow client is not a stalled one."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -304,7 +310,7 @@ def test_a_client_that_sends_byte_by_byte_is_served() -> None:
 
 
 def test_a_client_that_stops_within_a_request_is_given_up() -> None:
-    """Half a request, then nothing: the memory for it is given back after a minute."""
+    """Half a request arrives, then nothing: its memory is freed after `read_stall`."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(read_stall=10.0)) as b:
@@ -321,8 +327,9 @@ def test_a_client_that_stops_within_a_request_is_given_up() -> None:
 
 
 def test_a_client_that_stops_within_its_second_request_is_given_up() -> None:
-    """Its first came in the same piece as the start of the second: that counts as memory, and the
-    rest of it is waited for no longer than for that of a first."""
+    """The first request arrived together with the start of the second, which uses memory and has
+    the same stall limit.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(read_stall=30.0)) as b:
@@ -342,7 +349,7 @@ def test_a_client_that_stops_within_its_second_request_is_given_up() -> None:
 
 
 def test_a_request_cannot_be_dripped_for_ever() -> None:
-    """A byte a second keeps the connection active; the idle time bounds the whole request."""
+    """A byte a second avoids `read_stall`, but the whole request must arrive within `max_idle`."""
 
     async def main(simulation: Simulation) -> None:
         limits = ServerLimits(read_stall=10.0, max_idle=60.0)
@@ -358,7 +365,7 @@ def test_a_request_cannot_be_dripped_for_ever() -> None:
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
-    """connections.max.idle.ms counts from the last request, and not during one."""
+    """connections.max.idle.ms counts from the end of the last request."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(max_idle=10.0)) as b:
@@ -376,8 +383,9 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
 
 
 def test_what_is_idle_and_throttled_is_told_by_the_loops_time_alone() -> None:
-    """On a machine that slept the loop's time may go on, and the clock stand: whoever had sent
-    something was idle since before."""
+    """When a machine sleeps, the loop's time may advance while the server's clock stands still; an
+    active client would then seem idle.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(max_idle=100.0, read_stall=50.0)) as b:
@@ -410,7 +418,7 @@ def test_what_is_idle_and_throttled_is_told_by_the_loops_time_alone() -> None:
 
 
 def test_who_waited_long_for_an_answer_is_not_idle() -> None:
-    """Its request took longer than one may be idle: it was closed when it had the answer."""
+    """A client whose request took longer than `max_idle` was closed once it had the response."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(max_idle=100.0)) as b:
@@ -427,7 +435,7 @@ def test_who_waited_long_for_an_answer_is_not_idle() -> None:
 
 
 def test_a_peer_whose_machine_is_gone_is_forgotten() -> None:
-    """Half-open: no FIN ever comes; the idle time ends it."""
+    """Such a half-open connection never gets a FIN; the idle timeout ends it."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(max_idle=10.0)) as b:
@@ -442,7 +450,7 @@ def test_a_peer_whose_machine_is_gone_is_forgotten() -> None:
 
 
 def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
-    """It asks for fifty megabytes and sleeps: the server holds a few hundred KB for it."""
+    """The client requests fifty megabytes and reads none; the server buffers a few hundred KB."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
@@ -459,7 +467,7 @@ def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
             await asyncio.sleep(5)
             (wire_,) = simulation.network.connections(SERVER)
             assert wire_.server.get_write_buffer_size() <= 600_000
-            assert len(b.handler.frames) == 1  # the second waits for the first one's response
+            assert len(b.handler.frames) == 1  # the next waits for the first one's response
             await asyncio.sleep(10)
             assert b.server.connections == 0
             file.close()
@@ -468,7 +476,7 @@ def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
 
 
 def test_small_responses_that_nobody_reads_are_bounded() -> None:
-    """Each is sent without a wait; the next one has to, where too much is unsent."""
+    """A small response is sent without waiting, unless too much output is unsent."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
@@ -492,7 +500,7 @@ def test_small_responses_that_nobody_reads_are_bounded() -> None:
 
 
 def test_a_closed_client_that_reads_nothing_does_not_stay_for_ever() -> None:
-    """It pipelined, was refused, and takes not even what was answered: its socket must go."""
+    """The client pipelines, is refused, and reads no response; its socket must be closed."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
@@ -513,8 +521,9 @@ def test_a_closed_client_that_reads_nothing_does_not_stay_for_ever() -> None:
 
 
 def test_what_comes_after_the_end_of_a_connection_is_no_memory_in_use() -> None:
-    """TLS goes on receiving until its last bytes are sent: requests that nobody handles any more
-    counted against the memory of all connections, for ever."""
+    """TLS keeps receiving until its last bytes are sent. Requests that arrived then were never
+    handled, and stayed charged to the memory budget of all connections.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
@@ -544,7 +553,7 @@ def test_what_comes_after_the_end_of_a_connection_is_no_memory_in_use() -> None:
 def test_one_that_fails_to_hear_of_a_disconnection_does_not_keep_others_from_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A long poll and a group member wait for the same client: both have to let go."""
+    """A long poll and a group member may wait for the same client; both must be notified."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -569,7 +578,7 @@ def test_one_that_fails_to_hear_of_a_disconnection_does_not_keep_others_from_it(
 def test_a_connection_that_cannot_be_checked_delays_the_checks_of_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is looked at again less and less often, until that succeeds."""
+    """The failing check is repeated at growing intervals until it succeeds."""
     monkeypatch.delenv(FAIL_ON_BUGS)
     check, broken = AcceptedConnection.check, True
     looks: dict[int, list[float]] = {1: [], 2: []}
@@ -600,7 +609,7 @@ def test_a_connection_that_cannot_be_checked_delays_the_checks_of_no_other(
 
 
 def test_a_slow_reader_that_takes_something_is_kept() -> None:
-    """A consumer on a bad line needs minutes for a response: progress is what counts."""
+    """A consumer on a slow line may need minutes for a response."""
 
     async def main(simulation: Simulation) -> None:
         simulation.network.bytes_per_second = 20_000
@@ -616,14 +625,14 @@ def test_a_slow_reader_that_takes_something_is_kept() -> None:
             client.send(b"x")
             await client.receive(1)
             assert len(client.frames[0]) == 3_000_000
-            assert simulation.loop.time() > 30  # thrice what one may take nothing
+            assert simulation.loop.time() > 30  # three times `write_stall`
             file.close()
 
     run(1, main)
 
 
 def test_responses_of_buffers_and_files_arrive_whole() -> None:
-    """Fetch responses are headers and file ranges, small and large, one after the other."""
+    """Fetch responses consist of headers and file ranges, small and large."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -657,7 +666,7 @@ def test_responses_of_buffers_and_files_arrive_whole() -> None:
 
 
 def test_a_file_that_shrinks_under_a_response_ends_the_connection() -> None:
-    """The size is promised already: closing is the only way to say that the rest will not come."""
+    """The size was already sent, so closing is the only way to signal that the rest is missing."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -680,7 +689,7 @@ def test_a_file_that_shrinks_under_a_response_ends_the_connection() -> None:
 def test_an_error_in_a_handler_closes_its_connection_and_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A bug: it is logged with the API and the traceback, and the server lives."""
+    """The error is logged with the API and a traceback; the server continues."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -706,7 +715,7 @@ def test_an_error_in_a_handler_closes_its_connection_and_no_other(
 
 @pytest.mark.parametrize("error", [CloseConnection("not supported"), ProtocolError("malformed")])
 def test_a_handler_may_ask_to_close(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """An unsupported version or a malformed request: closed without an answer, and no traceback."""
+    """For an unsupported version or a malformed request there is no response and no traceback."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -725,7 +734,7 @@ def test_a_handler_may_ask_to_close(error: Exception, caplog: pytest.LogCaptureF
 
 
 def test_who_lost_its_connection_is_closed_and_all_it_sent_handled() -> None:
-    """A handler says that nobody is there to answer; what came with that request is not lost."""
+    """The handler raises ConnectionLost; requests that arrived with that one are not lost."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -749,8 +758,9 @@ def test_who_lost_its_connection_is_closed_and_all_it_sent_handled() -> None:
 
 
 def test_what_a_refused_client_held_is_given_back_before_it_takes_the_last_answer() -> None:
-    """It overdrew, was refused, and read slowly: others waited for their memory until it was gone.
-    And it has its time for that, however long the request took."""
+    """The client exceeded the budget, was refused, and read slowly: other clients waited until it
+    was gone. It has the full `write_stall` to read its responses, however long the request took.
+    """
 
     async def main(simulation: Simulation) -> None:
         limits = ServerLimits(queued_max_request_bytes=3_000_000, write_stall=60.0)
@@ -785,7 +795,7 @@ def test_what_a_refused_client_held_is_given_back_before_it_takes_the_last_answe
 
 
 def test_neither_request_nor_response_is_kept_longer_than_it_is_needed() -> None:
-    """A client reads slowly, or polls for long: the request before held a megabyte all the time."""
+    """While a client read slowly or polled for long, its previous request stayed in memory."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -814,7 +824,7 @@ def test_neither_request_nor_response_is_kept_longer_than_it_is_needed() -> None
 
 
 def test_requests_without_answer_are_followed_by_the_next() -> None:
-    """Produce with acks=0: no response, and the next request is handled."""
+    """For example Produce with acks=0."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -851,7 +861,7 @@ def test_what_a_client_sent_whole_is_handled_though_it_left() -> None:
 
 
 def test_a_handler_hears_that_its_client_is_gone() -> None:
-    """A long poll for a dead consumer ends early instead of holding its place."""
+    """The long poll of a dead consumer ends early."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -889,7 +899,7 @@ def test_a_handler_hears_that_its_client_is_gone() -> None:
 def test_hostile_bytes_close_the_connection_and_cost_nothing(
     hostile: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Scanners, browsers and TLS clients come to every port."""
+    """Port scanners, browsers and TLS clients connect to every port."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -910,7 +920,7 @@ def test_hostile_bytes_close_the_connection_and_cost_nothing(
 def test_hostile_bytes_without_end_are_few_lines_with_a_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A scanner in a loop filled the disk that the data is on."""
+    """A scanner in a loop filled the disk that also has the data."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -937,7 +947,7 @@ def test_hostile_bytes_without_end_are_few_lines_with_a_count(
 
 
 def test_requests_before_nonsense_are_handled() -> None:
-    """What came whole counts, also where the nonsense is in the same segment."""
+    """Also when the invalid bytes arrive in the same segment."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -952,7 +962,7 @@ def test_requests_before_nonsense_are_handled() -> None:
 
 
 async def attempt(b: Bench, host: str) -> None:
-    """A connection that is refused: reset at once, or before it is made."""
+    """Open a connection that is refused: reset at once, or before it is established."""
     try:
         client = await b.client(host)
     except ConnectionResetError:
@@ -961,7 +971,7 @@ async def attempt(b: Bench, host: str) -> None:
 
 
 def test_connection_limits_hold_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that leaks connections must not lock out the others; the log must not fill."""
+    """A client that leaks connections must not lock out the others or fill the log."""
 
     async def main(simulation: Simulation) -> None:
         limits = ServerLimits(max_connections=4, max_connections_per_ip=2)
@@ -991,7 +1001,7 @@ def test_connection_limits_hold_in_all_and_per_address(caplog: pytest.LogCapture
 
 
 def test_large_requests_share_a_budget_and_all_get_through() -> None:
-    """Twenty clients send ten megabytes each to a server that may hold twenty-five in all."""
+    """Twenty clients send ten megabytes each; the server may hold twenty-five in all."""
 
     async def main(simulation: Simulation) -> None:
         limits = ServerLimits(queued_max_request_bytes=25_000_000, read_stall=1000.0)
@@ -1017,8 +1027,9 @@ def test_large_requests_share_a_budget_and_all_get_through() -> None:
 
 
 def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
-    """Room for several large ones is made at once; where one came, it held the memory of all, and
-    the budget knew of one."""
+    """A buffer for several large requests is allocated at once. When only one request arrived, it
+    kept the whole buffer, but only its own size was charged to the budget.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1028,7 +1039,9 @@ def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
             data = frame(bytes(100_000))
 
             async def held_by(count: int) -> int:
-                """Several requests; how much memory those hold that came at once with the last."""
+                """Send `count` requests at once and return the size of the buffer that the last one
+                uses.
+                """
                 held = arrive(connection, count * data)
                 await asyncio.sleep(0.5)
                 assert b.server.budget.used >= held - 4
@@ -1043,8 +1056,9 @@ def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
 
 
 def test_memory_that_others_took_is_not_taken_without_asking() -> None:
-    """There was a lot left when each of them was answered last; then all came at once, and had four
-    times the memory there is."""
+    """Each connection was allowed to receive ahead while much memory was free. When requests then
+    arrived on all of them, they used four times the limit.
+    """
 
     async def main(simulation: Simulation) -> None:
         limit = 8_000_000
@@ -1067,8 +1081,9 @@ def test_memory_that_others_took_is_not_taken_without_asking() -> None:
 
 
 def test_memory_of_several_requests_is_given_back_with_the_last_of_them() -> None:
-    """Eight came into one megabyte, seven were answered and one waited for long: the budget knew of
-    one eighth of what was held."""
+    """Eight requests arrived in one buffer of a megabyte. When seven had been answered and one
+    waited, only an eighth of the buffer was charged.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1101,8 +1116,9 @@ def test_memory_of_several_requests_is_given_back_with_the_last_of_them() -> Non
 
 
 def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
-    """Its size came first, alone, and the rest in one piece: what it had asked for stayed charged,
-    for as long as the client sent nothing more."""
+    """When the size field arrived alone and the rest in one piece, the memory stayed charged until
+    the client sent something more.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1120,8 +1136,9 @@ def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
 
 
 def test_what_a_client_gives_back_and_takes_again_is_counted_once() -> None:
-    """Its answered request made room for its next one: that was granted in the middle of the
-    account of the first, and the memory in use was wrong for ever."""
+    """A client's answered request freed memory for its own next request. The grant happened in the
+    middle of the accounting of the first, and the memory in use stayed wrong for ever.
+    """
 
     async def main(simulation: Simulation) -> None:
         limits = ServerLimits(queued_max_request_bytes=10_200_000, read_stall=1000.0)
@@ -1140,7 +1157,7 @@ def test_what_a_client_gives_back_and_takes_again_is_counted_once() -> None:
             large = frame(bytes(8_000_000))
             slow.transport.write(large[:5_000_000])
             await asyncio.sleep(5)
-            assert b.server.budget.used == 12_500_000  # the slow one overdraws
+            assert b.server.budget.used == 12_500_000  # the slow client overdraws
             answered[4_000_000].set()
             one.send(bytes(3_000_000))
             await asyncio.sleep(5)
@@ -1156,7 +1173,7 @@ def test_what_a_client_gives_back_and_takes_again_is_counted_once() -> None:
 
 
 def throttle_for_5_s(b: Bench, simulation: Simulation) -> None:
-    """Who asks for it is throttled."""
+    """Throttle clients for 5 s that send `throttle`."""
 
     async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
         if data == b"throttle":
@@ -1167,7 +1184,7 @@ def throttle_for_5_s(b: Bench, simulation: Simulation) -> None:
 
 
 def test_a_throttled_client_is_not_read_from() -> None:
-    """KIP-219: it has its answer, and its next request waits in its own socket."""
+    """KIP-219: the client has its response, and its next request waits in the socket."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1184,7 +1201,7 @@ def test_a_throttled_client_is_not_read_from() -> None:
 
 
 def test_what_came_together_with_the_request_that_throttles_waits_as_well() -> None:
-    """A client that pipelines would not notice that it is throttled."""
+    """A client that pipelines must be throttled too."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1200,7 +1217,7 @@ def test_what_came_together_with_the_request_that_throttles_waits_as_well() -> N
 
 
 def test_each_connection_has_a_session_of_its_own() -> None:
-    """What ApiVersions and SASL learn of a client belongs to its connection."""
+    """ApiVersions and SASL set state that belongs to one connection."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1221,7 +1238,7 @@ def test_each_connection_has_a_session_of_its_own() -> None:
 
 
 def test_requests_are_counted_by_api() -> None:
-    """Latency counts the time in the handler; an unknown key is no label of its own."""
+    """The latency is the time in the handler; unknown API keys do not get their own labels."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1240,7 +1257,9 @@ def test_requests_are_counted_by_api() -> None:
 
 
 def test_closing_answers_what_is_in_work() -> None:
-    """A clean shutdown: the batch that is being appended is acknowledged, the next is not taken."""
+    """In a clean shutdown the batch being appended is acknowledged, and the next request is not
+    handled.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1259,7 +1278,7 @@ def test_closing_answers_what_is_in_work() -> None:
 
 
 def test_closing_does_not_wait_longer_than_it_was_told() -> None:
-    """A request in work never ends: it is cancelled, and the connection closed."""
+    """A request never ends: it is cancelled, and the connection is closed."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1278,7 +1297,9 @@ def test_closing_does_not_wait_longer_than_it_was_told() -> None:
 
 
 def test_who_closes_it_as_well_does_not_wait_longer() -> None:
-    """A signal handler and `async with` both close it; one of them waited for all of `drain`."""
+    """A signal handler and `async with` both close the server; one of them waited for all of
+    `drain`.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
@@ -1295,7 +1316,7 @@ def test_who_closes_it_as_well_does_not_wait_longer() -> None:
 
 @pytest.mark.parametrize("turns", range(8))
 def test_closed_while_it_starts_it_listens_no_more(turns: int) -> None:
-    """The listener came when close() was over, and stayed."""
+    """The listener was created after close() had returned, and stayed open."""
 
     async def main(simulation: Simulation) -> None:
         b = Bench(simulation, ServerLimits())

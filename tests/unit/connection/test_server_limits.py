@@ -1,4 +1,4 @@
-"""Memory for requests is bounded over all connections, and somebody always gets on."""
+"""Memory for requests is bounded across all connections, and one connection can always proceed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from aiokq.connection.server_limits import FrameBudget
 
 
 def test_below_the_limit_everybody_reads() -> None:
-    """An ordinary day: no connection ever waits."""
     budget = FrameBudget(100)
     budget.charge(80)
     assert budget.may_take("a", 20, never)
@@ -14,7 +13,9 @@ def test_below_the_limit_everybody_reads() -> None:
 
 
 def test_above_it_one_goes_on_and_the_others_wait_their_turn() -> None:
-    """Hundred half-received requests fill the memory: one finishes, then the next."""
+    """When half-received requests use up all memory, one connection at a time may complete its
+    request.
+    """
     budget = FrameBudget(100)
     resumed: list[str] = []
     budget.charge(90)
@@ -30,7 +31,7 @@ def test_above_it_one_goes_on_and_the_others_wait_their_turn() -> None:
 
 
 def test_a_request_that_is_answered_makes_room_and_ends_the_overdraft() -> None:
-    """It overdrew: the next one may, and who fits into what it gives back goes on as well."""
+    """The next waiter may overdraw, and waiters that fit into the freed memory proceed as well."""
     budget = FrameBudget(100)
     resumed: list[str] = []
     budget.charge(120)
@@ -44,7 +45,7 @@ def test_a_request_that_is_answered_makes_room_and_ends_the_overdraft() -> None:
 
 
 def test_what_half_of_is_left_is_ample() -> None:
-    """A frame is received before it is asked for only while that does no harm."""
+    """While the budget is ample, frames are received ahead without asking."""
     assert not FrameBudget(0).ample
     budget = FrameBudget(100)
     assert budget.ample
@@ -58,7 +59,7 @@ def test_what_half_of_is_left_is_ample() -> None:
 
 
 def test_memory_given_back_goes_to_those_who_wait_longest() -> None:
-    """Requests were answered: as many go on as there is room for, in their order."""
+    """As many waiters proceed as fit, in their order."""
     budget = FrameBudget(100)
     resumed: list[str] = []
     budget.charge(100)

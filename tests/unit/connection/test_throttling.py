@@ -1,4 +1,4 @@
-"""Who waits for a throttle: the client since KIP-219, the broker before."""
+"""Who delays requests after a throttle: since KIP-219 the client, before it the broker."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from aiokq.connection.throttling import throttle_seconds
 
 
 def test_a_broker_that_answers_at_once_leaves_the_wait_to_the_client() -> None:
-    """Produce v6 brought KIP-219; ignoring it gets the connection muted."""
+    """For Produce, since v6 (KIP-219)."""
     assert throttle_seconds(wire.ProduceResponse(throttle_time_ms=250), 6) == 0.25
     assert throttle_seconds(wire.ProduceResponse(throttle_time_ms=250), 5) == 0.0
 
 
 def test_apis_newer_than_kip_219_always_ask() -> None:
-    """DescribeCluster was born with it."""
+    """DescribeCluster was added after KIP-219."""
     assert throttle_seconds(wire.DescribeClusterResponse(throttle_time_ms=100), 0) == 0.1
 
 
 def test_responses_without_the_field_ask_nothing() -> None:
-    """SaslHandshake has no throttle time at all."""
+    """SaslHandshake has no throttle_time_ms."""
     assert throttle_seconds(wire.SaslHandshakeResponse(), 1) == 0.0
     assert throttle_seconds(wire.FetchResponse(), 12) == 0.0

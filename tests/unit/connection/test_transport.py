@@ -1,4 +1,4 @@
-"""The asyncio side of a connection: how output leaves, in what order, and what a close does."""
+"""The asyncio side of a connection: when output is written, in which order, and closing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiokq.core.errors import Closed, ConnectionLost, KafkaError
 
 
 class Recorder(asyncio.Transport):
-    """A transport that takes everything and remembers each call."""
+    """A transport that accepts all data and records each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Recorder(asyncio.Transport):
 
 
 class Receiver:
-    """Takes what a FrameTransport reports."""
+    """Records what a FrameTransport reports."""
 
     def __init__(self) -> None:
         self.error: KafkaError | None = None
@@ -70,7 +70,7 @@ Pair = tuple[FrameTransport, Recorder]
 
 
 async def test_what_is_written_in_one_turn_of_the_loop_leaves_at_once(pair: Pair) -> None:
-    """A system call costs ten times what a small request does: fifty pipelined ones share one."""
+    """A system call costs ten times a small request; fifty pipelined requests share one."""
     transport, recorder = pair
     for n in range(50):
         transport.write([b"%02d" % n, b"x"], 3)
@@ -85,7 +85,7 @@ async def test_what_is_written_in_one_turn_of_the_loop_leaves_at_once(pair: Pair
 
 
 async def test_large_output_waits_for_nothing_and_keeps_its_place(pair: Pair) -> None:
-    """A batch of a megabyte is worth a system call, and must not be copied."""
+    """A batch of a megabyte is worth a system call and must not be copied."""
     transport, recorder = pair
     large = bytes(100_000)
     transport.write([b"first"], 5)
@@ -97,7 +97,7 @@ async def test_large_output_waits_for_nothing_and_keeps_its_place(pair: Pair) ->
 
 
 async def test_small_output_is_held_up_to_a_bound(pair: Pair) -> None:
-    """What is held counts for no backpressure: it must not grow with what a peer asks for."""
+    """Buffered output does not count for backpressure, so it must be bounded."""
     transport, recorder = pair
     for _ in range(1000):
         transport.write([bytes(1000)], 1000)
@@ -106,7 +106,7 @@ async def test_small_output_is_held_up_to_a_bound(pair: Pair) -> None:
 
 
 async def test_small_output_is_held_where_nothing_has_to_be_waited_for(pair: Pair) -> None:
-    """A response costs next to nothing then; in all other cases it is for who can wait."""
+    """When hold() refuses, the caller has to use a method that waits."""
     transport, recorder = pair
     assert transport.hold([b"o", b"ne"], 3)
     assert transport.hold([b"two"], 3)
@@ -127,7 +127,7 @@ async def test_small_output_is_held_where_nothing_has_to_be_waited_for(pair: Pai
 
 @pytest.mark.parametrize("end", ["eof", "close", "fail", "lost"])
 async def test_nothing_is_held_for_a_connection_that_is_closed(pair: Pair, end: str) -> None:
-    """It would be written to a transport that is gone, and counted as sent."""
+    """It would be written to a closed transport and counted as sent."""
     transport, _ = pair
     if end == "eof":
         transport.eof_received()
@@ -142,7 +142,7 @@ async def test_nothing_is_held_for_a_connection_that_is_closed(pair: Pair, end: 
 
 
 async def test_closing_sends_what_is_held(pair: Pair) -> None:
-    """A response whose connection is closed in the same turn was promised; so was acks=0."""
+    """Responses and acks=0 requests written in the same iteration must not be lost."""
     transport, recorder = pair
     transport.write([b"answer"], 6)
     transport.close(Closed("done"))
@@ -150,7 +150,7 @@ async def test_closing_sends_what_is_held(pair: Pair) -> None:
 
 
 async def test_failing_drops_what_is_held(pair: Pair) -> None:
-    """It says so; and nothing may be written to a transport that is gone."""
+    """Nothing may be written to an aborted transport."""
     transport, recorder = pair
     transport.write([b"answer"], 6)
     transport.fail(ConnectionLost("gone"))
@@ -180,14 +180,15 @@ def arrive(transport: FrameTransport, data: bytes) -> None:
 
 @pytest.mark.parametrize("before", [0, 3], ids=["alone", "behind others"])
 async def test_what_came_of_a_frame_is_let_go_when_the_peer_goes(before: int) -> None:
-    """Its megabytes are charged to nobody any more, and a connection that is over, in a cycle with
-    its owner, is there until the collector comes."""
+    """Its memory is no longer charged to the budget, and a closed connection, which is in a
+    reference cycle with its owner, would keep it until the garbage collector runs.
+    """
     size = 100_000
     start, rest = size.to_bytes(4, "big") + bytes(60_000), bytes(40_000)
     pool = FramePool()
     transport = FrameTransport(Receiver(), FrameReader(trusted=False, pool=pool, spare=Ample()))
     transport.connection_made(Recorder())
-    for _ in range(before):  # after the first one there is memory ready
+    for _ in range(before):  # from the second frame on a buffer is ready
         arrive(transport, start)
         arrive(transport, rest)
     arrive(transport, start)
@@ -196,11 +197,11 @@ async def test_what_came_of_a_frame_is_let_go_when_the_peer_goes(before: int) ->
     assert held >= size
     transport.connection_lost(None)
     pool.take(size)
-    assert pool.held == held  # it is the same memory
+    assert pool.held == held  # the pool gave the same buffer again
 
 
 async def test_nonsense_keeps_no_memory_that_was_ready_for_others() -> None:
-    """Each such client had some, until the collector came: the traceback of its error knew it."""
+    """The traceback of the error referred to the buffer until the garbage collector ran."""
     pool, recorder = FramePool(), Recorder()
     transport = FrameTransport(Receiver(), FrameReader(trusted=False, pool=pool, spare=Ample()))
     transport.connection_made(recorder)
@@ -214,11 +215,11 @@ async def test_nonsense_keeps_no_memory_that_was_ready_for_others() -> None:
     memory = ready.obj
     assert isinstance(memory, bytearray)
     del ready
-    memory.append(0)  # a BufferError while anything has a view of it
+    memory.append(0)  # raises BufferError if a view of the buffer is left
 
 
 async def test_flush_sends_what_is_held_first(pair: Pair) -> None:
-    """A file is sent on the socket itself: what was written before must not come behind it."""
+    """A file is sent directly to the socket and must come after the output written before it."""
     transport, recorder = pair
     transport.write([b"header"], 6)
     await transport.flush()
@@ -226,7 +227,7 @@ async def test_flush_sends_what_is_held_first(pair: Pair) -> None:
 
 
 async def test_a_transport_that_comes_after_the_end_is_aborted() -> None:
-    """A TLS handshake was under way when the connection was closed, or failed."""
+    """A TLS handshake was in progress when the connection was closed or failed."""
 
     class Served(Receiver):
         def connected(self) -> None:

@@ -1,4 +1,4 @@
-"""aiokq.connection.turn: how much work a node does before other tasks run."""
+"""aiokq.connection.turn: how much work a node does before it yields to other tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aiokq.connection.turn import REQUESTS_PER_TURN, Turn
 
 
 async def test_requests_beyond_the_limit_wait_for_the_next_iteration():
-    """However the requests were counted."""
+    """It does not matter in how many calls the requests are counted."""
     turn = Turn()
     assert not turn.spend(1)
     assert not turn.spend(REQUESTS_PER_TURN - 1)
@@ -19,7 +19,7 @@ async def test_requests_beyond_the_limit_wait_for_the_next_iteration():
 
 
 async def test_a_turn_of_few_requests_begins_again_too():
-    """Requests of an earlier iteration do not count."""
+    """Requests of an earlier iteration of the loop do not count."""
     turn = Turn()
     for _ in range(10):
         assert not turn.spend(REQUESTS_PER_TURN)
@@ -27,7 +27,7 @@ async def test_a_turn_of_few_requests_begins_again_too():
 
 
 async def test_a_request_may_pass_the_limit_and_the_next_turn_owes_nothing():
-    """A request of a thousand batches counts as many requests, and is not split."""
+    """A request with a thousand batches counts as many requests, but is not split."""
     turn = Turn()
     assert turn.spend(10 * REQUESTS_PER_TURN)
     await turn.next()
@@ -35,7 +35,7 @@ async def test_a_request_may_pass_the_limit_and_the_next_turn_owes_nothing():
 
 
 async def test_a_share_is_used_up_by_its_own_bytes_only():
-    """Each connection, request and response has a limit of its own."""
+    """Each connection, request and response has its own limit."""
     turn = Turn()
     one, other = turn.share(100), turn.share(100)
     assert not one.spend(0, 99)
@@ -48,14 +48,13 @@ async def test_a_share_is_used_up_by_its_own_bytes_only():
 
 
 async def test_requests_of_a_share_are_the_nodes():
-    """All shares of a node ask the same turn."""
+    """All shares of a node use the same turn."""
     turn = Turn()
     assert not turn.share(100).spend(REQUESTS_PER_TURN, 1)
     assert turn.spend(1)
 
 
 async def test_next_lets_other_tasks_run():
-    """Otherwise the limits would be of no use."""
     turn = Turn()
     ran = []
     asyncio.get_running_loop().call_soon(ran.append, "node")

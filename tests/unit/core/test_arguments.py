@@ -1,4 +1,4 @@
-"""Arguments that hold several things."""
+"""Checks of arguments that are collections or text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiokq.core.arguments import list_argument, mapping_argument, str_argument, 
 
 
 def test_what_is_right_is_given_back() -> None:
-    """A mapping of any kind; the items of any iterable, once each where they are names."""
+    """Any mapping is returned unchanged; an iterable becomes a list, without duplicate names."""
     given = MappingProxyType({"a": 1})
     assert mapping_argument(given, "x", "{}") is given
     assert list_argument((n for n in (1, 2)), "x", "[1]") == [1, 2]
@@ -43,7 +43,6 @@ def test_what_is_right_is_given_back() -> None:
 def test_what_is_wrong_is_named_with_what_would_be_right(
     call: Callable[[], Any], said: str
 ) -> None:
-    """The caller has several arguments, and does not know our code."""
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == said
@@ -51,14 +50,14 @@ def test_what_is_wrong_is_named_with_what_would_be_right(
 
 
 def test_a_value_of_any_size_makes_a_short_message() -> None:
-    """It ends in a log."""
+    """The message may be logged."""
     with pytest.raises(TypeError) as caught:
         mapping_argument([0] * 1_000_000, "before", "{}")  # type: ignore[type-var]
     assert len(str(caught.value)) < 200
 
 
 def test_what_an_iterable_raises_is_its_own() -> None:
-    """A generator's TypeError says nothing about the argument."""
+    """A generator's own TypeError must not look like an invalid argument."""
 
     def broken() -> Any:
         yield 1

@@ -1,4 +1,4 @@
-"""aiokq.core.background: what becomes of failures for which nobody waits."""
+"""aiokq.core.background: retries and logging for failures that no caller waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_success() -> None:
-    """For each piece of work by itself, also among those of one name."""
+    """Each task has its own pauses, also when several have the same name."""
     work = BackgroundWork(BrokerCounters(), Clock())
     first, second = work.task("load"), work.task("load")
     error = KafkaStorage("refused")
@@ -31,7 +31,7 @@ def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_success() -> None:
 
 
 def test_each_failure_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A task that fails every second for an hour."""
+    """A task fails every second for an hour."""
     counters, clock = BrokerCounters(), Clock()
     work = BackgroundWork(counters, clock)
     with caplog.at_level(logging.WARNING):
@@ -47,7 +47,7 @@ def test_each_failure_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFix
 def test_a_bug_is_logged_as_an_error_with_its_traceback(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its owner goes on, unless a test runs it."""
+    """The owner continues, unless bugs are fatal, as in tests."""
     monkeypatch.delenv(FAIL_ON_BUGS)
     fatal: list[BaseException] = []
     work = BackgroundWork(BrokerCounters(), Clock(), fatal=fatal.append)
@@ -58,7 +58,7 @@ def test_a_bug_is_logged_as_an_error_with_its_traceback(
 
 
 def test_in_a_test_a_bug_ends_its_owner_and_what_is_no_bug_does_not() -> None:
-    """Else nothing would fail where it is tried again."""
+    """Otherwise a test would not fail where a task with a bug is retried."""
     fatal: list[BaseException] = []
     work = BackgroundWork(BrokerCounters(), Clock(), fatal=fatal.append)
     for expected in (KafkaStorage("x"), OSError(24, "y"), MemoryError()):

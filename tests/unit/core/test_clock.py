@@ -9,7 +9,7 @@ from aiokq.core.clock import SystemClock
 
 
 async def test_monotonic_agrees_with_the_loop():
-    """Deadlines are computed from one and timers set by the other."""
+    """Deadlines are computed with the clock, and timers are set on the loop."""
     loop = asyncio.get_running_loop()
     before = loop.time()
     now = SystemClock().monotonic()
@@ -17,5 +17,5 @@ async def test_monotonic_agrees_with_the_loop():
 
 
 def test_timestamps_are_milliseconds_of_the_epoch():
-    """A thousand times off is a record in 1970."""
+    """A wrong unit would give records timestamps in 1970."""
     assert abs(SystemClock().timestamp_ms() - time.time() * 1000) < 60_000

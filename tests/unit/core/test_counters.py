@@ -1,4 +1,4 @@
-"""Counters: the table is whole, and counting is what it says."""
+"""Counters: the metric tables are complete, and counts are correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aiokq.core.counters import (
 
 
 def test_every_metric_has_its_documentation_and_a_name_in_prometheus_style():
-    """The reference page is this table."""
+    """The reference page is generated from this table."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
         assert re.fullmatch(r"aiokq_(client|broker)_[a-z_]+", metric.name)
@@ -33,7 +33,7 @@ def test_every_metric_has_its_documentation_and_a_name_in_prometheus_style():
 
 @pytest.mark.parametrize("component", [ClientCounters, BrokerCounters])
 def test_every_attribute_but_the_name_is_in_the_table(component):
-    """A counter outside it would be counted and never seen."""
+    """A counter that is missing in the table would never be exported."""
     counters = component()
     listed = {metric.attribute for metric in TABLES[component]}
     own = {slot for slot in component.__slots__ if slot not in ("name", "__weakref__")}
@@ -42,7 +42,7 @@ def test_every_attribute_but_the_name_is_in_the_table(component):
 
 
 def test_samples_are_the_values_now():
-    """Pulled, not pushed."""
+    """Samples are pulled, not pushed."""
     counters = ClientCounters("orders")
     counters.records_sent += 7
     counters.requests["Produce"] += 2
@@ -72,7 +72,7 @@ def test_a_misspelt_counter_is_an_error():
 
 
 def test_histograms_count_into_the_first_bucket_that_holds_the_value():
-    """Prometheus' bounds are inclusive."""
+    """Upper bounds of Prometheus buckets are inclusive."""
     histogram = Histogram()
     for value in (0.0, LATENCY_BUCKETS[0], 0.02, 1e9):
         histogram.observe(value)
@@ -90,10 +90,10 @@ def test_histograms_count_into_the_first_bucket_that_holds_the_value():
 
 
 def test_counters_are_found_while_they_live():
-    """A process that makes many clusters must not keep them all."""
+    """A process that creates many clusters must not keep all their counters."""
     counters = BrokerCounters("3")
     assert counters in LIVE
     reference = weakref.ref(counters)
     del counters
     gc.collect()
-    assert reference() is None  # how many others there are is other tests' matter
+    assert reference() is None  # other tests may leave counters of their own

@@ -17,7 +17,7 @@ from aiokq.core.descriptors import Descriptors
 
 
 class Count(Descriptors):
-    """So many are missing, until that many connections are closed."""
+    """Reports `missing` missing descriptors until the test changes `short`."""
 
     def __init__(self, missing: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Count(Descriptors):
 
 
 class DescriptorHolder:
-    """Connections by the time since which they are idle; one that goes keeps its descriptor."""
+    """Connections by the time since which they are idle; a closed one keeps its descriptor."""
 
     def __init__(self, *idle: float, busy: int = 0) -> None:
         self.idle = list(idle)
@@ -45,7 +45,7 @@ class DescriptorHolder:
     def make_room(self) -> bool:
         if not self.idle:
             return False
-        if self.busy:  # it is found at work
+        if self.busy:  # a request arrived meanwhile
             self.busy -= 1
             return False
         self.closed.append(self.idle.pop(0))
@@ -75,13 +75,13 @@ def on(
 
 
 def turn(loop: asyncio.AbstractEventLoop) -> None:
-    """Until the loop has done what it was asked for, and what that asked it for."""
+    """Wait until the loop has run its ready callbacks and the callbacks that those scheduled."""
     for _ in range(2):
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)
 
 
 async def test_the_connection_goes_that_is_idle_longest_whoever_has_it() -> None:
-    """A server without idle connections gets room from another one."""
+    """A server without idle connections gets the descriptor of another server's connection."""
     reserve = DescriptorReserve(Count(0))
     first, second, third = (
         DescriptorHolder(2.0, 3.0),
@@ -95,7 +95,7 @@ async def test_the_connection_goes_that_is_idle_longest_whoever_has_it() -> None
 
 
 async def test_as_many_are_closed_as_are_missing_however_many_servers_look() -> None:
-    """The descriptor of a connection that was aborted is free one turn of the loop later."""
+    """The descriptor of an aborted connection is free one iteration of the loop later."""
     count = Count(3)
     reserve = DescriptorReserve(count)
     holders = [DescriptorHolder(1.0, 2.0, 3.0) for _ in range(3)]
@@ -111,7 +111,7 @@ async def test_as_many_are_closed_as_are_missing_however_many_servers_look() -> 
 
 
 async def test_a_server_that_finds_all_its_connections_at_work_is_passed_over() -> None:
-    """On this loop at once."""
+    """On the same loop the next server is tried at once."""
     reserve = DescriptorReserve(Count(0))
     at_work, other = DescriptorHolder(1.0, busy=9), DescriptorHolder(2.0)
     reserve.add(at_work)
@@ -121,7 +121,7 @@ async def test_a_server_that_finds_all_its_connections_at_work_is_passed_over() 
 
 
 def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
-    """Those that it was asked for count, as they are closed soon, and are not asked for twice."""
+    """Connections about to be closed count as free descriptors and are not requested twice."""
     count = Count(3)
     reserve = DescriptorReserve(count)
     holder = DescriptorHolder(1.0, 2.0)
@@ -132,7 +132,7 @@ def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
         reserve.restore()
         try:
             assert (holder.closed, reserve.missing()) == ([], 1)
-            assert not reserve.make_room()  # it has no more
+            assert not reserve.make_room()  # all idle connections are being closed
         finally:
             held.set()
         turn(loop)
@@ -140,7 +140,7 @@ def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
 
 
 def test_where_another_loop_finds_its_connection_at_work_the_next_server_is_asked() -> None:
-    """And nobody twice: all may be at work."""
+    """No server is asked twice, because all of them may be busy."""
     reserve = DescriptorReserve(Count(0))
     first, second = DescriptorHolder(1.0, busy=1), DescriptorHolder(2.0)
     with loop_in_thread() as one, loop_in_thread() as two:
@@ -160,7 +160,7 @@ def test_where_another_loop_finds_its_connection_at_work_the_next_server_is_aske
 
 
 def test_a_server_whose_loop_was_closed_before_it_keeps_no_other_from_being_asked() -> None:
-    """It gave no notice; nor is it kept alive."""
+    """The server was not removed from the reserve; the reserve must not keep it alive either."""
     reserve = DescriptorReserve(Count(0))
     stale, alive = DescriptorHolder(1.0), DescriptorHolder(2.0)
     with loop_in_thread() as gone:
@@ -177,7 +177,7 @@ def test_a_server_whose_loop_was_closed_before_it_keeps_no_other_from_being_aske
 
 
 async def test_who_is_removed_or_belongs_to_the_parent_process_is_left_alone() -> None:
-    """A forked child may have been forked while a thread had the lock."""
+    """The fork may have happened while a thread held the lock."""
     reserve = DescriptorReserve(Count(1))
     first, second = DescriptorHolder(1.0), DescriptorHolder(2.0)
     reserve.add(first)
@@ -196,7 +196,7 @@ async def test_who_is_removed_or_belongs_to_the_parent_process_is_left_alone() -
 
 @pytest.fixture
 def hasty() -> Iterator[None]:
-    """Threads change at every opportunity."""
+    """Switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -205,7 +205,7 @@ def hasty() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty")
 def test_no_server_is_lost_when_several_threads_add_theirs() -> None:
-    """Each runs a loop of its own."""
+    """Each thread runs its own event loop."""
     for _ in range(20):
         reserve = DescriptorReserve(Count(0))
         holders = [DescriptorHolder(1.0) for _ in range(8)]
@@ -229,7 +229,7 @@ def test_no_server_is_lost_when_several_threads_add_theirs() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() -> None:
-    """They look at the same time."""
+    """All threads check the reserve at the same time."""
     with loop_in_thread() as loop:
         for _ in range(20):
             reserve = DescriptorReserve(Count(3))
@@ -256,7 +256,7 @@ def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() 
 
 
 def test_a_loop_that_does_not_run_is_not_asked_and_gives_nothing_back() -> None:
-    """It was counted on: no other connection was closed, and every descriptor went to files."""
+    """The reserve counted on its connections and closed no others; files used all descriptors."""
     stopped, other = DescriptorHolder(1.0, 2.0), DescriptorHolder(5.0, 6.0)
     reserve = DescriptorReserve(Count(1))
     loop = asyncio.new_event_loop()
@@ -272,14 +272,14 @@ def test_a_loop_that_does_not_run_is_not_asked_and_gives_nothing_back() -> None:
             reserve.restore()
             turn(running)
             assert (stopped.closed, other.closed) == ([], [5.0])
-        stopped.closed = [0.5]  # aborted, and its loop stopped before the socket was closed
+        stopped.closed = [0.5]  # aborted, but the loop stopped before the socket was closed
         assert reserve.missing() == 1
     finally:
         loop.close()
 
 
 def test_a_holder_that_fails_is_not_waited_for() -> None:
-    """What was asked of it was counted as on its way for good."""
+    """Its connections were counted as being closed for ever."""
 
     class Broken(DescriptorHolder):
         def make_room(self) -> bool:
@@ -302,7 +302,7 @@ def test_a_holder_that_fails_is_not_waited_for() -> None:
 
 
 class Files:
-    """A cache of so many files."""
+    """A cache of open files."""
 
     def __init__(self, reserve: DescriptorReserve, files: int) -> None:
         self.files = files
@@ -316,7 +316,7 @@ class Files:
 
 
 async def test_files_that_can_be_opened_again_go_before_connections() -> None:
-    """To open one takes microseconds; a client that is cut off connects anew."""
+    """Reopening a file takes microseconds, but a client that is disconnected has to reconnect."""
     count = Count(0)
     reserve = DescriptorReserve(count)
     first, second, holder = Files(reserve, 2), Files(reserve, 2), DescriptorHolder(1.0, 2.0)
@@ -335,7 +335,7 @@ def test_files_are_given_up_where_there_are_no_connections() -> None:
 
 
 def test_a_cache_is_not_kept_alive_and_is_its_parents_in_a_child() -> None:
-    """Embedded brokers come and go in a process."""
+    """A process may start and stop many embedded brokers."""
     reserve = DescriptorReserve(Count(1))
     files = Files(reserve, 1)
     seen = weakref.ref(files)

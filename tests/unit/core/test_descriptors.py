@@ -1,4 +1,4 @@
-"""aiokq.core.descriptors: what is left, as the system says it."""
+"""aiokq.core.descriptors: how many file descriptors are left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ resource = pytest.importorskip("resource")
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    """A soft limit, without one for this process."""
+    """Set the soft limit that `descriptors` sees, but not that of this process."""
     monkeypatch.setattr(
         descriptors,
         "resource",
@@ -32,7 +32,7 @@ def using(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 @pytest.mark.parametrize("table", [descriptors._TABLE, "/no/such/table"])
 def test_what_is_opened_and_closed_is_counted(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the size of the kernel's table, and by a listing where that says nothing."""
+    """By the size of the kernel's table, or by a directory listing if the size is not available."""
     monkeypatch.setattr(descriptors, "_TABLE", table)
     now = 0.0
     count = Descriptors(lambda: now)
@@ -50,7 +50,7 @@ def test_what_is_opened_and_closed_is_counted(table: str, monkeypatch: pytest.Mo
 def test_a_listing_is_made_ten_times_a_second_at_most_and_counts_up_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A listing of 100,000 descriptors takes some 30 ms: not for each connection."""
+    """A listing of 100,000 descriptors takes about 30 ms, too long for each connection."""
     now = 100.0
     listed = 0
 
@@ -76,7 +76,7 @@ def test_a_listing_is_made_ten_times_a_second_at_most_and_counts_up_meanwhile(
 def test_before_any_is_missed_those_closed_meanwhile_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Many short connections passed for open ones, and idle ones were closed for them."""
+    """Short connections were counted as open, and idle connections were closed for them."""
     limited(monkeypatch, 256)
     now, listed = 0.0, 0
 
@@ -99,7 +99,7 @@ def test_before_any_is_missed_those_closed_meanwhile_are_noticed(
 def test_when_there_is_none_left_to_list_them_with_all_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The listing itself fails with EMFILE. Without anything to list, none counts as used."""
+    """If there is no directory to list, none counts as used."""
     monkeypatch.setattr(descriptors, "_TABLE", "/no/such/table")
     limited(monkeypatch, 256)
 
@@ -124,7 +124,6 @@ def test_when_there_is_none_left_to_list_them_with_all_are_used(
 def test_thirty_two_or_an_eighth_of_the_limit_are_kept(
     monkeypatch: pytest.MonkeyPatch, limit: int, reserve: int
 ) -> None:
-    """Whichever is less."""
     limited(monkeypatch, limit)
     for used, missing in [
         (0, 0),
@@ -138,7 +137,7 @@ def test_thirty_two_or_an_eighth_of_the_limit_are_kept(
 
 
 def test_a_limit_may_change_or_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program raises its own; Windows has none."""
+    """A program may raise its limit, and Windows has none."""
     using(monkeypatch, 1000)
     limited(monkeypatch, 1000)
     count = Descriptors()

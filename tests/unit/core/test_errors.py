@@ -1,4 +1,4 @@
-"""The error tree: one class per code, context in the text, copies that stand on their own."""
+"""The error classes: one per Kafka error code, context in the message, independent copies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXAMPLES = [
 
 
 def test_every_code_of_the_table_has_its_class_and_the_class_the_rows_attributes():
-    """A code without a class would surface as an unknown one; two classes would confuse except."""
+    """A code without a class would be raised as an unknown error."""
     assert len({row.code for row in ERROR_CODES}) == len(ERROR_CODES)
     assert [row.code for row in ERROR_CODES] == [-1, *range(1, 134)]
     for row in ERROR_CODES:
@@ -65,13 +65,13 @@ def test_every_code_of_the_table_has_its_class_and_the_class_the_rows_attributes
     ],
 )
 def test_the_names_people_will_catch_stay(cls: type[errors.BrokerError], code: int):
-    """A regenerated table must not rename what is caught by name in other people's code."""
+    """A regenerated table must not rename classes that users catch."""
     assert cls.code == code
     assert errors.ERROR_CLASSES[code] is cls
 
 
 def test_the_flags_follow_kafkas_exception_classes():
-    """A wrong flag retries forever, or gives up on what would have healed."""
+    """With a wrong flag an error is retried for ever, or not retried although that would help."""
     assert errors.NotLeaderOrFollower.retriable
     assert errors.NotLeaderOrFollower.refresh_metadata
     assert errors.NotCoordinator.retriable
@@ -87,18 +87,18 @@ def test_the_flags_follow_kafkas_exception_classes():
     ):
         assert cls.fatal
         assert not cls.retriable
-    assert not errors.InvalidProducerEpoch.fatal  # an epoch bump heals it (KIP-360)
+    assert not errors.InvalidProducerEpoch.fatal  # an epoch bump recovers from it (KIP-360)
     assert errors.NotEnoughReplicasAfterAppend.may_have_been_written
 
 
 def test_no_error_is_both_retriable_and_fatal():
-    """The two contradict each other: a caller would have to guess which one to believe."""
+    """A caller would not know which flag to follow."""
     for cls in errors.ERROR_CLASSES.values():
         assert not (cls.retriable and cls.fatal)
 
 
 def test_an_unknown_code_keeps_its_number_and_behaves_like_an_unknown_server_error():
-    """Kafka 5 may send codes this table does not have; decoding must not fail on them."""
+    """Newer Kafka versions may send codes that this table does not have."""
     error = errors.error_for(4242, api="Produce")
     assert isinstance(error, errors.UnknownBrokerError)
     assert error.code == 4242
@@ -107,7 +107,7 @@ def test_an_unknown_code_keeps_its_number_and_behaves_like_an_unknown_server_err
 
 
 def test_code_zero_raises_nothing_and_has_no_error():
-    """Zero is the most frequent code on the wire."""
+    """Zero (NONE) is the most frequent code in responses."""
     errors.raise_for(0)
     with pytest.raises(ValueError, match="code 0"):
         errors.error_for(0)
@@ -116,7 +116,7 @@ def test_code_zero_raises_nothing_and_has_no_error():
 
 
 def test_code_seven_and_the_clients_deadline_are_one_class_told_apart_by_origin():
-    """`except TimeoutError` catches both; only one of them came from a broker."""
+    """`except TimeoutError` catches both; `origin` tells whether a broker sent the error."""
     remote, local = errors.error_for(7), errors.RequestTimeout("no answer in 5 s")
     for error in (remote, local):
         assert isinstance(error, TimeoutError)
@@ -126,14 +126,14 @@ def test_code_seven_and_the_clients_deadline_are_one_class_told_apart_by_origin(
 
 
 def test_builtin_kinds_are_kept():
-    """Code that knows nothing of Kafka catches ValueError and RuntimeError."""
+    """Code independent of Kafka catches ValueError and RuntimeError."""
     assert issubclass(errors.ConfigError, ValueError)
     assert issubclass(errors.WrongLoop, RuntimeError)
     assert issubclass(errors.ConfigWarning, UserWarning)
 
 
 def test_the_text_names_code_and_context():
-    """Without them a log line says only that something somewhere failed."""
+    """A log line must say what failed and where."""
     error = errors.error_for(3, topic_partition=ORDERS, node=1, api="Produce", attempt=2)
     assert str(error) == (
         "UNKNOWN_TOPIC_OR_PARTITION (3): This server does not host this topic-partition. "
@@ -145,25 +145,25 @@ def test_the_text_names_code_and_context():
 
 
 def test_a_misspelt_context_is_refused():
-    """It would vanish in silence, as any attribute can be set."""
+    """An unknown attribute would be ignored silently."""
     with pytest.raises(TypeError, match="broker"):
         errors.KafkaError("x", broker=1)  # type: ignore[call-arg]
 
 
 def test_protocol_error_says_where_in_the_frame():
-    """Whoever has the capture at hand wants the byte."""
+    """With a packet capture, the user can look at that byte."""
     error = errors.ProtocolError("length below zero", api="Fetch", version=12, offset=41)
     assert str(error) == "length below zero (at version 12, byte 41) (api=Fetch)"
 
 
 def test_a_lost_connection_may_have_written_unless_its_raiser_knows_better():
-    """The safe default: a producer that believes otherwise would write twice."""
+    """This default is safe: with the other one a producer would write records twice."""
     assert errors.ConnectionLost("x").may_have_been_written
     assert not errors.ConnectionLost("x", may_have_been_written=False).may_have_been_written
 
 
 def test_delivery_failed_sums_up_its_records():
-    """The flags are those of the records: retriable only if every one is."""
+    """It is retriable only if all of its errors are."""
     both = errors.DeliveryFailed(2, [errors.error_for(6), errors.error_for(10)], [ORDERS])
     assert not both.retriable
     assert "2 records not delivered to orders-3" in str(both)
@@ -172,7 +172,7 @@ def test_delivery_failed_sums_up_its_records():
 
 
 def test_bootstrap_failed_names_each_address_and_why():
-    """The first error anyone sees with a wrong setting."""
+    """It is the first error users see after a wrong setting."""
     error = errors.BootstrapFailed([("a:9092", "refused"), ("b:9092", "timed out")])
     assert "a:9092: refused; b:9092: timed out" in str(error)
     assert error.attempts == [("a:9092", "refused"), ("b:9092", "timed out")]
@@ -183,7 +183,7 @@ def test_bootstrap_failed_names_each_address_and_why():
     "duplicate", [copy.copy, errors.copy_error, lambda e: pickle.loads(pickle.dumps(e))]
 )
 def test_every_error_survives_copies_and_pickling(error: errors.KafkaError, duplicate):
-    """multiprocessing and each waiter of a batch get one; an __init__ of its own breaks both."""
+    """multiprocessing pickles errors, and each waiter of a batch gets a copy."""
     twin = duplicate(error)
     assert twin is not error
     assert type(twin) is type(error)
@@ -196,7 +196,7 @@ def test_every_error_survives_copies_and_pickling(error: errors.KafkaError, dupl
 
 
 def test_a_copy_has_its_own_traceback_and_notes_and_the_same_cause():
-    """One stored error raised in a thousand tasks would grow one traceback a thousand times."""
+    """If one stored error were raised in a thousand tasks, its traceback would grow each time."""
     cause = OSError("disk full")
     original = errors.ConnectionLost("gone")
     original.add_note("while draining")
@@ -213,7 +213,7 @@ def test_a_copy_has_its_own_traceback_and_notes_and_the_same_cause():
 
 
 def test_foreign_errors_are_copied_where_they_can_be():
-    """What a serializer raised is passed on as well, whatever class it has."""
+    """Errors raised by user code, such as serializers, may have any class."""
 
     class Stubborn(Exception):
         def __init__(self, a: int, b: int) -> None:

@@ -1,4 +1,4 @@
-"""Files: what the broker's log relies on, held against the real disk and the simulated one."""
+"""Files: the guarantees that the broker's log relies on, on a real and a simulated disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
 
 
 def test_bytes_are_read_where_they_were_written(disk):
-    """The one thing a log needs."""
     files, root = disk
     file = files.open(f"{root}/log", create=True)
     assert file.pwritev([b"abc", bytearray(b"def"), memoryview(b"xghix")[1:4]], 0) == 9
@@ -53,7 +52,7 @@ def test_bytes_are_read_where_they_were_written(disk):
 
 
 def test_a_file_nobody_refers_to_is_closed(tmp_path):
-    """A segment lets go of its file while responses still send from it: the last one closes it."""
+    """A segment drops its file while responses still read from it; the last response closes it."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([b"abc"], 0)
     descriptor = file.fileno()
@@ -66,7 +65,7 @@ def test_a_file_nobody_refers_to_is_closed(tmp_path):
 
 
 def test_truncate_cuts_and_extends_with_zeros(disk):
-    """Recovery cuts torn tails; indexes are made larger than they are."""
+    """Recovery truncates incomplete batches, and index files are preallocated."""
     files, root = disk
     file = files.open(f"{root}/log", create=True)
     file.pwritev([b"abcdef"], 0)
@@ -79,7 +78,7 @@ def test_truncate_cuts_and_extends_with_zeros(disk):
 
 
 def test_opening_says_what_is_wrong(disk):
-    """Each of these becomes a message of its own on the command line."""
+    """Each of these has its own message on the command line."""
     files, root = disk
     with pytest.raises(FileNotFoundError):
         files.open(f"{root}/missing")
@@ -99,7 +98,7 @@ def test_opening_says_what_is_wrong(disk):
 
 
 def test_directories_are_made_listed_renamed_and_removed(disk):
-    """Topics are directories; a deleted one is renamed first."""
+    """Topics are directories, and a deleted one is renamed first."""
     files, root = disk
     files.mkdirs(f"{root}/a/b")
     files.mkdirs(f"{root}/a/b")
@@ -134,7 +133,7 @@ def test_rename_replaces_a_file_and_an_open_file_lives_on(disk):
 
 
 def test_write_atomic_leaves_no_temporary_file(disk):
-    """A stray .tmp is what a crash leaves, not a success."""
+    """Only a crash may leave a .tmp file."""
     files, root = disk
     files.write_atomic(f"{root}/checkpoint", b"0" * 100)
     files.write_atomic(f"{root}/checkpoint", b"1")
@@ -144,7 +143,7 @@ def test_write_atomic_leaves_no_temporary_file(disk):
 
 
 def test_a_lock_excludes_its_own_process_and_is_free_again(disk):
-    """Two embedded brokers on one data directory would write over each other."""
+    """Two embedded brokers must not use the same data directory."""
     files, root = disk
     lock = files.lock(f"{root}/.lock")
     with pytest.raises(BlockingIOError):
@@ -156,7 +155,7 @@ def test_a_lock_excludes_its_own_process_and_is_free_again(disk):
 
 
 def test_a_file_range_has_a_length_and_reads_its_bytes(disk):
-    """What a fetch response is made of."""
+    """Fetch responses consist of file ranges."""
     files, root = disk
     file = files.open(f"{root}/log", create=True)
     file.pwritev([b"0123456789"], 0)
@@ -183,7 +182,7 @@ with open(sys.argv[1], "a") as file:
 
 
 def other_process(path: Path) -> str:
-    """What a process that locks as Java's FileChannel.tryLock does finds."""
+    """Return what a process finds that locks like Java's FileChannel.tryLock."""
     done = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESS, str(path)], check=True, capture_output=True, text=True
     )
@@ -191,7 +190,7 @@ def other_process(path: Path) -> str:
 
 
 def test_a_lock_excludes_other_processes_even_after_a_refused_second_try(tmp_path):
-    """Closing any descriptor of a locked file drops a POSIX lock: the second try must open none."""
+    """Closing any descriptor of a file releases its POSIX lock: the second try must open none."""
     path = tmp_path / ".lock"
     lock = OsFiles().lock(path)
     with pytest.raises(BlockingIOError, match="this process"):
@@ -202,7 +201,7 @@ def test_a_lock_excludes_other_processes_even_after_a_refused_second_try(tmp_pat
 
 
 def test_a_lock_of_another_process_is_refused(tmp_path):
-    """A Kafka, or another aiokq, runs on this directory."""
+    """Another broker, Kafka or aiokq, is using this directory."""
     path = tmp_path / ".lock"
     code = OTHER_PROCESS.replace('print("locked")', 'print("locked", flush=True); input()')
     with subprocess.Popen(
@@ -221,7 +220,7 @@ def test_a_lock_of_another_process_is_refused(tmp_path):
 
 @pytest.mark.parametrize("most", [1, 3, 5, 7])
 def test_short_writes_are_continued(tmp_path, monkeypatch, most: int):
-    """A signal or a full pipe of the kernel ends a write early; half a batch is a torn log."""
+    """A write may end early, and half a batch would corrupt the log."""
     real = os.pwritev
     monkeypatch.setattr(files_module, "IOV_MAX", 2)
 
@@ -238,7 +237,7 @@ def test_short_writes_are_continued(tmp_path, monkeypatch, most: int):
 
 
 def test_more_buffers_than_the_system_takes_are_written(tmp_path):
-    """A batch of many small fragments."""
+    """For example a batch of many small fragments."""
     file = OsFiles().open(tmp_path / "log", create=True)
     parts = [bytes([n % 256]) for n in range(files_module.IOV_MAX + 10)]
     assert file.pwritev(parts, 0) == len(parts)
@@ -247,7 +246,7 @@ def test_more_buffers_than_the_system_takes_are_written(tmp_path):
 
 
 def test_an_error_in_the_middle_is_raised(tmp_path, monkeypatch):
-    """The disk filled up after a part: the caller truncates, so it must hear of it."""
+    """The disk was full after part of the write; the caller has to truncate it."""
     answers = iter([3])
     real = os.pwritev
 
@@ -269,7 +268,7 @@ def test_an_error_in_the_middle_is_raised(tmp_path, monkeypatch):
 
 
 def test_a_power_cut_loses_what_was_not_synced():
-    """The reason for every sync in the broker."""
+    """All syncs in the broker exist for this case."""
     disk = MemoryFiles()
     disk.mkdirs("/data")
     disk.sync_dir("/")
@@ -288,7 +287,7 @@ def test_a_power_cut_loses_what_was_not_synced():
 
 
 def test_a_crash_of_the_process_loses_nothing_but_locks():
-    """SIGKILL: the page cache stays."""
+    """After SIGKILL the page cache is still there."""
     disk = MemoryFiles()
     log = disk.open("/log", create=True)
     log.pwritev([b"not synced"], 0)
@@ -296,7 +295,7 @@ def test_a_crash_of_the_process_loses_nothing_but_locks():
     disk.crash()
     assert disk.read_bytes("/log") == b"not synced"
     lock = disk.lock("/.lock")
-    stale.release()  # of a dead process: means nothing
+    stale.release()  # the lock of a dead process: no effect
     with pytest.raises(BlockingIOError):
         disk.lock("/.lock")
     lock.release()
@@ -305,7 +304,7 @@ def test_a_crash_of_the_process_loses_nothing_but_locks():
 
 
 def test_a_power_cut_by_chance_keeps_some_pages_and_a_prefix_of_the_names():
-    """Pages reach the disk in any order: recovery meets holes, not only short files."""
+    """Pages are written in any order, so recovery meets holes as well as short files."""
     outcomes = set()
     for seed in range(40):
         disk = MemoryFiles()
@@ -325,7 +324,7 @@ def test_a_power_cut_by_chance_keeps_some_pages_and_a_prefix_of_the_names():
 
 
 def test_write_atomic_survives_a_power_cut_as_the_old_or_the_new_whole():
-    """That is all a checkpoint asks for."""
+    """Checkpoints rely on it."""
     for seed in range(40):
         disk = MemoryFiles()
         disk.write_atomic("/checkpoint", b"old" * 3000)
@@ -340,7 +339,7 @@ def test_write_atomic_survives_a_power_cut_as_the_old_or_the_new_whole():
 
 
 def test_a_full_disk_cuts_the_write_short():
-    """As the real one does: what fitted is there."""
+    """As on a real disk, the part that fits is written."""
     disk = MemoryFiles(capacity=10)
     log = disk.open("/log", create=True)
     log.pwritev([b"12345678"], 0)
@@ -348,13 +347,13 @@ def test_a_full_disk_cuts_the_write_short():
         log.pwritev([b"abcdef"], 8)
     assert caught.value.errno == errno.ENOSPC
     assert disk.read_bytes("/log") == b"12345678ab"
-    log.pwritev([b"over"], 0)  # needs no room
+    log.pwritev([b"over"], 0)  # overwriting needs no space
     log.truncate(0)
     log.pwritev([b"0123456789"], 0)
 
 
 def test_faults_hit_the_calls_they_are_made_for():
-    """EIO on the third sync of one file, and such."""
+    """For example EIO on the third sync of one file."""
     disk = MemoryFiles()
     log = disk.open("/log", create=True)
     disk.fail("pwritev", written=2, matches=lambda path: path == "/log")
@@ -373,7 +372,7 @@ def test_faults_hit_the_calls_they_are_made_for():
 
 
 def test_a_link_is_the_same_file_by_another_name(disk):
-    """A snapshot shares finished segments; what is removed under one name stays under the other."""
+    """A snapshot shares closed segments; removing one name keeps the other."""
     files, root = disk
     file = files.open(f"{root}/log", create=True)
     file.pwritev([b"abc"], 0)
@@ -390,7 +389,7 @@ def test_a_link_is_the_same_file_by_another_name(disk):
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
 def test_what_is_in_memory_is_known(tmp_path):
-    """The event loop must not wait for the disk, nor hand on what it has at hand."""
+    """The event loop must not wait for the disk, nor use a thread for cached data."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([bytes(1_000_000)], 0)
     part, small = FileRange(file, 100, 900_000), FileRange(file, 500_000, 100)
@@ -417,7 +416,7 @@ def test_what_is_in_memory_is_known(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
 def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
-    """Two pages, the second on the disk: the system gives the first and no error."""
+    """If only the first of two pages is cached, the system call returns it without an error."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([b"x" * 40_000], 0)
     preadv = os.preadv
@@ -435,7 +434,7 @@ def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
     assert not file.cached(10_000, 0)
     assert not file.cached(100, 9000)
     assert not file.cached(9_000, 500)
-    assert not file.cached(30_000, 0)  # of more, samples: the last byte is one
+    assert not file.cached(30_000, 0)  # larger ranges are sampled, including the last byte
     assert file.pread_cached(10_000, 4000) == b"x" * 96
     assert file.pread_cached(100, 5000) == b""
 
@@ -443,7 +442,7 @@ def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
 @pytest.mark.parametrize("asked", ["cached", "pread_cached"])
 def test_a_file_system_that_cannot_tell_is_asked_once(tmp_path, monkeypatch, asked):
-    """Every read of a network's disk cost an exception, or failed."""
+    """On network file systems each read raised an exception or failed."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([b"x" * 100], 0)
     calls = []

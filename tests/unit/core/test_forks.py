@@ -1,4 +1,4 @@
-"""What a forked child does about descriptors, locks and loops of its parent."""
+"""How a forked child handles descriptors, locks and loops of its parent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = needs_fork
 
 
 def test_a_child_closes_its_copy_and_keeps_the_number_taken(tmp_path: Path) -> None:
-    """The parent's object closes the number in the child too: it must not be another file's."""
+    """The parent's object closes that number in the child too, so no other file may have it."""
     with open(tmp_path / "file", "wb") as file:
         descriptor = forks.Descriptor(file.fileno())
         assert in_child(lambda: os.readlink(f"/proc/self/fd/{file.fileno()}")) == os.devnull
@@ -34,7 +34,7 @@ def test_a_child_closes_its_copy_and_keeps_the_number_taken(tmp_path: Path) -> N
 
 
 def test_a_number_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> None:
-    """The owner closed its file some other way: a child must not lose the file that came after."""
+    """The owner closed its file in another way; the child must not close the later file."""
     first = open(tmp_path / "first", "wb")  # noqa: SIM115
     number = first.fileno()
     kept = forks.Descriptor(number)
@@ -47,11 +47,11 @@ def test_a_number_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> N
 
 
 def test_a_child_has_room_for_the_null_device_where_descriptors_are_out(tmp_path: Path) -> None:
-    """A parent that forks when it is out of descriptors.
+    """A parent forks when it has no file descriptors left.
 
-    The limit is above all that are open, and the rest is filled up. Were it below some of them, a
-    child could not open anew what it closes: libuv, which keeps a pipe once uvloop has run, does
-    that in each child and aborts where it cannot.
+    The test sets the limit above all open descriptors and uses up the rest. With a limit below some
+    of them, a child could not reopen a descriptor that it closed: libuv, which keeps a pipe once
+    uvloop has run, does that in each child and aborts if it fails.
     """
     import resource
 
@@ -68,7 +68,7 @@ def test_a_child_has_room_for_the_null_device_where_descriptors_are_out(tmp_path
                     taken.append(os.dup(file.fileno()))
             child = os.fork()
             if child == 0:
-                # Not readlink: the module of the path has a descriptor of its own to open.
+                # Not readlink: importing the path module would need a descriptor.
                 same = os.fstat(file.fileno()).st_ino == os.stat(tmp_path / "file").st_ino
                 os.write(write, b"file" if same else b"null")
                 os._exit(0)
@@ -83,7 +83,7 @@ def test_a_child_has_room_for_the_null_device_where_descriptors_are_out(tmp_path
 
 
 def test_a_flock_goes_with_the_parent_and_not_with_its_child(tmp_path: Path) -> None:
-    """Both ends of sharing: a child that exits must not unlock, one that lives must not hold."""
+    """A child that exits must not unlock the file; one that lives on must not keep the lock."""
     path = tmp_path / "lock"
     holder = open(path, "wb")  # noqa: SIM115
     fcntl.flock(holder, fcntl.LOCK_EX)
@@ -100,7 +100,7 @@ def test_a_flock_goes_with_the_parent_and_not_with_its_child(tmp_path: Path) -> 
 
 
 def test_a_child_takes_locks_while_a_thread_of_its_parent_was_taking_one(tmp_path: Path) -> None:
-    """That thread does not exist in the child, and would never let go."""
+    """The thread does not exist in the child and would never release the guard."""
     taken, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -132,7 +132,7 @@ def test_a_child_takes_locks_while_a_thread_of_its_parent_was_taking_one(tmp_pat
 def test_a_lock_of_the_parent_is_refused_to_the_child_and_not_released_by_it(
     tmp_path: Path,
 ) -> None:
-    """POSIX locks are of a process: the child's own list of them begins empty."""
+    """POSIX locks belong to a process; the child's own list of locks starts empty."""
     lock = OsFiles().lock(tmp_path / ".lock")
 
     def work() -> str:
@@ -152,7 +152,7 @@ def test_a_lock_of_the_parent_is_refused_to_the_child_and_not_released_by_it(
 
 
 def test_a_lock_that_nobody_refers_to_is_free(tmp_path: Path) -> None:
-    """A broker whose loop was closed under it cannot be closed any more, only collected."""
+    """A broker whose loop was closed first can only be garbage collected."""
     held = [OsFiles().lock(tmp_path / ".lock")]
     with pytest.raises(BlockingIOError):
         OsFiles().lock(tmp_path / ".lock")
@@ -162,12 +162,12 @@ def test_a_lock_that_nobody_refers_to_is_free(tmp_path: Path) -> None:
 
 
 def test_a_child_that_leaves_a_coroutine_of_its_parents_loop_does_not_stop_it() -> None:
-    """asyncio took the parent's self-pipe out of the shared epoll set: no thread could wake it."""
+    """asyncio removed the parent's self-pipe from the shared epoll set: no thread could wake it."""
 
     async def main() -> str:
         loop = asyncio.get_running_loop()
         forks.watch_loop(loop)
-        await asyncio.to_thread(lambda: None)  # the child has to end the default executor
+        await asyncio.to_thread(lambda: None)  # so that the child shuts an executor down
         child = os.fork()
         if child == 0:
             signal.alarm(LIMIT)
@@ -182,7 +182,7 @@ def test_a_child_that_leaves_a_coroutine_of_its_parents_loop_does_not_stop_it() 
 
 
 def run_as_a_process(main: object) -> str:
-    """In a child of its own, which has no threads of the tests', and whose children may exit."""
+    """Run `main` in a child process, which has none of the test's threads and may fork and exit."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -203,7 +203,7 @@ def run_as_a_process(main: object) -> str:
 
 
 def test_a_listening_socket_is_closed_in_the_child_and_serves_the_parent() -> None:
-    """The port accepts as long as the parent listens, and not longer."""
+    """The port accepts connections exactly as long as the parent listens."""
 
     async def main() -> str:
         from aiokq.connection.network import TcpNetwork

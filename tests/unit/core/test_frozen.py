@@ -1,4 +1,4 @@
-"""`frozen`: value classes whose functions are compiled when the first object is made."""
+"""`frozen`: value classes whose methods are compiled when the first object is created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @frozen
 class Point:
-    """A place."""
+    """A sample value class."""
 
     x: int
     y: int = 0
@@ -60,7 +60,7 @@ class Box(Generic[T]):
 
 
 def test_nothing_is_compiled_before_the_first_object():
-    """Half a millisecond for each of a hundred classes was a third of what an import took."""
+    """Compiling a hundred classes at 0.5 ms each took a third of the import time."""
 
     @frozen
     class Fresh:
@@ -72,7 +72,7 @@ def test_nothing_is_compiled_before_the_first_object():
 
 
 def test_it_is_a_frozen_dataclass_with_slots():
-    """As `dataclass(frozen=True, slots=True)` makes it."""
+    """The class behaves like one made with `dataclass(frozen=True, slots=True)`."""
     point = Point(1, tags={"a": 1}, note="n")
     assert repr(point) == "Point(x=1, y=0, tags={'a': 1}, note='n')"
     assert (point.x, point.y, point.sum, Point.KINDS) == (1, 0, 1, 7)
@@ -94,7 +94,7 @@ def test_it_is_a_frozen_dataclass_with_slots():
 
 
 def test_bases_and_generics_work():
-    """Events have an abstract base."""
+    """For example events, which have an abstract base class."""
     place = Place(1, 2, name="there")
     assert repr(place).startswith("Place(x=1, y=2, tags={}, note='', name='there')")
     assert place != Point(1, 2)
@@ -111,7 +111,7 @@ def test_bases_and_generics_work():
 
 
 def test_the_functions_of_dataclasses_take_it():
-    """Even before there is an object of the class."""
+    """Even before an object of the class exists."""
 
     @frozen
     class Fresh(Point):
@@ -124,7 +124,7 @@ def test_the_functions_of_dataclasses_take_it():
 
 
 def test_a_copy_and_a_pickle_are_equal():
-    """The class that is unpickled may have no object yet."""
+    """The class may have no object yet when a value is unpickled."""
     for value in (Point(1, 2, {"a": 1}), Place(1), Square(2)):
         assert copy.copy(value) == copy.deepcopy(value) == value
         assert pickle.loads(pickle.dumps(value)) == value
@@ -137,7 +137,7 @@ def test_a_copy_and_a_pickle_are_equal():
 
 
 def test_threads_that_make_the_first_object_at_once_all_get_one():
-    """Compressors and Spark's workers make values in threads."""
+    """Compression threads and Spark workers create values."""
     for _ in range(20):
         fresh = frozen(type("Fresh", (), {"__annotations__": {"x": "int"}, "__module__": __name__}))
         barrier = Barrier(4)
@@ -156,7 +156,7 @@ def test_threads_that_make_the_first_object_at_once_all_get_one():
 
 
 def test_a_class_with_functions_of_its_own_is_refused():
-    """They would be replaced without a word."""
+    """They would be replaced silently."""
     with pytest.raises(TypeError, match=r"Mine has __eq__ of its own: use dataclass\(\)"):
 
         @frozen
@@ -168,7 +168,7 @@ def test_a_class_with_functions_of_its_own_is_refused():
 
 
 def test_nothing_is_made_of_a_class_that_does_not_compare_by_value_yet() -> None:
-    """Of two threads that made the first objects, one had objects that were equal to no other."""
+    """Of two threads that created the first objects, one got an object without value equality."""
     given: list[str] = []
 
     class Recorded(type):

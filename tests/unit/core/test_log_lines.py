@@ -1,4 +1,4 @@
-"""aiokq.core.log_lines: handlers that raise do not reach who wrote a line; many lines are few."""
+"""aiokq.core.log_lines: failing log handlers do not affect the caller, and lines are limited."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def raising(request: pytest.FixtureRequest) -> Iterator[BaseException]:
 
 @pytest.mark.parametrize("raising", [ValueError("x"), asyncio.CancelledError()], indirect=True)
 def test_the_running_loop_is_told(raising: BaseException) -> None:
-    """Whoever writes the line is in the middle of a change that others wait for."""
+    """The caller is in the middle of a state change that must not be interrupted."""
     told = []
 
     async def main() -> None:
@@ -53,20 +53,19 @@ def test_the_running_loop_is_told(raising: BaseException) -> None:
 def test_without_a_loop_it_is_printed(
     raising: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file may be opened in any thread."""
+    """Log lines may be written in any thread."""
     log_line(logger, logging.WARNING, "text")
     assert "ValueError: x" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("raising", [KeyboardInterrupt(), SystemExit()], indirect=True)
 def test_what_ends_the_program_does(raising: BaseException) -> None:
-    """Only errors stay here."""
+    """Only subclasses of Exception are handled."""
     with pytest.raises(type(raising)):
         log_line(logger, logging.WARNING, "text")
 
 
 def test_the_line_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
-    """Its file and number say where the trouble was met."""
     log_line(logger, logging.WARNING, "a=%d", 1)
     [record] = caplog.records
     assert (record.getMessage(), Path(record.pathname).name) == ("a=1", Path(__file__).name)
@@ -79,7 +78,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_first_of_each_minute_are_written_and_the_others_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A minute begins with its first line; no timer is left where nothing is wrong."""
+    """A minute starts with its first line, and no timer is left when nothing is logged."""
 
     async def body(world: Any) -> None:
         limit = LineLimit(logger, logging.WARNING, "others=%d")
@@ -100,7 +99,7 @@ def test_the_first_of_each_minute_are_written_and_the_others_counted(
 
 
 def test_the_end_of_the_owner_tells_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """A producer that is closed gives up its records in one go."""
+    """A producer that is closed gives up all its records at once."""
 
     async def body(world: Any) -> None:
         limit = LineLimit(logger, logging.WARNING, "others=%d")

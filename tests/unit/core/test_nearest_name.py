@@ -1,4 +1,4 @@
-"""`nearest`: a suggestion where the slip is small, none where it is not."""
+"""`nearest_name`: a suggestion for a small typo, and none otherwise."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_it_agrees_with_a_plain_computation_of_the_distance(name: str, known: li
 
 
 def _distance(a: str, b: str) -> int:
-    """Optimal string alignment, by the whole table."""
+    """Return the optimal string alignment distance, computed with the full table."""
     table = [[max(i, j) if not i * j else 0 for j in range(len(b) + 1)] for i in range(len(a) + 1)]
     for i in range(1, len(a) + 1):
         for j in range(1, len(b) + 1):
@@ -98,7 +98,7 @@ def _distance(a: str, b: str) -> int:
 
 @given(st.text("abc", min_size=3, max_size=14), st.text("abc", min_size=3, max_size=14))
 def test_near_is_what_few_edits_make(a: str, b: str) -> None:
-    """Only cells near the diagonal are computed, and of what differs only."""
+    """The implementation computes only cells near the diagonal, and only for parts that differ."""
     shorter = min(len(a), len(b))
     allowed = 1 if shorter < 6 else 2 if shorter < 12 else 3
     assert (nearest_name(a, [b]) is not None) == (_distance(a, b) <= allowed)

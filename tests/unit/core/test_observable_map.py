@@ -1,4 +1,4 @@
-"""Signals: what a subscriber sees, in which order, and what it can break."""
+"""ObservableMap: what subscribers see, in which order, and how they may fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiokq.core.observable_map import ObservableMap
 
 
 def test_emit_tells_subscribers_at_once_and_after_the_state():
-    """A subscriber that reads the signal must see the value it was called with."""
+    """A subscriber that reads the map must see the value it was called with."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
     signal.subscribe(lambda key, value: seen.append((key, value, signal.get(key))))
@@ -21,7 +21,7 @@ def test_emit_tells_subscribers_at_once_and_after_the_state():
 
 
 def test_an_equal_value_is_suppressed_until_it_is_forgotten():
-    """Recovery loops emit the same state again and again; listeners want changes."""
+    """Retries emit the same state repeatedly; subscribers need only changes."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
     signal.subscribe(lambda key, value: seen.append(value))
@@ -33,7 +33,7 @@ def test_an_equal_value_is_suppressed_until_it_is_forgotten():
 
 
 def test_a_late_subscriber_gets_the_latest_value_of_each_key_first():
-    """Whoever subscribes after the failure must still learn of it."""
+    """A subscriber that comes after a failure must still learn of it."""
     signal: ObservableMap[str, int] = ObservableMap()
     for key, value in (("a", 1), ("b", 2), ("a", 3)):
         signal.emit(key, value)
@@ -48,7 +48,7 @@ def test_a_late_subscriber_gets_the_latest_value_of_each_key_first():
 
 
 def test_what_is_emitted_in_dispatch_waits_until_every_subscriber_had_the_first():
-    """Else the second subscriber would see the effect before the cause."""
+    """Otherwise the second subscriber would see the effect before the cause."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
@@ -69,7 +69,7 @@ def test_what_is_emitted_in_dispatch_waits_until_every_subscriber_had_the_first(
 
 
 def test_a_subscriber_of_a_running_dispatch_gets_each_event_once():
-    """It has the queued events as replay already; telling it again would double them."""
+    """The queued events were already in its replay and must not be delivered again."""
     signal: ObservableMap[str, int] = ObservableMap()
     late = []
 
@@ -86,7 +86,6 @@ def test_a_subscriber_of_a_running_dispatch_gets_each_event_once():
 
 
 def test_what_a_replay_causes_is_told_after_the_replay():
-    """Run to completion holds for the replay too."""
     signal: ObservableMap[str, int] = ObservableMap()
     signal.emit("a", 1)
     signal.emit("b", 1)
@@ -102,7 +101,7 @@ def test_what_a_replay_causes_is_told_after_the_replay():
 
 
 def test_a_subscription_closed_during_dispatch_is_not_called_any_more():
-    """Its owner is half torn down; a call would hit what is gone."""
+    """Its owner may be partly closed."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
     signal.subscribe(lambda *_: second.close())
@@ -114,7 +113,7 @@ def test_a_subscription_closed_during_dispatch_is_not_called_any_more():
 
 
 def test_a_subscription_can_close_itself():
-    """One-shot listeners do."""
+    """One-shot subscribers do this."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
@@ -129,7 +128,7 @@ def test_a_subscription_can_close_itself():
 
 
 def test_a_raising_subscriber_is_logged_and_does_not_stop_the_others(caplog):
-    """One broken listener must not keep the producer from hearing of a leader change."""
+    """One failing subscriber must not keep the producer from learning of a leader change."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
@@ -145,7 +144,7 @@ def test_a_raising_subscriber_is_logged_and_does_not_stop_the_others(caplog):
 
 
 def test_an_interrupt_in_a_subscriber_leaves_the_signal_usable():
-    """Ctrl-C can land anywhere; the next emit must not be queued for ever."""
+    """Ctrl-C may arrive anywhere; later events must still be dispatched."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
 
@@ -162,14 +161,13 @@ def test_an_interrupt_in_a_subscriber_leaves_the_signal_usable():
 
 
 async def test_wait_for_looks_at_the_latest_state_first():
-    """What has happened already will not be emitted again."""
+    """An earlier event will not be emitted again."""
     signal: ObservableMap[str, int] = ObservableMap()
     signal.emit("a", 1)
     assert await signal.wait_for(lambda key, value: value == 1) == ("a", 1)
 
 
 async def test_wait_for_wakes_on_a_later_event():
-    """It replaces polling."""
     signal: ObservableMap[str, int] = ObservableMap()
     waiter = asyncio.create_task(signal.wait_for(lambda key, value: value > 1))
     await asyncio.sleep(0)
@@ -181,7 +179,7 @@ async def test_wait_for_wakes_on_a_later_event():
 
 
 async def test_a_cancelled_wait_for_leaves_nothing_behind():
-    """A thousand timed-out waits must not be a thousand subscribers."""
+    """A thousand timed-out waits must not leave a thousand subscribers."""
     signal: ObservableMap[str, int] = ObservableMap()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
@@ -190,7 +188,6 @@ async def test_a_cancelled_wait_for_leaves_nothing_behind():
 
 
 async def test_a_raising_predicate_raises_in_the_waiter():
-    """It is the waiter's bug, and nobody else's."""
     signal: ObservableMap[str, int] = ObservableMap()
     waiter = asyncio.create_task(signal.wait_for(lambda key, value: 1 // value > 0))
     await asyncio.sleep(0)
@@ -200,7 +197,7 @@ async def test_a_raising_predicate_raises_in_the_waiter():
 
 
 async def test_closing_ends_every_wait_with_an_error_of_its_own():
-    """Nobody will emit any more; a waiter without a timeout would wait for ever."""
+    """Nothing more will be emitted, so a waiter without a timeout would hang."""
     signal: ObservableMap[str, int] = ObservableMap()
     waiters = [asyncio.create_task(signal.wait_for(lambda *_: False)) for _ in range(2)]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Offload: what leaves the loop, and what does not."""
+"""Offload: which work runs in a thread, and which on the loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiokq.core.offload import InlineOffload, ThreadOffload
 
 @pytest.mark.parametrize("make", [ThreadOffload, InlineOffload])
 async def test_results_and_errors_come_back(make):
-    """The caller cannot tell where it ran."""
+    """The caller sees no difference between running inline and in a thread."""
     offload = make()
     assert await offload.run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
@@ -25,7 +25,7 @@ async def test_results_and_errors_come_back(make):
 
 @pytest.mark.parametrize("make", [ThreadOffload, InlineOffload])
 async def test_work_after_close_is_refused(make):
-    """It would start a pool that nobody stops."""
+    """It would start a thread pool that is never shut down."""
     offload = make()
     offload.close()
     with pytest.raises(Closed):
@@ -34,7 +34,7 @@ async def test_work_after_close_is_refused(make):
 
 
 async def test_only_work_of_the_threshold_and_above_leaves_the_loops_thread():
-    """A hop costs more than compressing a small batch."""
+    """Switching threads costs more than compressing a small batch."""
     offload = ThreadOffload(max_workers=1)
     here = threading.get_ident()
     assert await offload.run_sized(99, 100, threading.get_ident) == here
@@ -44,12 +44,12 @@ async def test_only_work_of_the_threshold_and_above_leaves_the_loops_thread():
 
 
 async def test_inline_offload_stays_on_the_loops_thread():
-    """A simulation with a thread in it is none."""
+    """A simulation must not use threads."""
     assert await InlineOffload().run(threading.get_ident) == threading.get_ident()
 
 
 async def test_work_is_done_in_place_while_the_interpreter_ends(monkeypatch):
-    """Its pools of threads take no more then, also one that was made before."""
+    """Thread pools then accept no more work, not even existing ones."""
     offload = ThreadOffload(max_workers=1)
     here = threading.get_ident()
     assert await offload.run(threading.get_ident) != here
@@ -62,7 +62,7 @@ async def test_work_is_done_in_place_while_the_interpreter_ends(monkeypatch):
 
 
 async def test_a_pool_that_ends_between_question_and_work_is_no_error(monkeypatch):
-    """The main thread ends the pools while the broker's thread hands work to them."""
+    """The main thread shuts the pools down while the broker's thread submits work."""
     offload = ThreadOffload(max_workers=1)
     answers = iter([False, True])
     monkeypatch.setattr("aiokq.core.offload.interpreter_ends", lambda: next(answers))
@@ -73,7 +73,7 @@ async def test_a_pool_that_ends_between_question_and_work_is_no_error(monkeypatc
 
 
 async def test_a_thread_that_cannot_be_started_is_an_error(monkeypatch):
-    """It must not be done in place: the pool has it, too."""
+    """The work must not run inline, because it is already in the pool's queue."""
 
     def refuse(thread):
         raise RuntimeError("can't start new thread")

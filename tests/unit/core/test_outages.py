@@ -1,4 +1,4 @@
-"""Lasting trouble in the log: a line at its beginning, one a minute, one at its end."""
+"""Log lines of lasting failures: one at the beginning, one per minute, and one at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiokq.core.outages import Outages, cause_of
 
 
 class Log:
-    """An Outages with a clock of the test, and what it wrote."""
+    """An Outages object with the test's clock, and the lines that it logged."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.now = 0.0
@@ -49,7 +49,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Log:
 
 
 def test_an_outage_is_told_when_it_appears_each_minute_and_when_it_is_over(log: Log) -> None:
-    """Ten failures a second for ten minutes."""
+    """Ten failures per second for ten minutes."""
     for tick in range(6001):
         log.now = tick / 10
         log.down()
@@ -69,7 +69,7 @@ def test_an_outage_is_told_when_it_appears_each_minute_and_when_it_is_over(log: 
 
 
 def test_rare_failures_do_not_make_up_for_lines_that_were_not_due(log: Log) -> None:
-    """A host that swallows everything: an attempt takes half a minute, or several."""
+    """On a host that drops all packets an attempt takes half a minute or several."""
     for log.now in (0, 30, 200, 230, 245, 290, 301):
         log.down()
     assert [line.split("lasts=")[1].split()[0] for line in log.lines[1:]] == [
@@ -80,7 +80,7 @@ def test_rare_failures_do_not_make_up_for_lines_that_were_not_due(log: Log) -> N
 
 
 def test_what_was_never_wrong_is_not_over(log: Log) -> None:
-    """Each success says so."""
+    """Each success is reported to Outages."""
     assert not log.up()
     log.outages.ended("commit failed", "g")
     log.outages.recovered("fetch refused", "orders-0")
@@ -89,7 +89,7 @@ def test_what_was_never_wrong_is_not_over(log: Log) -> None:
 
 
 def test_what_comes_and_goes_is_a_few_lines_a_minute_and_told_when_it_stays(log: Log) -> None:
-    """Flapping each second for ten minutes, then down for good."""
+    """The node goes up and down each second for ten minutes, then stays down."""
     written: list[int] = []
     for second in range(600):
         log.now = second
@@ -108,7 +108,7 @@ def test_what_comes_and_goes_is_a_few_lines_a_minute_and_told_when_it_stays(log:
 
 
 def test_a_second_outage_is_told_at_once(log: Log) -> None:
-    """A broker that is stopped takes a last connection, and is gone then."""
+    """A broker that is shutting down accepts a last connection and is then gone."""
     log.down()
     log.now = 0.1
     assert log.up()
@@ -122,7 +122,7 @@ def test_a_second_outage_is_told_at_once(log: Log) -> None:
 
 
 def test_a_refusal_is_another_cause_than_silence(log: Log) -> None:
-    """Credentials were changed while the broker was away."""
+    """The credentials were changed while the broker was unreachable."""
     log.down()
     log.down(error=AuthenticationFailed("wrong password", node=1))
     assert log.up()
@@ -134,7 +134,7 @@ def test_a_refusal_is_another_cause_than_silence(log: Log) -> None:
 
 
 def test_an_outage_moves_with_its_broker(log: Log) -> None:
-    """It comes back at another address."""
+    """The broker comes back at another address."""
     log.down()
     log.outages.moved("host-1:9092", "elsewhere:9092")
     assert not log.up()
@@ -142,7 +142,7 @@ def test_an_outage_moves_with_its_broker(log: Log) -> None:
 
 
 def test_a_cause_is_over_when_none_of_what_it_concerns_is_left(log: Log) -> None:
-    """Several partitions of a broker fail alike; another one that works is no end of it."""
+    """Several partitions fail for the same cause; the success of another one does not end it."""
     outages = log.outages
     error = NotEnoughReplicas(node=1)
     for partition in ("a-0", "a-1"):
@@ -150,7 +150,7 @@ def test_a_cause_is_over_when_none_of_what_it_concerns_is_left(log: Log) -> None
         outages.failed("records are sent again", 1, error, where=where, member=partition)
     assert outages.troubled
     outages.recovered("records are sent again", "b-0")
-    outages.recovered("fetch refused", "a-0")  # another matter
+    outages.recovered("fetch refused", "a-0")  # a different kind of failure
     outages.recovered("records are sent again", "a-0")
     assert len(log.lines) == 1
     outages.recovered("records are sent again", "a-1")
@@ -164,7 +164,7 @@ def test_a_cause_is_over_when_none_of_what_it_concerns_is_left(log: Log) -> None
 def test_lost_records_are_an_error_with_their_number(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Data is at risk, whatever node it was for."""
+    """Data was lost, so an outage of the node does not hide the line."""
     log.down()
     for log.now in (0, 1, 61):
         error = RequestTimeout("not delivered", node=1)
@@ -218,9 +218,9 @@ def with_cause(error: KafkaError, cause: BaseException) -> KafkaError:
 def test_what_follows_from_an_unreachable_node_is_not_told_again(
     log: Log, error: Callable[[], KafkaError], follows: bool
 ) -> None:
-    """Metadata, batches, fetches and commits all fail with it; other causes are told."""
+    """Metadata, batches, fetches and commits all fail with the node; other causes are logged."""
     log.outages.failed("something failed", "key", error(), where={})
-    assert len(log.lines) == 1  # all nodes are well: it is news
+    assert len(log.lines) == 1  # all nodes are reachable, so the line is logged
     log.now = 1000
     log.outages.ended("something failed", "key")
     log.now = 2000
@@ -229,7 +229,7 @@ def test_what_follows_from_an_unreachable_node_is_not_told_again(
     log.outages.failed("something failed", "key", error(), where={})
     assert (len(log.lines) == before) is follows
     if follows:
-        # The answer that was waited for is told late: the node is back, and this is no news.
+        # The failure is reported after the node is back; it still follows from the outage.
         log.now += 10
         log.up()
         before = len(log.lines)
@@ -238,7 +238,7 @@ def test_what_follows_from_an_unreachable_node_is_not_told_again(
 
 
 def test_what_ended_long_ago_and_what_nobody_tries_any_more_is_forgotten(log: Log) -> None:
-    """A client that lives for years meets many partitions."""
+    """A client that runs for years uses many partitions."""
     for n in range(1000):
         error = NotEnoughReplicas(node=n)
         where = {"node": n}
@@ -249,6 +249,5 @@ def test_what_ended_long_ago_and_what_nobody_tries_any_more_is_forgotten(log: Lo
 
 
 def test_causes_have_kafkas_names() -> None:
-    """As in the table of errors."""
     assert cause_of(NotEnoughReplicas()) == "NOT_ENOUGH_REPLICAS"
     assert cause_of(ConnectionLost("x")) == "ConnectionLost"

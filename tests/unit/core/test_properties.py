@@ -1,4 +1,4 @@
-"""Java's property files, as java.util.Properties reads them."""
+"""Java property files, read like java.util.Properties."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from aiokq.core.properties import format_properties, parse_properties
     ],
 )
 def test_files_are_read_as_java_reads_them(text: str, expected: dict[str, str]):
-    """People hand over the file their Java service uses."""
+    """Users pass the file of their Java service."""
     assert parse_properties(text) == expected
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=5))
 def test_what_is_written_is_read_back(values: dict[str, str]):
-    """meta.properties says whose directory it is."""
+    """meta.properties identifies the owner of a log directory."""
     assert parse_properties(format_properties(values, comment="two\nlines")) == values

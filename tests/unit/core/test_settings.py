@@ -1,4 +1,4 @@
-"""Settings: names, strings, files and the errors people meet first."""
+"""Settings: names, strings, files and error messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sample(Settings):
 
 
 def test_defaults_and_what_was_given_are_told_apart():
-    """An unset enable_idempotence turns itself off; a set one is an error instead."""
+    """enable_idempotence is turned off automatically unless it was set; then it is an error."""
     sample = Sample(linger_ms=5)
     assert sample.linger_ms == 5
     assert sample.explicit == {"linger_ms"}
@@ -41,7 +41,7 @@ def test_defaults_and_what_was_given_are_told_apart():
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one():
-    """A silently ignored typo costs a day."""
+    """An ignored typo would go unnoticed."""
     with pytest.raises(ConfigError, match="'linger_sm': did you mean linger_ms"):
         Sample(linger_sm=5)
     with pytest.raises(ConfigError, match=r"no setting 'xyzzy'$"):
@@ -51,7 +51,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one():
 
 
 def test_a_value_out_of_range_names_setting_range_and_value():
-    """Pydantic's own error is four lines with a link in it."""
+    """Pydantic's own error has four lines and a link."""
     with pytest.raises(ConfigError) as caught:
         Sample(linger_ms=2000, enable_idempotence="maybe")
     text = str(caught.value)
@@ -63,7 +63,7 @@ def test_a_value_out_of_range_names_setting_range_and_value():
 
 
 def test_a_bool_is_no_number_and_is_shown_as_it_was_given():
-    """It was "unable to parse string", though no string was given."""
+    """The error was "unable to parse string", although no string was given."""
     with pytest.raises(
         ConfigError, match=r"^linger_ms: Input should be a valid integer, not True$"
     ):
@@ -71,13 +71,13 @@ def test_a_bool_is_no_number_and_is_shown_as_it_was_given():
 
 
 def test_a_conflict_between_settings_is_a_config_error():
-    """Validators of subclasses raise it themselves."""
+    """Validators of subclasses raise it."""
     with pytest.raises(ConfigError, match=r"^linger_ms 999 conflicts with acks$"):
         Sample(linger_ms=999)
 
 
 def test_secrets_stay_out_of_errors_and_reprs():
-    """Both end in logs."""
+    """Both appear in logs."""
     with pytest.raises(ConfigError) as caught:
         Sample(private_key="hush hush")
     assert "hush" not in str(caught.value)
@@ -86,13 +86,13 @@ def test_secrets_stay_out_of_errors_and_reprs():
 
 
 def test_settings_are_frozen():
-    """A producer must not be reconfigured behind its back."""
+    """A producer's configuration must not change while it runs."""
     with pytest.raises(ValidationError):
         Sample().linger_ms = 7  # type: ignore[misc]
 
 
 def test_strings_are_parsed():
-    """The environment and files have nothing else."""
+    """Environment variables and files contain only strings."""
     sample = Sample(
         linger_ms="7", enable_idempotence="false", acks="1", topics="a, b,,c", racks="r1"
     )
@@ -105,7 +105,7 @@ def test_strings_are_parsed():
 
 
 def test_the_environment_is_read():
-    """Containers are configured by it."""
+    """Containers are configured with environment variables."""
     environ = {"KAFKA_LINGER_MS": "7", "KAFKA_HEAP_OPTS": "-Xmx1g", "LINGER_MS": "9"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -117,19 +117,19 @@ def test_the_environment_is_read():
 
 
 def test_the_real_environment_is_the_default(monkeypatch):
-    """Nobody passes environ=."""
+    """Applications rarely pass `environ`."""
     monkeypatch.setitem(os.environ, "KAFKA_LINGER_MS", "11")
     assert Sample.from_env().linger_ms == 11
 
 
 def test_a_nearly_right_variable_warns():
-    """The environment is shared, so it cannot be refused; silence would be worse."""
+    """The environment is shared with other programs, so an unknown variable cannot be an error."""
     with pytest.warns(ConfigWarning, match="KAFKA_LINGER_M is ignored.*KAFKA_LINGER_MS"):
         Sample.from_env(environ={"KAFKA_LINGER_M": "7"})
 
 
 def test_a_property_file_is_read_by_javas_names(tmp_path):
-    """The file of the Java service beside us."""
+    """Users have the file of their Java service."""
     path = tmp_path / "client.properties"
     path.write_text("# comment\nlinger.ms=7\nenable.idempotence=false\ntopics=a,\\\n  b\n")
     sample = Sample.from_properties(path, racks=["r"])
@@ -139,7 +139,7 @@ def test_a_property_file_is_read_by_javas_names(tmp_path):
 
 
 def test_names_only_java_has_warn_and_are_ignored(tmp_path):
-    """Every Java producer's file names its serializers."""
+    """The file of a Java producer names its serializers."""
     path = tmp_path / "client.properties"
     path.write_text("key.serializer=org.apache.X\nlinger.ms=7\n")
     with pytest.warns(ConfigWarning, match=r"key\.serializer is ignored: pass a serializer"):
@@ -147,7 +147,7 @@ def test_names_only_java_has_warn_and_are_ignored(tmp_path):
 
 
 def test_a_file_as_cloud_services_hand_it_out_is_read(tmp_path):
-    """They name what is the default anyway; it was refused as unknown."""
+    """Such files set names to their defaults, which were refused as unknown."""
     path = tmp_path / "client.properties"
     path.write_text(
         "client.dns.lookup=use_all_dns_ips\nssl.endpoint.identification.algorithm=https\n"
@@ -159,7 +159,7 @@ def test_a_file_as_cloud_services_hand_it_out_is_read(tmp_path):
 
 
 def test_retries_of_javas_admin_client_warns_and_is_ignored(tmp_path):
-    """One file for a service's producer and its admin client was refused for the latter."""
+    """A file shared by a producer and an admin client was refused for the admin client."""
     path = tmp_path / "client.properties"
     path.write_text("retries=5\nlinger.ms=7\n")
     with pytest.warns(ConfigWarning, match=r"retries is ignored: .*default\.api\.timeout\.ms"):
@@ -167,7 +167,6 @@ def test_retries_of_javas_admin_client_warns_and_is_ignored(tmp_path):
 
 
 def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
-    """A typo in a file is as bad as one in code."""
     path = tmp_path / "client.properties"
     path.write_text("linger.sm=7\n")
     with pytest.raises(ConfigError, match=r"client\.properties.*did you mean linger\.ms"):
@@ -187,7 +186,7 @@ def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
     ],
 )
 def test_what_kafka_has_and_aiokq_has_not_yet_is_said_to_be_so(tmp_path, name, what):
-    """It was "no setting: did you mean ...", and people went looking for another spelling."""
+    """The error was "no setting: did you mean ...", as if the name were misspelled."""
     path = tmp_path / "client.properties"
     path.write_text(f"linger.ms=7\n{name}=x\n")
     with pytest.raises(
@@ -202,7 +201,7 @@ def test_what_kafka_has_and_aiokq_has_not_yet_is_said_to_be_so(tmp_path, name, w
 
 
 def test_an_unreadable_file_is_a_config_error(tmp_path):
-    """One line on the command line, not a traceback."""
+    """The command line shows one line instead of a traceback."""
     with pytest.raises(ConfigError, match="cannot read settings"):
         Sample.from_properties(tmp_path / "missing")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
@@ -211,5 +210,5 @@ def test_an_unreadable_file_is_a_config_error(tmp_path):
 
 
 def test_attribute_docstrings_are_the_descriptions():
-    """The reference page is made from them."""
+    """The reference page is generated from the descriptions."""
     assert Sample.model_fields["linger_ms"].description == "How long to wait."

@@ -1,4 +1,4 @@
-"""The supervisor: failures reach their owner once, closing leaves no task behind."""
+"""Supervisor: failures reach the owner once, and closing leaves no task running."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def settle() -> None:
 
 
 async def test_a_failing_child_is_reported_once_and_cancels_the_others():
-    """A half-dead client that accepts records and never sends them is the worst outcome."""
+    """A client must not continue to accept records when its sending task has failed."""
     reported: list[BaseException] = []
     supervisor = Supervisor("cluster", on_failure=reported.append)
     await supervisor.start()
@@ -48,7 +48,7 @@ async def test_a_failing_child_is_reported_once_and_cancels_the_others():
 
 
 async def test_the_owner_hears_of_a_failure_before_the_siblings_are_done():
-    """A sibling may take long to clean up; the waiters must not wait for it."""
+    """A sibling's cleanup may take long, and waiters must not wait for it."""
     reported: list[BaseException] = []
     supervisor = Supervisor("cluster", on_failure=reported.append)
     await supervisor.start()
@@ -70,7 +70,7 @@ async def test_the_owner_hears_of_a_failure_before_the_siblings_are_done():
 
 
 async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_child(caplog):
-    """A callback's CancelledError ended the sending of a partition without a word."""
+    """A CancelledError raised by a callback ended the sending of a partition silently."""
     reported: list[BaseException] = []
     supervisor = Supervisor("producer", on_failure=reported.append)
     await supervisor.start()
@@ -86,7 +86,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_child(ca
 
 
 async def test_a_generator_exit_that_a_child_raises_is_its_failure():
-    """It was taken for the child's being forgotten: the child ended and nobody was told."""
+    """It was treated as garbage collection of the child, so the child ended silently."""
     reported: list[BaseException] = []
     supervisor = Supervisor("consumer", on_failure=reported.append)
     await supervisor.start()
@@ -100,7 +100,7 @@ async def test_a_generator_exit_that_a_child_raises_is_its_failure():
 
 
 async def test_the_owner_hears_of_a_failure_that_cannot_be_logged():
-    """A handler of the log raised, and those who waited for the owner were never told."""
+    """When a log handler raised, the owner's waiters were never notified."""
 
     class Broken(logging.Handler):
         def emit(self, record):
@@ -122,7 +122,7 @@ async def test_the_owner_hears_of_a_failure_that_cannot_be_logged():
 
 
 async def test_a_child_that_its_owner_cancels_is_no_failure():
-    """Connections and watches come and go while their owner goes on."""
+    """Tasks of connections and watches end while their owner continues."""
     supervisor = Supervisor("producer")
     await supervisor.start()
     child = supervisor.spawn(forever(), name="child")
@@ -136,7 +136,7 @@ async def test_a_child_that_its_owner_cancels_is_no_failure():
 
 
 async def test_errors_of_siblings_are_chained_to_the_first_and_no_group_escapes():
-    """What a user sees is the cause, not an ExceptionGroup of everything that followed."""
+    """Users see the cause instead of an ExceptionGroup with all that followed."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
 
@@ -156,7 +156,7 @@ async def test_errors_of_siblings_are_chained_to_the_first_and_no_group_escapes(
 
 
 async def test_a_raising_on_failure_is_logged_and_the_group_still_ends(caplog):
-    """The owner's handler has bugs too."""
+    """The handler given by the owner may have bugs too."""
 
     def broken(error: BaseException) -> None:
         raise RuntimeError("handler bug")
@@ -171,7 +171,7 @@ async def test_a_raising_on_failure_is_logged_and_the_group_still_ends(caplog):
 
 
 async def test_close_cancels_the_children_and_waits_for_their_cleanup():
-    """Sockets are closed in that cleanup."""
+    """Children close their sockets in that cleanup."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     steps = []
@@ -192,7 +192,7 @@ async def test_close_cancels_the_children_and_waits_for_their_cleanup():
 
 
 async def test_close_is_safe_twice_and_concurrently():
-    """`async with` inside an application that also closes by itself."""
+    """`async with` may be used in an application that also calls close()."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     supervisor.spawn(forever(), name="child")
@@ -202,7 +202,7 @@ async def test_close_is_safe_twice_and_concurrently():
 
 
 async def test_a_cancelled_close_goes_on_closing():
-    """Cancelling ends the wait; a task left running would outlive the loop's owner."""
+    """The cancellation ends the wait only; no child may keep running."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     release = asyncio.Event()
@@ -226,7 +226,7 @@ async def test_a_cancelled_close_goes_on_closing():
 
 
 async def test_close_gives_up_on_a_child_that_will_not_end(caplog):
-    """A bounded close() is promised; the culprit is named."""
+    """close() is bounded in time; the log names the child."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     release = asyncio.Event()
@@ -247,7 +247,7 @@ async def test_close_gives_up_on_a_child_that_will_not_end(caplog):
 
 
 async def test_spawn_after_close_raises_and_closes_the_coroutine():
-    """A coroutine nobody awaits would warn, far from the cause."""
+    """A coroutine that is never awaited would cause a warning far from the mistake."""
     supervisor = Supervisor("cluster")
     with pytest.raises(Closed, match="not started"):
         supervisor.spawn(forever(), name="early")
@@ -262,7 +262,7 @@ async def test_spawn_after_close_raises_and_closes_the_coroutine():
 
 
 async def test_spawn_after_a_failure_names_the_failure():
-    """ "Closed" alone would send people looking for who closed it."""
+    """ "Closed" alone would not explain why."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     supervisor.spawn(fail(ValueError("bug")), name="child")
@@ -274,7 +274,7 @@ async def test_spawn_after_a_failure_names_the_failure():
 
 
 async def test_a_child_cancelled_before_its_first_step_warns_of_nothing():
-    """Python warns of coroutines that were never awaited; warnings are errors here."""
+    """Python warns of coroutines that were never awaited."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     task = supervisor.spawn(forever(), name="child")
@@ -286,7 +286,7 @@ async def test_a_child_cancelled_before_its_first_step_warns_of_nothing():
 
 
 async def test_closing_from_a_child_is_refused():
-    """It would wait for itself."""
+    """It would wait for its own end."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     refused = supervisor.spawn(supervisor.close(), name="suicide")
@@ -296,7 +296,7 @@ async def test_closing_from_a_child_is_refused():
 
 
 async def test_a_child_that_ends_leaves_the_others_alone():
-    """One request's task ending is no event."""
+    """The normal end of a child is not an event."""
     async with Supervisor("cluster") as supervisor:
         other = supervisor.spawn(forever(), name="other")
         task = supervisor.spawn(asyncio.sleep(0, "result"), name="short")
@@ -307,7 +307,7 @@ async def test_a_child_that_ends_leaves_the_others_alone():
 
 
 def test_the_loops_own_end_closes_the_group():
-    """asyncio.run() cancels every task of a client that was left open."""
+    """asyncio.run() cancels all tasks of a client that was not closed."""
     supervisors = []
 
     async def main() -> None:
@@ -323,7 +323,7 @@ def test_the_loops_own_end_closes_the_group():
 
 
 async def test_shielded_finishes_and_then_raises_the_cancellation():
-    """A log must not be left half closed because its owner was cancelled."""
+    """A log must not stay half closed because its owner was cancelled."""
     steps = []
     release = asyncio.Event()
 
@@ -347,7 +347,7 @@ async def test_shielded_finishes_and_then_raises_the_cancellation():
 
 
 async def test_shielded_raises_what_the_cleanup_raises():
-    """Its failure must not be lost, cancelled or not."""
+    """The failure must not be lost, even if the caller is cancelled."""
     with pytest.raises(OSError, match="disk"):
         await shielded(fail(OSError("disk")))
     release = asyncio.Event()
@@ -367,7 +367,7 @@ async def test_shielded_raises_what_the_cleanup_raises():
 
 
 def test_unwrap_chains_errors_that_refuse_attributes():
-    """What user code raises may; its AttributeError took the place of the cause."""
+    """Exceptions of user code may; the AttributeError replaced the cause."""
 
     class Frozen(Exception):
         def __setattr__(self, name, value):
@@ -379,7 +379,7 @@ def test_unwrap_chains_errors_that_refuse_attributes():
 
 
 def test_unwrap_gives_the_first_leaf_and_chains_the_rest_without_cycles():
-    """Printing a cyclic chain never ends."""
+    """Printing a cyclic chain would never end."""
     a, b, c = ValueError("a"), ValueError("b"), ValueError("c")
     b.__context__ = a
     group = ExceptionGroup("outer", [a, ExceptionGroup("inner", [b, c])])
@@ -394,8 +394,7 @@ def test_unwrap_gives_the_first_leaf_and_chains_the_rest_without_cycles():
 
 
 async def test_a_cancelled_start_does_not_cancel_another_one() -> None:
-    """Two tasks entered a client at once; the first was cancelled, and the second got its
-    CancelledError."""
+    """Two tasks entered a client at once; cancelling the first one cancelled the second too."""
     supervisor = Supervisor("cluster")
     first = asyncio.create_task(supervisor.start())
     second = asyncio.create_task(supervisor.start())
@@ -409,7 +408,7 @@ async def test_a_cancelled_start_does_not_cancel_another_one() -> None:
 
 
 async def test_closed_before_it_came_to_start_it_says_so() -> None:
-    """close() in the very turn of start(): the root task never ran, and start() waited for ever."""
+    """After close() in the same iteration as start(), the root task never ran and start() hung."""
     supervisor = Supervisor("cluster")
     starting = asyncio.create_task(supervisor.start())
     await asyncio.sleep(0)
@@ -419,8 +418,7 @@ async def test_closed_before_it_came_to_start_it_says_so() -> None:
 
 
 async def test_a_child_that_meets_the_end_of_its_supervisor_has_not_failed() -> None:
-    """Its sleep was over at the moment of close(): it could start nothing any more, and that was
-    reported as a bug."""
+    """The child woke up at the moment of close(); its failed spawn() was reported as a bug."""
     reported: list[BaseException] = []
     supervisor = Supervisor("cluster", on_failure=reported.append)
     await supervisor.start()
@@ -441,7 +439,7 @@ async def test_a_child_that_meets_the_end_of_its_supervisor_has_not_failed() -> 
 
 
 class OtherLoop:
-    """An event loop in a thread, which the test stops, runs again and closes."""
+    """An event loop in a thread; the test can stop, restart and close it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -471,11 +469,11 @@ def other(request: pytest.FixtureRequest) -> Iterator[OtherLoop]:
 
 
 class Gone(Exception):
-    """Of the loop."""
+    """Raised because the other loop does not run."""
 
 
 async def test_a_call_is_handed_to_the_loop_that_runs_elsewhere(other: OtherLoop):
-    """Its result and its exception come back here."""
+    """Its result or exception is returned here."""
 
     async def where() -> asyncio.AbstractEventLoop:
         await asyncio.sleep(0)
@@ -487,7 +485,7 @@ async def test_a_call_is_handed_to_the_loop_that_runs_elsewhere(other: OtherLoop
 
 
 async def test_what_a_call_raised_on_another_loop_is_in_no_cycle(other: OtherLoop):
-    """Its traceback holds the frame that waited, and with it all that the caller had in hand."""
+    """Its traceback refers to the waiting frame, and so to all of the caller's objects."""
 
     class Failed(Exception):
         pass
@@ -508,7 +506,7 @@ async def test_what_a_call_raised_on_another_loop_is_in_no_cycle(other: OtherLoo
 
 
 async def test_a_loop_that_does_not_run_is_told_at_once(other: OtherLoop):
-    """It hung: nobody carries out what is handed to it. Nor is anything begun later."""
+    """The call used to hang. It must not run later either."""
     begun = []
 
     async def call() -> None:
@@ -529,7 +527,7 @@ async def test_a_loop_that_does_not_run_is_told_at_once(other: OtherLoop):
 async def test_a_call_in_flight_is_told_that_the_loop_stopped_and_ends_if_it_runs_again(
     other: OtherLoop,
 ):
-    """A test's loop ended while another waited for it."""
+    """The loop of one test ended while another loop waited for a call on it."""
     begun, ended = threading.Event(), threading.Event()
 
     async def call() -> None:
@@ -554,15 +552,16 @@ async def test_a_call_in_flight_is_told_that_the_loop_stopped_and_ends_if_it_run
 
 
 async def test_a_call_that_waits_for_a_loop_that_never_turns_again_is_told():
-    """Handed over in the very turn in which the loop was stopped: no coroutine is left behind.
+    """The call is handed over in the iteration in which the loop is stopped, and leaves no
+    coroutine.
 
-    On asyncio's loop: uvloop's does a last turn, in which the call begins.
+    Only with asyncio's loop: uvloop runs one more iteration, in which the call begins.
     """
     other = OtherLoop(asyncio.new_event_loop())
     other.run()
     held, go = threading.Event(), threading.Event()
 
-    def hold() -> None:  # the loop's last turn
+    def hold() -> None:  # the loop's last iteration
         held.set()
         go.wait(30)
         other.loop.stop()
@@ -581,7 +580,7 @@ async def test_a_call_that_waits_for_a_loop_that_never_turns_again_is_told():
 
 
 async def test_the_end_of_a_loop_that_cancels_its_tasks_is_told_as_such(other: OtherLoop):
-    """asyncio.run() cancels all tasks at its end: that is no cancellation of who waits here."""
+    """asyncio.run() cancels all tasks at its end; the waiter must not seem cancelled."""
     begun = threading.Event()
 
     async def call() -> None:
@@ -598,7 +597,7 @@ async def test_the_end_of_a_loop_that_cancels_its_tasks_is_told_as_such(other: O
 
 
 async def test_a_caller_that_gives_up_does_not_wait_and_cancels_the_call(other: OtherLoop):
-    """`wait_for` did not end at its timeout."""
+    """asyncio.wait_for() did not return at its timeout."""
     begun, ended = threading.Event(), threading.Event()
 
     async def call() -> None:
@@ -620,7 +619,7 @@ async def test_a_caller_that_gives_up_does_not_wait_and_cancels_the_call(other: 
 def test_a_task_of_the_parent_that_runs_on_in_a_forked_child_is_no_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A child that leaves a loop by sys.exit() runs what is ready; asyncio has no loop there."""
+    """After sys.exit() in a child, the loop runs what is ready, but asyncio has no running loop."""
     failures: list[BaseException] = []
 
     async def sleepy() -> None:
@@ -643,7 +642,7 @@ def test_a_task_of_the_parent_that_runs_on_in_a_forked_child_is_no_failure(
 
 
 async def test_a_task_that_is_forgotten_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """What is collected behind a closed loop was "task failed", with a GeneratorExit."""
+    """Collecting a task after its loop was closed logged "task failed" with a GeneratorExit."""
 
     async def forever() -> None:
         await asyncio.Event().wait()

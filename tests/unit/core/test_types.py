@@ -1,4 +1,4 @@
-"""The small values."""
+"""Small value classes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 
 def test_a_plain_tuple_is_a_topic_partition():
-    """Users write tuples; lookups must find them."""
+    """Users write tuples, and lookups must find them."""
     assert {TopicPartition("orders", 1): 5}[("orders", 1)] == 5
     assert str(TopicPartition("orders", 1)) == "orders-1"
 
 
 def test_values_are_frozen():
-    """They are keys and are shared between tasks."""
+    """Values are used as keys and shared between tasks."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         OffsetAndMetadata(5).offset = 6  # type: ignore[misc]
     assert OffsetAndMetadata(5) == OffsetAndMetadata(5, "", None)

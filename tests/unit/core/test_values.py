@@ -1,4 +1,6 @@
-"""The plain values that settings become inside; against the models: tests/property/core."""
+"""The plain values that settings become internally; tests/property compares them with the
+models.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ SASL = {"security_protocol": "SASL_SSL", "sasl_plain_username": "me"}
 
 
 def test_values_are_frozen():
-    """A producer must not be reconfigured behind its back."""
+    """A producer's configuration must not change while it runs."""
     values = ClusterValues.given({"client_id": "me"})
     with pytest.raises(AttributeError, match="frozen"):
         values.client_id = "you"
@@ -22,7 +24,7 @@ def test_values_are_frozen():
 
 
 def test_a_secret_is_in_no_representation_whichever_way_it_came():
-    """Settings end up in logs and tracebacks."""
+    """Settings appear in logs and tracebacks."""
     values = ClusterValues.given(SASL | {"sasl_plain_password": "s3cret"})
     assert values.sasl_plain_password == "s3cret"
     assert "s3cret" not in repr(values) + repr(values.settings) + str(values.settings.model_dump())
@@ -32,7 +34,7 @@ def test_a_secret_is_in_no_representation_whichever_way_it_came():
 
 
 def test_a_refusal_has_no_cause_that_nobody_can_use():
-    """The table raised it, which users know nothing of."""
+    """The cause is an error of an internal table."""
     with pytest.raises(ConfigError) as caught:
         ClusterValues.given({"request_timeout_ms": 0})
     assert caught.value.__context__ is None or caught.value.__suppress_context__
@@ -40,6 +42,6 @@ def test_a_refusal_has_no_cause_that_nobody_can_use():
 
 
 def test_the_owner_of_a_setting_is_named_whatever_was_imported():
-    """It was named only where the other client's settings happened to be loaded."""
+    """The owner was named only if that client's settings were already imported."""
     with pytest.raises(ConfigError, match="'linger_ms' is a setting of ProducerSettings, not of"):
         ClusterValues.given({"linger_ms": 5})

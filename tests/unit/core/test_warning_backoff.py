@@ -1,4 +1,4 @@
-"""An outage of an hour must not fill the log with one line."""
+"""WarningBackoff: an outage of an hour must not fill the log with the same line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiokq.core.warning_backoff import WarningBackoff
 
 
 def test_the_same_is_a_warning_ever_more_seldom() -> None:
-    """Ten failures a second for ten minutes: some dozen lines, the first at once."""
+    """Ten failures per second for ten minutes give about a dozen lines, the first at once."""
     now = 0.0
     repetitions = WarningBackoff(lambda: now)
     warned = []
@@ -25,7 +25,7 @@ def test_the_same_is_a_warning_ever_more_seldom() -> None:
 
 
 def test_something_else_is_a_warning_at_once() -> None:
-    """The reason changed: that is news, also if it changes back and forth it is not."""
+    """A changed reason is a warning, but alternating between known reasons is not."""
     repetitions = WarningBackoff(lambda: 5.0)
     kinds = ["refused", "timeout", "refused", "timeout"]
     levels = [repetitions.note(kind)[0] for kind in kinds]
@@ -33,7 +33,7 @@ def test_something_else_is_a_warning_at_once() -> None:
 
 
 def test_after_a_recovery_or_a_long_silence_it_is_new() -> None:
-    """Another outage is not a repetition of the last one."""
+    """Another outage is not a repetition of the previous one."""
     now = 0.0
     repetitions = WarningBackoff(lambda: now)
     repetitions.note("refused")

@@ -1,4 +1,4 @@
-"""The watchdog; the one thing in core that only real time shows, so it waits for milliseconds."""
+"""The watchdog. Only real time shows stalls, so these tests wait for milliseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("aiokq.core")
 
 
 class Noticed(logging.Handler):
-    """Says when the watchdog's thread has logged."""
+    """Calls `callback` when the watchdog's thread has logged."""
 
     callback: Callable[[], None]
     text = ""
@@ -26,7 +26,7 @@ class Noticed(logging.Handler):
 
 
 async def test_a_stall_is_reported_with_the_line_that_stalled():
-    """Somebody calls a blocking function in a handler, and everything times out."""
+    """A blocking call in a handler makes everything else time out."""
     noticed, logged = threading.Event(), Noticed()
     logged.callback = noticed.set
     reported = asyncio.Event()
@@ -56,7 +56,7 @@ async def test_a_stall_is_reported_with_the_line_that_stalled():
 
 
 async def test_a_busy_loop_that_answers_is_left_alone():
-    """A false alarm teaches people to ignore it."""
+    """False alarms would teach users to ignore the watchdog."""
     reports: list[float] = []
     watchdog = Watchdog(lambda s, _: reports.append(s), threshold=30, interval=0.002)
     watchdog.start()
@@ -86,7 +86,7 @@ def test_the_thread_ends_with_its_loop():
 
 
 async def test_those_who_watch_one_loop_share_a_thread():
-    """A process with a hundred clients had a hundred threads, and a hundred stacks in its log."""
+    """A process with a hundred clients had a hundred threads, and logged a hundred stacks."""
     noticed, logged = threading.Event(), Noticed()
     logged.callback = noticed.set
     reports: list[str] = []
@@ -120,7 +120,7 @@ async def test_those_who_watch_one_loop_share_a_thread():
 
 
 async def test_a_loop_is_watched_again_after_the_last_one_stopped():
-    """A client that is opened after another was closed must not join a thread that ends."""
+    """A client opened after another was closed must not join a thread that is about to end."""
     first, second = (Watchdog(lambda *_: None, threshold=30, interval=0.005) for _ in range(2))
     first.start()
     first.stop()
@@ -131,7 +131,7 @@ async def test_a_loop_is_watched_again_after_the_last_one_stopped():
 
 
 def test_a_loop_that_has_ended_is_not_kept() -> None:
-    """Each asyncio.run() of a long-lived process left its loop behind, with all that hung on it."""
+    """In a long-lived process each asyncio.run() left its loop in memory."""
 
     async def watched() -> weakref.ref[asyncio.AbstractEventLoop]:
         watchdog = Watchdog(lambda s, _: None, threshold=30, interval=0.002)
