@@ -1,4 +1,4 @@
-"""Admin against a scripted cluster: retries, errors per item, and what old brokers get."""
+"""Admin against a scripted cluster: retries, errors per item, and requests to old brokers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Main = Callable[[ScriptedCluster, Admin], Coroutine[Any, Any, None]]
 
 
 def with_admin(main: Main, **overrides: Any) -> None:
-    """Run ``main`` with an admin client of its own cluster."""
+    """Run `main` with an admin client and its scripted cluster."""
 
     async def run(cluster: ScriptedCluster) -> None:
         admin = Admin(cluster.bootstrap_servers, _environment=cluster.environment, **overrides)
@@ -48,7 +48,7 @@ def with_admin(main: Main, **overrides: Any) -> None:
 
 
 class Controller:
-    """CreateTopics, DeleteTopics and CreatePartitions of a controller that may refuse."""
+    """CreateTopics, DeleteTopics and CreatePartitions of a controller, with scripted errors."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.cluster = cluster
@@ -119,7 +119,7 @@ class Controller:
 
 
 def test_each_item_has_its_own_result():
-    """One topic exists already; the other one is created all the same."""
+    """One topic exists already; the other one is created."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster)
@@ -138,7 +138,7 @@ def test_each_item_has_its_own_result():
 
 
 def test_raise_errors_raises_the_first_with_the_others_as_notes():
-    """Whoever creates topics at start-up wants an exception."""
+    """An application that creates topics at startup needs an exception."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster)
@@ -158,7 +158,7 @@ def test_raise_errors_raises_the_first_with_the_others_as_notes():
 
 
 def test_another_controller_is_found():
-    """NOT_CONTROLLER: metadata is asked for, and the topics left go to the new one."""
+    """After NOT_CONTROLLER the remaining topics are sent to the new controller."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster)
@@ -174,7 +174,7 @@ def test_another_controller_is_found():
 
 
 def test_only_what_failed_is_asked_for_again():
-    """Quota: one topic of two is put off (THROTTLING_QUOTA_EXCEEDED)."""
+    """One of two topics gets THROTTLING_QUOTA_EXCEEDED."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster).errors = {"b": [89, 89]}
@@ -189,7 +189,7 @@ def test_only_what_failed_is_asked_for_again():
 
 
 def test_a_controller_that_does_not_come_ends_in_its_error():
-    """The item says NOT_CONTROLLER, after the timeout and not before."""
+    """The item's error is NOT_CONTROLLER, and it comes after the timeout."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster).errors = {"a": [41] * 1_000}
@@ -202,7 +202,7 @@ def test_a_controller_that_does_not_come_ends_in_its_error():
 
 
 def test_a_cluster_that_is_down_is_a_timeout():
-    """No item can be told apart; the call raises, and says why."""
+    """No item has a result, so the call itself raises, with the cause."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         for broker in cluster.brokers.values():
@@ -217,7 +217,7 @@ def test_a_cluster_that_is_down_is_a_timeout():
 
 
 def test_create_topics_passes_everything_on():
-    """Partitions, replication, assignments and configs, in Kafka's words."""
+    """Partitions, replication factor, assignments and configs."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster)
@@ -247,7 +247,7 @@ def test_create_topics_passes_everything_on():
 
 
 def test_create_topics_refuses_what_contradicts_itself():
-    """Before anything is sent."""
+    """Nothing is sent."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         with pytest.raises(ConfigError, match="given twice"):
@@ -260,7 +260,7 @@ def test_create_topics_refuses_what_contradicts_itself():
 
 
 def test_an_old_broker_wants_numbers():
-    """Before 2.4 the broker has no defaults to fill in (KIP-464)."""
+    """Brokers before 2.4 have no defaults for them (KIP-464)."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.CreateTopicsRequest] = 3
@@ -276,7 +276,7 @@ def test_an_old_broker_wants_numbers():
 
 @pytest.mark.parametrize("version", [5, 6])
 def test_topics_are_deleted_by_name(version: int):
-    """One that does not exist is said so at once."""
+    """A missing topic has its error at once."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.limits[wire.DeleteTopicsRequest] = version
@@ -294,7 +294,7 @@ def test_topics_are_deleted_by_name(version: int):
 
 
 def test_topics_are_deleted_by_id():
-    """A name can mean another topic by now; an id cannot."""
+    """By now the name may denote another topic."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster)
@@ -308,7 +308,7 @@ def test_topics_are_deleted_by_id():
 
 
 def test_list_topics_gives_all():
-    """Asked of a broker, not of the snapshot; internal ones on request."""
+    """The list comes from a broker, not from cached metadata; internal topics are optional."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         cluster.add_topic("b", [1, 2])
@@ -321,7 +321,7 @@ def test_list_topics_gives_all():
 
 
 def test_describe_topics_puts_pages_together():
-    """A topic of 5,000 partitions comes in three pages (KIP-966)."""
+    """A topic with 5,000 partitions needs three pages (KIP-966)."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         def describe(broker: ScriptedBroker, request: Any, version: int) -> Any:
@@ -355,7 +355,7 @@ def test_describe_topics_puts_pages_together():
 
 
 def test_a_topic_that_the_broker_left_out_is_no_topic_without_partitions():
-    """It was described as if all was well with it, and it had none."""
+    """It was returned as a topic without partitions and without an error."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         cluster.handlers[wire.DescribeTopicPartitionsRequest] = lambda *asked: (
@@ -368,7 +368,7 @@ def test_a_topic_that_the_broker_left_out_is_no_topic_without_partitions():
 
 
 def test_describe_topics_falls_back_to_metadata():
-    """Brokers before 3.7 have no pages."""
+    """Brokers before 3.7 lack DescribeTopicPartitions."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.missing.add(wire.DescribeTopicPartitionsRequest)
@@ -384,7 +384,7 @@ def test_describe_topics_falls_back_to_metadata():
 
 
 def test_partitions_are_added():
-    """By number, or with the brokers of each new one."""
+    """By count, or with the replicas of each new partition."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Controller(cluster)
@@ -411,7 +411,7 @@ def test_partitions_are_added():
 
 
 class Configs:
-    """DescribeConfigs and the two ways to alter them, over one dictionary per resource."""
+    """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, over a dictionary per resource."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.values: dict[tuple[int, str], dict[str, str | None]] = {}
@@ -474,7 +474,7 @@ def topic(name: str) -> ConfigResource:
 
 
 def test_configs_are_described_with_their_source():
-    """A value that somebody set, and one that is the default."""
+    """One value was set, the other one is the default."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Configs(cluster).values = {(2, "a"): {"retention.ms": "1000"}}
@@ -491,7 +491,7 @@ def test_configs_are_described_with_their_source():
 
 
 def test_a_brokers_configs_are_asked_of_that_broker():
-    """No other one knows its static configs."""
+    """Other brokers do not know its static configs."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         configs = Configs(cluster)
@@ -507,7 +507,7 @@ def test_a_brokers_configs_are_asked_of_that_broker():
 
 
 def test_configs_are_altered_one_by_one():
-    """Set, delete, append, subtract; plain values set, None deletes."""
+    """Set, delete, append and subtract; a plain value means set, and None means delete."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         Configs(cluster)
@@ -538,7 +538,7 @@ def test_configs_are_altered_one_by_one():
 
 
 def test_old_brokers_get_all_configs_at_once():
-    """Before 2.3 AlterConfigs replaces all: what was set before must survive."""
+    """Before 2.3, AlterConfigs replaces all configs, so the unchanged ones must be sent too."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.missing.add(wire.IncrementalAlterConfigsRequest)
@@ -571,7 +571,7 @@ def test_old_brokers_get_all_configs_at_once():
 
 
 def test_the_cluster_is_described():
-    """By DescribeCluster, or by metadata where the broker is older than 2.8."""
+    """By DescribeCluster, or by Metadata for brokers before 2.8."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.handlers[wire.DescribeClusterRequest] = lambda b, r, v: (
@@ -602,7 +602,7 @@ def test_the_cluster_is_described():
 
 
 def test_log_directories_are_asked_of_each_broker() -> None:
-    """One that is offline is told with its error; sizes of the disk where the broker knows them."""
+    """An offline directory has an error; disk sizes are present if the broker reports them."""
 
     def answer(broker, request, version):
         return wire.DescribeLogDirsResponse(
@@ -649,7 +649,7 @@ def test_log_directories_are_asked_of_each_broker() -> None:
 
 
 def test_offsets_are_listed_per_partition():
-    """Tuples do; each has its own spec and its own error."""
+    """Plain tuples are accepted; each partition has its own spec and its own error."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         cluster.add_topic("t", [1, 2])
@@ -669,7 +669,7 @@ def test_offsets_are_listed_per_partition():
 
 
 def test_records_are_deleted_at_each_leader():
-    """Retried where a leader has moved, refused where there is no such partition."""
+    """Retried if a leader has moved, refused if the partition does not exist."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         cluster.add_topic("t", [1, 2])
@@ -707,7 +707,7 @@ def test_records_are_deleted_at_each_leader():
 
 
 def test_use_before_start_and_after_close_is_refused():
-    """With words that say what to do."""
+    """The error says what to do."""
 
     async def main(cluster: ScriptedCluster) -> None:
         admin = Admin(cluster.bootstrap_servers, _environment=cluster.environment)
@@ -724,14 +724,14 @@ def test_use_before_start_and_after_close_is_refused():
 
 
 def test_bootstrap_servers_twice_is_refused():
-    """Positional and by name: which one counts?"""
+    """Given both positionally and as a keyword."""
     with pytest.raises(ConfigError, match="twice"):
         Admin("a:1", bootstrap_servers="b:1")
     assert Admin(bootstrap_servers="b:1").settings.bootstrap_servers == ("b:1",)
 
 
 def test_an_admin_left_open_warns():
-    """Its sockets would stay until the process ends."""
+    """Its sockets would stay open until the process ends."""
 
     async def main(cluster: ScriptedCluster) -> None:
         admin = Admin(cluster.bootstrap_servers, _environment=cluster.environment)
@@ -746,7 +746,7 @@ def test_an_admin_left_open_warns():
 
 @pytest.mark.parametrize("call", ["list_topics", "describe_topics", "describe_cluster"])
 def test_a_question_is_asked_again_when_its_broker_goes_down(call: str):
-    """A rolling restart made listings fail: the request had been sent, and nobody repeated it."""
+    """Listings failed in a rolling restart, because a request that was sent was not retried."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         cluster.add_topic("t", [3])

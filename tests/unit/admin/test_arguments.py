@@ -1,4 +1,4 @@
-"""What Admin's methods say of arguments of a wrong type: each method, each of its arguments."""
+"""The errors of Admin's methods for arguments of a wrong type: each method, each argument."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "alter_partition_reassignments": {"reassignments": {("t", 0): [1]}},
     "list_partition_reassignments": {},
 }
-"""By method, arguments that are right; those left out have defaults."""
+"""Valid arguments by method; the others have defaults."""
 
 FLAGS = ("timeout", "raise_errors")
 
@@ -116,7 +116,7 @@ async def admin() -> AsyncIterator[Admin]:
 
 
 def test_all_methods_are_in_the_table() -> None:
-    """A method that is added is asked for its arguments."""
+    """A new method has to be added to the table."""
     methods = {
         name
         for name, method in inspect.getmembers(Admin, inspect.iscoroutinefunction)
@@ -126,7 +126,7 @@ def test_all_methods_are_in_the_table() -> None:
 
 
 def said_by_aiokq(error: BaseException) -> bool:
-    """Whether it was raised by a statement of aiokq's that says so."""
+    """Return whether `error` was raised by a `raise` statement in aiokq."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     line = linecache.getline(last.filename, last.lineno or 0)
     return "/aiokq/" in last.filename and line.strip().startswith("raise ")
@@ -137,7 +137,7 @@ def said_by_aiokq(error: BaseException) -> bool:
 async def test_a_wrong_argument_is_taken_or_refused_in_words(
     admin: Admin, method: str, argument: str
 ) -> None:
-    """An error from inside of Python says neither which argument nor what it takes."""
+    """An error raised inside Python's library names neither the argument nor the accepted types."""
     bad = []
     for wrong in WRONG:
         try:
@@ -145,7 +145,7 @@ async def test_a_wrong_argument_is_taken_or_refused_in_words(
         except (TypeError, ValueError) as error:
             if not said_by_aiokq(error):
                 bad.append((wrong, error))
-        except KafkaError as error:  # what a broker says, or that it did not answer in time
+        except KafkaError as error:  # an error of the broker, or a timeout
             if "cannot encode" in str(error):
                 bad.append((wrong, error))
     assert bad == []
@@ -156,7 +156,7 @@ async def test_a_wrong_argument_is_taken_or_refused_in_words(
 async def test_the_refusal_of_a_wrong_argument_names_it(
     admin: Admin, method: str, argument: str
 ) -> None:
-    """Of an object that no argument takes."""
+    """The invalid value is an object that no argument accepts."""
     wrong = object()
     with pytest.raises((TypeError, ValueError), match=argument.removesuffix("s")):
         await getattr(admin, method)(**(RIGHT[method] | {argument: wrong}), timeout=10)
@@ -175,7 +175,7 @@ async def test_the_refusal_of_a_wrong_argument_names_it(
     ],
 )
 def test_values_name_the_argument_too(make: Callable[[], object]) -> None:
-    """They are what the calls are given."""
+    """NewTopic and NewPartitions check their arguments like Admin's methods."""
     with pytest.raises(TypeError, match=r"^(configs|assignments)") as caught:
         make()
     assert said_by_aiokq(caught.value)

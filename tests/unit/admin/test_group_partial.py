@@ -1,4 +1,4 @@
-"""Calls on groups of which a part cannot be had: the rest is done, and each error is told."""
+"""Group calls that fail for some items: the others succeed, and each error is reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T1 = TopicPartition("t", 1)
 
 
 def with_log(groups: Groups, leaders: list[int], end: int = 50) -> None:
-    """Topic t, whose partitions have the offsets 0 to `end`."""
+    """Create topic t, whose partitions have the offsets 0 to `end`."""
     groups.cluster.add_topic("t", leaders)
 
     def list_offsets(broker: ScriptedBroker, request: Any, version: int) -> Any:
@@ -52,7 +52,7 @@ def with_log(groups: Groups, leaders: list[int], end: int = 50) -> None:
 
 
 def fetch_codes(groups: Groups, codes: dict[tuple[str, int], int]) -> None:
-    """Answers to OffsetFetch: 7 for a partition, or its error code."""
+    """Answer OffsetFetch with offset 7 for each partition, or with its error code."""
 
     def fetch(broker: ScriptedBroker, request: Any, version: int) -> Any:
         return wire.OffsetFetchResponse(
@@ -82,13 +82,13 @@ def fetch_codes(groups: Groups, codes: dict[tuple[str, int], int]) -> None:
 
 
 def empty_group(groups: Groups) -> None:
-    """No group g yet: it may be given offsets."""
+    """Let group g not exist yet, so that offsets can be committed for it."""
     groups.coordinators["g"] = 1
     groups.types["g"] = "none"
 
 
 def test_a_group_whose_coordinator_loads_takes_no_time_from_the_others() -> None:
-    """`groups describe a b` said "no answer within 0 s" of the one that was well."""
+    """`groups describe a b` reported "no answer within 0 s" for the other group."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         with_log(groups, [1])
@@ -105,7 +105,7 @@ def test_a_group_whose_coordinator_loads_takes_no_time_from_the_others() -> None
 
 @pytest.mark.parametrize("rewind", [False, True])
 def test_a_partition_without_leader_keeps_no_other_from_its_offset(rewind: bool) -> None:
-    """All of the time went to the one that hangs, and none was reset."""
+    """The whole timeout was spent on that partition, and no partition was reset."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         with_log(groups, [1, -1])
@@ -121,7 +121,7 @@ def test_a_partition_without_leader_keeps_no_other_from_its_offset(rewind: bool)
 
 
 def test_an_offset_that_is_not_known_is_not_guessed() -> None:
-    """ "current" of a partition with an open transaction went to the end of the log."""
+    """ "current" for a partition with an open transaction reset it to the log end offset."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         with_log(groups, [1, 1])
@@ -138,7 +138,7 @@ def test_an_offset_that_is_not_known_is_not_guessed() -> None:
 
 
 def test_a_partition_that_does_not_exist_is_told_at_once() -> None:
-    """It was asked about until the time was over, and the whole group with it."""
+    """It was retried until the timeout, which failed the whole group."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         empty_group(groups)
@@ -153,7 +153,7 @@ def test_a_partition_that_does_not_exist_is_told_at_once() -> None:
 
 
 def mixed(groups: Groups) -> None:
-    """Group g speaks the consumer protocol; one of its members still speaks the classic one."""
+    """Group g uses the consumer protocol; one of its members still uses the classic protocol."""
     groups.add("g", 1, "consumer")
     left: list[str] = []
 
@@ -187,7 +187,7 @@ def mixed(groups: Groups) -> None:
 
 
 def test_each_member_of_a_group_that_was_converted_leaves_by_its_own_protocol() -> None:
-    """A heartbeat for a classic member, or a LeaveGroup for another, is refused by the broker."""
+    """The broker refuses a heartbeat for a classic member, and a LeaveGroup for the other kind."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         mixed(groups)
@@ -202,7 +202,7 @@ def test_each_member_of_a_group_that_was_converted_leaves_by_its_own_protocol() 
 
 
 def test_a_classic_member_of_a_group_that_was_converted_is_refused_by_name() -> None:
-    """It may commit from outside once it is out, into a group that is empty."""
+    """Once it is removed, the classic member could commit into the empty group."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         mixed(groups)
@@ -217,13 +217,14 @@ def test_a_classic_member_of_a_group_that_was_converted_is_refused_by_name() -> 
 
 
 class Held:
-    """Group g with one member, and the rules by which it is held; who holds it is `holder`.
+    """Group g with one member, into which `holder` joins to hold the group during a rewind.
 
     Attributes:
-        removing: error code of the first answer to the removal of others.
-        asking: of joins without an id; 79 says that it is given.
-        joining: of the first join with an id, `beating` of heartbeats; 27 says somebody is back.
-        left: who left, or was removed, in order.
+    removing: error code of the first response to the removal of other members.
+    asking: error code of joins without member id; 79 (MEMBER_ID_REQUIRED) assigns the id.
+    joining: error code of the first join with a member id.
+    beating: error code of heartbeats; 27 (REBALANCE_IN_PROGRESS) means a member rejoins.
+    left: the members that left or were removed, in order.
     """
 
     def __init__(
@@ -302,7 +303,7 @@ class Held:
 
 @pytest.mark.parametrize("code", [25, 82])
 def test_a_member_that_came_back_as_another_does_not_end_a_rewind(code: int) -> None:
-    """A static member restarted between the question who is there and its removal."""
+    """A static member restarted after the group was described and before it was removed."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         held = Held(groups, removing=code)
@@ -317,7 +318,7 @@ def test_a_member_that_came_back_as_another_does_not_end_a_rewind(code: int) -> 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 25])
 def test_a_group_that_could_not_be_held_at_once_is_held_later(code: int) -> None:
-    """The coordinator moved, or loads, and knows nothing of a member id that another one gave."""
+    """The coordinator moved or is loading, and does not know the member id that was assigned."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         Held(groups, joining=code)
@@ -329,7 +330,7 @@ def test_a_group_that_could_not_be_held_at_once_is_held_later(code: int) -> None
 
 @pytest.mark.parametrize("code", [23, 24, 81])
 def test_a_group_that_takes_nobody_in_is_left_as_it_is(code: int) -> None:
-    """It is full, or wants another protocol: to take its members out would be no rewind."""
+    """The group is full or uses another protocol; its members must not be removed then."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         held = Held(groups, asking=code)
@@ -343,7 +344,7 @@ def test_a_group_that_takes_nobody_in_is_left_as_it_is(code: int) -> None:
 
 
 def test_a_group_whose_holder_was_removed_is_not_said_to_be_rewound() -> None:
-    """The group may have been empty then, and have taken a commit from outside: 7, not 3."""
+    """The group was empty meanwhile and may have accepted a commit: the offset is 7, not 3."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         Held(groups, beating=25)
@@ -351,7 +352,7 @@ def test_a_group_whose_holder_was_removed_is_not_said_to_be_rewound() -> None:
         assert rewound[T0].offset is None
         assert isinstance(rewound[T0].error, CommitFailed)
         assert "is 7 now, not 3" in str(rewound[T0].error)
-        # What is still so was not undone.
+        # If the committed offset is the wanted one, the rewind succeeded.
         rewound = await admin.rewind_group("g", {T0: 7}, raise_errors=True)
         assert rewound[T0].offset == 7
 
@@ -359,7 +360,7 @@ def test_a_group_whose_holder_was_removed_is_not_said_to_be_rewound() -> None:
 
 
 def test_a_rewind_without_time_to_see_a_member_back_is_not_said_to_be_done() -> None:
-    """A timeout below the heartbeat interval let the group go, and a late commit undid it."""
+    """With a timeout below the heartbeat interval, a member's late commit may undo the rewind."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         held = Held(groups, beating=0)
@@ -372,7 +373,7 @@ def test_a_rewind_without_time_to_see_a_member_back_is_not_said_to_be_done() -> 
 
 
 def test_a_group_to_which_nobody_comes_back_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
-    """Its members had died: whoever rewinds it waits for half a minute, not for ever."""
+    """The members are dead: the holder waits for half a minute, not for ever."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         held = Held(groups, beating=0)
@@ -387,7 +388,7 @@ def test_a_group_to_which_nobody_comes_back_is_let_go(caplog: pytest.LogCaptureF
 
 
 def test_a_commit_for_a_topic_that_is_gone_is_told_at_once_and_the_others_are_done() -> None:
-    """As Java's alterConsumerGroupOffsets: asking again for a minute brings no topic back."""
+    """Like Java's alterConsumerGroupOffsets; retries would not help."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 1)
@@ -402,7 +403,7 @@ def test_a_commit_for_a_topic_that_is_gone_is_told_at_once_and_the_others_are_do
 
 
 def test_what_is_no_offset_or_time_is_refused_before_anything_is_asked() -> None:
-    """They were errors of the encoder, or of Python, in the middle of the call."""
+    """They failed in the middle of the call, in the encoder or inside Python."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         empty_group(groups)
@@ -420,7 +421,7 @@ def test_what_is_no_offset_or_time_is_refused_before_anything_is_asked() -> None
 
 @pytest.mark.parametrize("api", ["DeleteGroups", "LeaveGroup"])
 def test_what_was_done_without_an_answer_was_done(api: str) -> None:
-    """The connection stands, the answer does not come; asked again, the broker knows none such."""
+    """The first response is lost; on the retry the broker does not know the group or member."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 1)

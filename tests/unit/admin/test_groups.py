@@ -1,4 +1,4 @@
-"""Admin's calls on groups, on scripted coordinators: batches, moves, loading, lost replies."""
+"""Admin's group calls with scripted coordinators: batches, moves, loading and lost responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Groups:
-    """Groups and their offsets, each with a coordinator that may move, load or fall silent."""
+    """Groups and their offsets; their coordinators may move, load or stop responding."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.cluster = cluster
@@ -249,7 +249,7 @@ def with_groups(main: Main, **limits: int) -> None:
 
 
 def test_a_hundred_groups_are_one_lookup_and_one_question_per_coordinator() -> None:
-    """`aiokq groups describe` of all groups must not be hundreds of round trips."""
+    """`aiokq groups describe` of all groups must not need hundreds of round trips."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         for n in range(100):
@@ -267,7 +267,7 @@ def test_a_hundred_groups_are_one_lookup_and_one_question_per_coordinator() -> N
 
 
 def test_a_coordinator_that_moved_is_found_again_and_only_its_groups_are_asked_for() -> None:
-    """NOT_COORDINATOR: what was remembered is wrong for this group, not for the others."""
+    """NOT_COORDINATOR invalidates the cached coordinator of this group only."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("stays", 1, t=1)
@@ -282,7 +282,7 @@ def test_a_coordinator_that_moved_is_found_again_and_only_its_groups_are_asked_f
 
 
 def test_a_coordinator_that_loads_is_asked_again() -> None:
-    """After a restart the log of the groups is read first; that may take seconds."""
+    """After a restart a coordinator first loads its groups, which may take seconds."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 2)
@@ -296,7 +296,7 @@ def test_a_coordinator_that_loads_is_asked_again() -> None:
 
 
 def test_a_broker_that_is_down_is_told_and_holds_up_no_listing() -> None:
-    """The groups of the others are there, and who did not answer is named."""
+    """The groups of the other brokers are returned."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("a", 1)
@@ -316,7 +316,7 @@ def test_a_broker_that_is_down_is_told_and_holds_up_no_listing() -> None:
 
 
 def test_no_broker_at_all_is_a_timeout_with_its_cause() -> None:
-    """An empty listing would say that there are no groups."""
+    """An empty listing would mean that no groups exist."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         for broker in groups.cluster.brokers.values():
@@ -328,7 +328,7 @@ def test_no_broker_at_all_is_a_timeout_with_its_cause() -> None:
 
 
 def test_a_group_whose_deletion_lost_its_reply_was_deleted() -> None:
-    """The second request finds nothing: that is what was asked for."""
+    """The retry finds no group, which is the wanted state."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 2)
@@ -354,7 +354,7 @@ def test_offsets_of_several_groups_are_asked_one_by_one_of_old_brokers() -> None
 
 
 def test_topics_go_by_name_though_newer_versions_go_by_id() -> None:
-    """By id, the offsets of topics that are not in our metadata would have no name."""
+    """With ids, the offsets of topics that are not in the metadata would have no name."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 1, t=1, gone=2)
@@ -370,7 +370,7 @@ def test_topics_go_by_name_though_newer_versions_go_by_id() -> None:
 
 @pytest.mark.parametrize("code", [22, 25, 27, 110, 113])
 def test_a_commit_into_a_group_with_members_says_what_to_do(code: int) -> None:
-    """UNKNOWN_MEMBER_ID alone tells nobody that the group must be stopped first."""
+    """UNKNOWN_MEMBER_ID alone does not say that the group's members must be stopped first."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 1)
@@ -396,7 +396,7 @@ def test_bytes_of_members_that_are_no_subscription_spoil_no_description() -> Non
 
 
 def test_a_group_that_is_not_there_is_not_found_whatever_the_broker_s_age() -> None:
-    """Before version 6 the answer is a group in the state Dead."""
+    """Before version 6 the response has a group in the state Dead."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         described = await admin.describe_groups("nothing")
@@ -428,7 +428,7 @@ def test_members_leave_by_the_protocol_they_speak() -> None:
 
 
 def test_filters_that_a_broker_does_not_know_are_not_dropped_in_silence() -> None:
-    """It would list every group, and a script would delete them."""
+    """Without the filter all groups would be listed, and a script might delete them."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 1)

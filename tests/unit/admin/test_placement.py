@@ -1,4 +1,4 @@
-"""Elections, reassignments and resources with configs, against a scripted cluster."""
+"""Leader elections, reassignments and config resources, against a scripted cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 class Elections:
-    """ElectLeaders of a controller; others answer 41. `codes` are the answers, in turn."""
+    """ElectLeaders on the controller with scripted `codes`; other brokers: NOT_CONTROLLER."""
 
     def __init__(self, cluster: ScriptedCluster, codes: dict[TopicPartition, list[int]]) -> None:
         self.cluster = cluster
@@ -59,7 +59,7 @@ class Elections:
 
 
 def test_what_an_election_came_to_is_not_asked_again():
-    """Kafka's clients call 80, 83 and 84 retriable; only the controller that moved is."""
+    """Kafka marks 80, 83 and 84 as retriable, but here they are final; only 41 is retried."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         elections = Elections(cluster, {A0: [0], A1: [84], B0: [83]})
@@ -74,7 +74,7 @@ def test_what_an_election_came_to_is_not_asked_again():
 
 
 def test_partitions_whose_answer_may_pass_are_asked_for_again_alone():
-    """41 and 3: the first for a controller that has just lost its office, the second is final."""
+    """NOT_CONTROLLER (41) is temporary, UNKNOWN_TOPIC_OR_PARTITION (3) is final."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         elections = Elections(cluster, {A0: [41, 0], A1: [3]})
@@ -87,7 +87,7 @@ def test_partitions_whose_answer_may_pass_are_asked_for_again_alone():
 
 
 def test_an_election_of_all_partitions_gives_those_that_needed_one():
-    """Null goes to the controller: no list of the whole cluster."""
+    """The request has null instead of a list of all partitions."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         elections = Elections(cluster, {B0: [0]})
@@ -101,7 +101,7 @@ def test_an_election_of_all_partitions_gives_those_that_needed_one():
 
 
 def test_reassignments_are_begun_cancelled_and_listed():
-    """By partition the brokers afterwards; None cancels."""
+    """The new replicas by partition; None cancels a reassignment."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         codes = {A0: 0, A1: 85, B0: 39}
@@ -154,7 +154,7 @@ def test_reassignments_are_begun_cancelled_and_listed():
 
 @pytest.mark.parametrize("newest", [0, 1])
 def test_a_broker_that_lists_client_metrics_only_is_asked_for_nothing_else(newest: int):
-    """Version 0 would give an answer about something else than was asked."""
+    """Version 0 ignores the resource types and always lists client metrics."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
         def answer(broker: ScriptedBroker, request: Any, version: int) -> Any:

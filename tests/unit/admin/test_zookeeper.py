@@ -1,4 +1,4 @@
-"""Dumps of ZooKeeper: what is an offset, what is none, and what is about something else."""
+"""Reading dumps of ZooKeeper: offsets, invalid offsets, and unrelated nodes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OFFSETS = {
 
 
 def test_what_kafka_s_own_tool_exported_is_read() -> None:
-    """`kafka.tools.ExportZkOffsets --output-file`."""
+    """The file is written by `kafka.tools.ExportZkOffsets --output-file`."""
     found = read_dump(EXPORTED)
     assert (found.groups, found.problems, found.others) == (OFFSETS, [], 0)
     assert found.only(["audit", "none"]).groups == {"audit": OFFSETS["audit"]}
 
 
 def test_lines_with_tabs_comments_chroots_and_other_nodes_are_read() -> None:
-    """A dump of the whole tree, made by a script."""
+    """A dump of the whole tree that was made by a script."""
     text = """\
 # made on a Sunday
 
@@ -45,7 +45,7 @@ def test_lines_with_tabs_comments_chroots_and_other_nodes_are_read() -> None:
 
 
 def test_json_of_zk_shell_and_plain_objects_are_read() -> None:
-    """`cp zk://host/consumers json://!tmp!dump.json/consumers true true` of zk-shell."""
+    """Written by zk-shell: `cp zk://host/consumers json://!tmp!dump.json/consumers true true`."""
     nodes = dict(line.split(":") for line in EXPORTED.splitlines())
     shell = {path: {"content": value, "acls": []} for path, value in nodes.items()}
     shell["/consumers/audit/offsets"] = {"content": "", "acls": []}
@@ -61,7 +61,7 @@ def test_json_of_zk_shell_and_plain_objects_are_read() -> None:
     "value", ["", "-1", "x", "1.5", "12345678901234567890", '{"offset": 1}', "\u0663"]
 )
 def test_a_value_that_is_no_offset_is_told_and_the_others_are_read(value: str) -> None:
-    """A damaged line must not become an offset, nor stop the import."""
+    """A damaged line must neither become an offset nor stop the import."""
     found = read_dump(f"/consumers/g/offsets/t/0\t{value}\n/consumers/g/offsets/t/1\t5\n")
     assert found.groups == {"g": {TopicPartition("t", 1): 5}}
     (problem,) = found.problems
@@ -70,7 +70,7 @@ def test_a_value_that_is_no_offset_is_told_and_the_others_are_read(value: str) -
 
 
 def test_names_of_0_7_are_taken_only_where_they_are_no_riddle() -> None:
-    """The tool's own documentation has `broker-partition`, which was the name of Kafka 0.7."""
+    """Kafka 0.7 named nodes `broker-partition`, which the tool's documentation still shows."""
     found = read_dump("/consumers/g/offsets/t/0-3:5\n")
     assert found.groups == {"g": {TopicPartition("t", 3): 5}}
     found = read_dump("/consumers/g/offsets/t/0-3:5\n/consumers/g/offsets/t/1-3:6\n")
@@ -78,6 +78,6 @@ def test_names_of_0_7_are_taken_only_where_they_are_no_riddle() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    """An empty file is no error."""
+    """It is not an error."""
     found = read_dump("")
     assert (found.groups, found.problems, found.others) == ({}, [], 0)

@@ -1,4 +1,4 @@
-"""run_blocking: where functions run, how many at a time, and in which order."""
+"""run_blocking: in which threads functions run, how many at a time, and in which order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUEST = contextvars.ContextVar("REQUEST", default="")
 
 
 class Work:
-    """Functions that block until they are let go."""
+    """Functions that block until the test releases them."""
 
     def __init__(self) -> None:
         self.began: list[object] = []
@@ -56,7 +56,7 @@ class Work:
 
 
 async def test_a_coroutine_function_is_refused():
-    """It returned at once, with a coroutine that nobody awaited: the handler never ran."""
+    """The call returned a coroutine that was never awaited, so the handler never ran."""
 
     async def handle(item: object) -> None: ...
 
@@ -65,7 +65,7 @@ async def test_a_coroutine_function_is_refused():
 
 
 async def test_a_blocking_function_leaves_the_loop_running():
-    """A handler sleeps past the session timeout, and its member is expelled."""
+    """A handler that sleeps past the session timeout must not get its member removed."""
     ticks = 0
     done = threading.Event()
 
@@ -83,7 +83,7 @@ async def test_a_blocking_function_leaves_the_loop_running():
 
 
 async def test_calls_of_one_partition_run_in_the_order_they_were_asked_for():
-    """Two records of a partition in two threads: the later one may be written first."""
+    """Two records of a partition in two threads could be processed in the wrong order."""
     work = Work()
     tasks = [asyncio.create_task(aiokq.run_blocking(work, P0, n)) for n in range(5)]
     await work.until_began(1)
@@ -98,7 +98,7 @@ async def test_calls_of_one_partition_run_in_the_order_they_were_asked_for():
 
 
 async def test_so_many_threads_and_no_more():
-    """A task for each record, and a thread for each task: the machine drowns."""
+    """A thread for each record would overload the machine."""
     work = Work()
     count = blocking.BLOCKING_THREADS + 5
     names = range(count)
@@ -110,7 +110,7 @@ async def test_so_many_threads_and_no_more():
 
 
 async def test_waiting_for_a_partition_occupies_no_thread():
-    """One slow partition with a long line must not stop the others."""
+    """A slow partition with many waiting calls must not stop the others."""
     work = Work()
     count = blocking.BLOCKING_THREADS * 2
     tasks = [asyncio.create_task(aiokq.run_blocking(work, P0, n)) for n in range(count)]
@@ -122,7 +122,7 @@ async def test_waiting_for_a_partition_occupies_no_thread():
 
 
 async def test_a_call_that_was_cancelled_in_line_never_runs_and_holds_nobody_up():
-    """The one behind it still waits for the one before it."""
+    """The call after it still waits for the one before it."""
     work = Work()
     first, second, third = (asyncio.create_task(aiokq.run_blocking(work, P0, n)) for n in (1, 2, 3))
     await work.until_began(1)
@@ -136,7 +136,7 @@ async def test_a_call_that_was_cancelled_in_line_never_runs_and_holds_nobody_up(
 
 
 async def test_a_call_that_was_cancelled_while_it_runs_keeps_its_place():
-    """A thread cannot be stopped: were the next one let in, both would run at once."""
+    """A thread cannot be stopped, so the next call has to wait for it."""
     work = Work()
     first = asyncio.create_task(aiokq.run_blocking(work, P0, 1))
     await work.until_began(1)
@@ -152,7 +152,7 @@ async def test_a_call_that_was_cancelled_while_it_runs_keeps_its_place():
 
 
 async def test_what_the_function_raises_is_raised_and_the_next_one_runs():
-    """A handler that fails must not stop its partition for ever."""
+    """A failing handler must not stop its partition."""
 
     def fail(item: object) -> None:
         raise LookupError("no such customer")
@@ -163,7 +163,7 @@ async def test_what_the_function_raises_is_raised_and_the_next_one_runs():
 
 
 async def test_a_failure_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixture):
-    """The wait was cancelled, and then the function failed."""
+    """The waiting task was cancelled before the function failed."""
     work = Work()
 
     def fail(item: object) -> None:
@@ -182,7 +182,7 @@ async def test_a_failure_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptu
 
 
 async def test_the_context_and_keywords_go_along():
-    """A trace id that is lost on the way to the thread."""
+    """Otherwise a trace id would be lost."""
     REQUEST.set("7")
 
     def handle(record: aiokq.Record, *, greeting: str) -> str:
@@ -193,7 +193,7 @@ async def test_the_context_and_keywords_go_along():
 
 
 def test_threads_go_with_their_loop():
-    """A program that opens a loop for each job would collect threads."""
+    """A program that runs a loop for each job must not accumulate threads."""
     names = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The Cluster facade: clients that share it, whose settings are whose, low-level calls."""
+"""The Cluster facade: clients that share a cluster, their settings, and low-level calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(cluster: ScriptedCluster, **overrides: Any) -> Cluster:
 
 
 def test_settings_come_by_position_by_name_and_as_an_object():
-    """Whichever way, they end up in one frozen object."""
+    """All three give the same frozen object."""
     assert Cluster("a:1").settings.bootstrap_servers == ("a:1",)
     assert Cluster(["a:1", "b:2"]).settings.bootstrap_servers == ("a:1", "b:2")
     assert Cluster(bootstrap_servers="a:1").settings.bootstrap_servers == ("a:1",)
@@ -35,7 +35,7 @@ def test_settings_come_by_position_by_name_and_as_an_object():
 
 
 def test_clients_take_the_clusters_settings():
-    """The producer's request timeout is the Cluster's."""
+    """For example a producer uses the Cluster's request timeout."""
     cluster = Cluster("a:1", request_timeout_ms=1_234, client_id="me")
     producer = cluster.producer(linger_ms=50)
     assert (producer.settings.request_timeout_ms, producer.settings.client_id) == (1_234, "me")
@@ -44,7 +44,7 @@ def test_clients_take_the_clusters_settings():
 
 
 def test_settings_of_another_client_are_refused_with_the_right_class():
-    """They gave an AttributeError about batch_size, or were taken and half of them ignored."""
+    """Such settings raised an AttributeError about batch_size, or were partly ignored."""
     for wrong in (aiokq.ConsumerSettings(), aiokq.ClusterSettings(), {"linger_ms": 5}):
         with pytest.raises(ConfigError, match="settings must be ProducerSettings, not "):
             aiokq.Producer("a:1", settings=wrong)  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def test_settings_of_another_client_are_refused_with_the_right_class():
 
 
 def test_a_setting_of_another_client_says_whose_it_is():
-    """`Cluster(linger_ms=5)` is the first thing people try."""
+    """`Cluster(linger_ms=5)` is a likely mistake."""
     with pytest.raises(ConfigError, match="'linger_ms' is a setting of ProducerSettings, not of "):
         Cluster("a:1", linger_ms=5)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="'linger_ms' is a setting of ProducerSettings"):
@@ -67,7 +67,7 @@ def test_a_setting_of_another_client_says_whose_it_is():
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
 def test_a_setting_of_the_cluster_is_refused_elsewhere(kind: str):
-    """Given to one client it would change all, or be ignored."""
+    """A setting given to one client must neither affect all clients nor be ignored."""
     cluster = Cluster("a:1")
     with pytest.raises(ConfigError, match="request_timeout_ms is a setting of the Cluster"):
         getattr(cluster, kind)(request_timeout_ms=1)
@@ -81,7 +81,7 @@ def test_a_setting_of_the_cluster_is_refused_elsewhere(kind: str):
 
 
 def test_one_view_of_metadata_is_shared():
-    """Three clients, one connection for metadata."""
+    """Three clients need one connection for metadata."""
 
     async def main(scripted: ScriptedCluster) -> None:
         scripted.add_topic("t", [1])
@@ -98,7 +98,7 @@ def test_one_view_of_metadata_is_shared():
 
 
 def test_closing_the_cluster_closes_its_clients():
-    """A client that was forgotten must not hang on closed connections."""
+    """A client that was not closed must not hang on closed connections."""
 
     async def main(scripted: ScriptedCluster) -> None:
         cluster = make(scripted)
@@ -121,7 +121,7 @@ def test_closing_the_cluster_closes_its_clients():
 
 
 def test_a_client_closed_by_itself_leaves_the_cluster_open():
-    """`async with cluster.producer()` ends; the next one begins."""
+    """`async with cluster.producer()` may end and another one begin."""
 
     async def main(scripted: ScriptedCluster) -> None:
         async with make(scripted) as cluster:
@@ -135,7 +135,7 @@ def test_a_client_closed_by_itself_leaves_the_cluster_open():
 
 
 def test_requests_go_where_they_should():
-    """By id, by role, to a partition's leader."""
+    """A node id, the controller, or a partition's leader."""
 
     async def main(scripted: ScriptedCluster) -> None:
         scripted.add_topic("t", [3])
@@ -154,7 +154,7 @@ def test_requests_go_where_they_should():
 
 
 def test_low_level_reading_takes_tuples():
-    """fetch, read and offsets, after the seeds' SimpleConsumer."""
+    """fetch, read and offsets work like the old SimpleConsumer."""
 
     async def main(scripted: ScriptedCluster) -> None:
         scripted.add_topic("t", [1])
@@ -179,7 +179,7 @@ def test_low_level_reading_takes_tuples():
 
 
 def test_health_tells_what_is_wrong():
-    """A readiness probe wants one answer, a person the reasons."""
+    """Readiness probes use `ok`, users the details."""
 
     async def main(scripted: ScriptedCluster) -> None:
         scripted.add_topic("t", [1])
@@ -201,7 +201,7 @@ def test_health_tells_what_is_wrong():
 
 
 def test_events_are_the_engines():
-    """`cluster.events()` subscribes when called."""
+    """`cluster.events()` subscribes at the call."""
 
     async def main(scripted: ScriptedCluster) -> None:
         async with make(scripted) as cluster:
@@ -214,7 +214,7 @@ def test_events_are_the_engines():
 
 
 def test_a_cluster_left_open_warns():
-    """Its sockets would stay until the process ends."""
+    """Its sockets would stay open until the process ends."""
 
     async def main(scripted: ScriptedCluster) -> None:
         cluster = make(scripted)
@@ -228,7 +228,7 @@ def test_a_cluster_left_open_warns():
 
 
 def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
-    """A bare "orders" gave an error about __new__, or about a partition that exists."""
+    """A bare "orders" raised an error about __new__, or about an existing partition."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("orders", [1])
@@ -251,7 +251,7 @@ def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
 
 @pytest.mark.parametrize("client", [aiokq.Cluster, aiokq.Producer, aiokq.Admin])
 def test_a_second_positional_argument_is_told_to_be_a_keyword(client: Any) -> None:
-    """confluent-kafka's dict of settings, or a second address."""
+    """For example confluent-kafka's dict of settings, or a second address."""
     with pytest.raises(
         ConfigError, match=r"only the address is positional, not \{'linger.ms': 5\}"
     ):

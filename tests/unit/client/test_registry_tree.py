@@ -1,4 +1,4 @@
-"""The nodes of the registry view: contents as ZooKeeper had them."""
+"""The nodes of the registry view, with the contents that ZooKeeper had."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def look_group(path: str) -> Any:
 
 
 def test_every_child_that_is_listed_exists() -> None:
-    """Whoever walks the tree meets no hole."""
+    """A walk of the whole tree must find all nodes."""
     seen = 0
     pending = ["/"]
     while pending:
@@ -84,7 +84,7 @@ def test_brokers_are_as_kafka_registered_them() -> None:
 
 
 def test_topics_are_as_kafka_wrote_them() -> None:
-    """With a topic id since 2.8, as its Uuid writes itself; without one before."""
+    """Since 2.8 they contain the topic id in Base64."""
     assert json.loads(look("/brokers/topics/t").data) == {
         "removing_replicas": {},
         "partitions": {"0": [1, 2]},
@@ -99,7 +99,7 @@ def test_topics_are_as_kafka_wrote_them() -> None:
 
 
 def test_groups_are_as_the_old_consumers_wrote_them() -> None:
-    """Ids with a slash are escaped: they are names of nodes."""
+    """Member ids with a slash are escaped, because they are node names."""
     assert look_group("/ids").children == ("m%2F1", "m2")
     assert json.loads(look_group("/ids/m%2F1").data) == {
         "version": 1,
@@ -132,7 +132,7 @@ def test_groups_are_as_the_old_consumers_wrote_them() -> None:
     ],
 )
 def test_what_is_not_there_has_no_node(path: str) -> None:
-    """Also what only looks like a number."""
+    """Also if the name only resembles a number."""
     assert look(path) is None
 
 
@@ -141,12 +141,12 @@ def test_what_is_not_there_has_no_node(path: str) -> None:
     ["/x", "/ids/none", "/ids/m2/x", "/offsets/t/1", "/offsets/none", "/owners/t/0/x"],
 )
 def test_a_group_has_no_other_nodes(path: str) -> None:
-    """A partition without a committed offset has none either."""
+    """A partition without a committed offset has no offset node."""
     assert look_group(path) is None
 
 
 def test_names_of_nodes_can_be_read_back() -> None:
-    """Whatever a group is called."""
+    """Any group name is allowed."""
     for name in ("a", "a/b", "%2F", "a%25/%2f"):
         assert "/" not in node_name(name)
         assert group_name(node_name(name)) == name

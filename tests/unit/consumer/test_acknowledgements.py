@@ -75,7 +75,7 @@ def test_reading_that_goes_back_begins_anew(acks: Any) -> None:
 
 
 def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> None:
-    """Waits for records of the partition end."""
+    """Tasks that wait for records of the partition are woken."""
     acks.handed(Handed(5))
     acks.forget(TP)
     acks.forget(TP)
@@ -84,7 +84,7 @@ def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> N
 
 
 def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
-    """The record has the batch's base offset, and the offsets behind it were committed."""
+    """The record has the batch's base offset; acknowledging it committed the whole batch."""
     batch = batch_of(3, 6)
     acks.handed_batch(batch)
     acks.done(Handed(3))
@@ -96,7 +96,7 @@ def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
 def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
     acks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each record of a batch was acknowledged, nothing was committed, and no message said why."""
+    """Each record of a batch was acknowledged; nothing was committed, and nothing was logged."""
     acks.handed_batch(batch_of(3, 6))
     for offset in (3, 4, 5):
         acks.done(Handed(offset))

@@ -44,7 +44,7 @@ def test_it_ends_before_a_wrong_checksum_and_says_where_that_batch_ends() -> Non
 
 @pytest.mark.parametrize("delta", [-5, 2**31 - 1])
 def test_a_corrupt_header_never_sends_the_reader_back(delta: int) -> None:
-    """The end of a corrupt batch is taken from its header, which may be corrupt, too."""
+    """The end of a corrupt batch is taken from its header, which may itself be corrupt."""
     bad = bytearray(batch(8, 2))
     bad[23:27] = delta.to_bytes(4, "big", signed=True)
     assert sound_prefix(memoryview(bad), 8, check_crcs=True).beyond > 8
@@ -52,7 +52,7 @@ def test_a_corrupt_header_never_sends_the_reader_back(delta: int) -> None:
 
 @pytest.mark.parametrize(("place", "value"), [(16, 1), (16, 9), (8, 0x80), (11, 3), (57, 0x80)])
 def test_what_is_no_batch_of_today_is_left_to_the_cursor(place: int, value: int) -> None:
-    """Old formats have other counts, and the cursor raises its own errors for invalid data."""
+    """Old formats are counted differently; for invalid data the cursor raises its own errors."""
     data = bytearray(batch(0, 3))
     data[place] = value
     if place == 11:

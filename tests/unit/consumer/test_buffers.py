@@ -19,7 +19,7 @@ def buffers(limit: int = 1_000) -> Buffers:
 
 
 def test_the_extent_is_where_to_go_on_fetching() -> None:
-    """The end is taken from the header of the last whole batch."""
+    """The end is taken from the header of the last complete batch."""
     data = batch(5, 3) + batch(8, 2, epoch=6)
     assert extent(memoryview(data)) == (10, 6)
     assert extent(memoryview(data + batch(10, 5)[:-1])) == (10, 6), "the rest is cut off"
@@ -28,7 +28,7 @@ def test_the_extent_is_where_to_go_on_fetching() -> None:
 
 
 def test_the_extent_of_old_formats_is_that_of_their_last_entry() -> None:
-    """Such topics were not written to since 0.10."""
+    """Such topics have not been written to since 0.10."""
     records = [RawRecord(7, 1, None, b"a"), RawRecord(8, 1, None, b"b")]
     assert extent(memoryview(bytes(encode_message_set(records, 1)))) == (9, -1)
 
@@ -55,14 +55,14 @@ def test_a_frame_counts_until_its_last_chunk_is_gone() -> None:
 
 
 def test_a_frame_that_gave_no_chunk_is_not_counted() -> None:
-    """All partitions of the response had a seek() meanwhile."""
+    """Meanwhile seek() was called for all partitions of the response."""
     b = buffers()
     b.discard(b.frame(5_000))
     assert (b.used, b.full) == (0, False)
 
 
 def test_the_gate_opens_well_below_where_it_closes() -> None:
-    """Without a distance each chunk that is read would start and stop fetching."""
+    """If both limits were the same, each chunk read would start and stop fetching."""
     b = buffers(1_000)
     data = memoryview(batch(0, 1))
     first, second, third = (b.chunk(b.frame(400), "t", 0, data, 0, 1, None) for _ in range(3))
@@ -76,7 +76,7 @@ def test_the_gate_opens_well_below_where_it_closes() -> None:
 
 
 def test_a_detached_chunk_lives_in_its_own_memory_and_goes_on_where_it_was() -> None:
-    """A paused partition must not hold the memory of the others."""
+    """A paused partition must not keep the other partitions' memory."""
     b = buffers(10_000)
     data = memoryview(batch(0, 5))
     frame = b.frame(5_000)

@@ -29,7 +29,7 @@ async def test_who_gives_up_lets_nobody_past_those_before() -> None:
 
 
 async def test_a_turn_that_is_ended_twice_before_it_has_come_ends_once() -> None:
-    """commit_nowait() behind a longer commit: asyncio logged an InvalidStateError."""
+    """For commit_nowait() after a longer commit, asyncio logged an InvalidStateError."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     queue = CommitQueue()

@@ -1,4 +1,4 @@
-"""Large compressed batches, decompressed ahead of their reader."""
+"""Decompression of large batches before they are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(data: memoryview) -> list:
     ],
 )
 def test_what_takes_long_leaves_the_loop(codec: int, size: int, wanted: bool) -> None:
-    """A small batch costs less than a call of the executor."""
+    """Decompressing a small batch costs less than a call of the executor."""
     data = memoryview(batch(codec, size))
     assert needs_decompression(data) is wanted
     assert not needs_decompression(data[:-1]), "the last one is cut off, and not read"
@@ -48,7 +48,7 @@ def test_what_takes_long_leaves_the_loop(codec: int, size: int, wanted: bool) ->
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_the_records_are_the_same(codec: int) -> None:
-    """Headers, epochs and a truncated last batch are the same, too."""
+    """Headers, epochs and a truncated last batch are also unchanged."""
     data = memoryview(batch(codec, 300_000) + batch(NONE, 100, 2) + batch(codec, 400_000, 4)[:-5])
     decompressed = decompress_batches(data, MOST_BYTES, check_crcs=True)
     assert read(decompressed) == read(data)
@@ -57,7 +57,7 @@ def test_the_records_are_the_same(codec: int) -> None:
 
 
 def test_a_wrong_checksum_is_left_for_the_reader_to_find() -> None:
-    """A decompressed batch has a checksum of its own, which must not hide that of the old one."""
+    """A decompressed batch has a new checksum, which must not hide an error in the original one."""
     bad = bytearray(batch(LZ4, 300_000))
     bad[-1] ^= 1
     decompressed = decompress_batches(memoryview(bytes(bad)), MOST_BYTES, check_crcs=True)
@@ -66,7 +66,7 @@ def test_a_wrong_checksum_is_left_for_the_reader_to_find() -> None:
 
 
 def test_what_does_not_decompress_is_left_for_the_reader_to_find() -> None:
-    """The reader's error has the offset."""
+    """The reader's error names the offset."""
     bad = bytearray(batch(ZSTD, 300_000))
     bad[70:90] = bytes(20)
     decompressed = decompress_batches(memoryview(bytes(bad)), MOST_BYTES, check_crcs=False)
@@ -75,7 +75,7 @@ def test_what_does_not_decompress_is_left_for_the_reader_to_find() -> None:
 
 
 def test_a_row_of_bombs_is_not_opened_all_at_once() -> None:
-    """Each batch is within the limit, all of them together are not."""
+    """Each batch is within the limit, but all of them together are not."""
     data = memoryview(b"".join(batch(LZ4, 300_000, 2 * n) for n in range(5)))
     decompressed = decompress_batches(data, 500_000, check_crcs=True)
     assert [header.codec for header in iter_headers(decompressed)] == [NONE, NONE, LZ4, LZ4, LZ4]

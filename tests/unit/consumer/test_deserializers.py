@@ -85,7 +85,7 @@ def test_what_a_deserializer_raised_is_in_no_cycle(kind: type[Exception]) -> Non
 
 @pytest.mark.usefixtures("no_collector")
 def test_a_batch_whose_records_stopped_at_an_error_is_in_no_cycle() -> None:
-    """A batch refers to the fetched bytes."""
+    """A cycle would keep the fetched bytes, to which a batch refers."""
 
     def bad(data: bytes) -> None:
         raise PoisonError
@@ -100,7 +100,7 @@ def test_a_batch_whose_records_stopped_at_an_error_is_in_no_cycle() -> None:
 
 
 def test_one_exception_raised_again_and_again_has_the_note_of_the_last_record() -> None:
-    """Each record added a note to an exception object that is raised repeatedly."""
+    """Each record used to add another note to an exception object that is raised repeatedly."""
     error = PoisonError()
     error.add_note("its own")
 

@@ -6,17 +6,17 @@ from aiokq.consumer.fetch_errors import FETCH_ACTIONS, FetchAction, fetch_action
 from aiokq.core.codes import ERROR_CODES
 from aiokq.core.errors import InvalidRequest
 
-# Kafka's FetchResponse.java lists these, and what brokers were seen to send beside them.
+# The codes that Kafka's FetchResponse.java lists, and others that brokers were seen to send.
 FETCH_CODES = (-1, 1, 2, 3, 5, 6, 8, 9, 10, 29, 35, 43, 56, 72, 74, 75, 76, 78, 87, 100, 103, 109)
 
 
 def test_every_code_a_fetch_may_answer_has_a_row() -> None:
-    """A code that is not in the table only leads to a pause."""
+    """A code that is not in the table causes only a pause."""
     assert set(FETCH_CODES) <= set(FETCH_ACTIONS)
 
 
 def test_other_codes_are_raised_unless_time_may_mend_them() -> None:
-    """No hot loop, and no partition that stops for good or without an error."""
+    """There must be no hot loop, and no partition that stops for good without an error."""
     assert fetch_action(9999) is FetchAction.REFRESH
     assert fetch_action(InvalidRequest.code) is FetchAction.RAISE
     for row in ERROR_CODES:
@@ -26,7 +26,7 @@ def test_other_codes_are_raised_unless_time_may_mend_them() -> None:
 
 
 def test_what_metadata_can_mend_asks_for_it() -> None:
-    """Kafka marks those codes; none of them may be retried against the same broker only."""
+    """Kafka marks those codes; the fetch must not be retried only against the same broker."""
     for row in ERROR_CODES:
         if row.refresh_metadata and row.code in FETCH_ACTIONS:
             assert fetch_action(row.code) in (FetchAction.REFRESH, FetchAction.RETRY), row.name

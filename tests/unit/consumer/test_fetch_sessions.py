@@ -39,7 +39,7 @@ def test_the_first_request_is_full_and_opens_a_session() -> None:
 
 
 def test_later_requests_tell_what_changed() -> None:
-    """Only new, changed and dropped partitions are sent."""
+    """Those are new, changed and dropped partitions."""
     session = opened(A, B)
     assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
     session.accept(77)
@@ -54,7 +54,7 @@ def test_later_requests_tell_what_changed() -> None:
 
 
 def test_what_is_dropped_and_wanted_again_in_between_is_not_told() -> None:
-    """Nothing has changed for the broker."""
+    """For the broker nothing has changed."""
     session = opened(A, B)
     session.drop(A)
     session.want(A, ask())
@@ -70,7 +70,7 @@ def test_what_was_never_told_need_not_be_forgotten() -> None:
 
 
 def test_what_moved_last_has_its_turn_last() -> None:
-    """A partition whose records were just received must not be first again."""
+    """A partition whose records were just received must not come first again."""
     session = FetchSession()
     session.want(A, ask())
     session.want(B, ask())
@@ -80,7 +80,7 @@ def test_what_moved_last_has_its_turn_last() -> None:
 
 
 def test_a_newer_generation_is_known_for_the_answer_though_nothing_is_sent() -> None:
-    """seek() to the same offset invalidates the response in flight; the broker needs no change."""
+    """seek() to the same offset invalidates the response in flight but needs no request."""
     session = opened(A)
     session.want(A, ask(generation=1))
     plan = session.next(by_ids=True, sessions=True)
@@ -89,7 +89,7 @@ def test_a_newer_generation_is_known_for_the_answer_though_nothing_is_sent() -> 
 
 
 def test_another_topic_of_the_name_replaces_the_old_id() -> None:
-    """Deleted and created again: the broker knows partitions by id."""
+    """The broker identifies partitions by topic id."""
     session = opened(A)
     other = uuid.UUID(int=2)
     session.want(A, ask(topic_id=other))
@@ -99,7 +99,7 @@ def test_another_topic_of_the_name_replaces_the_old_id() -> None:
 
 
 def test_an_unknown_session_is_begun_anew_and_a_bad_epoch_takes_its_place_over() -> None:
-    """With 70 the id is useless; with 71 and 106 the broker uses it to free the old session."""
+    """After 70 the session id is useless; after 71 and 106 it lets the broker free the session."""
     session = opened(A)
     session.next(by_ids=True, sessions=True)
     session.reject(70)
@@ -134,14 +134,14 @@ def test_a_broker_that_gives_the_session_up_is_asked_in_full_again() -> None:
 
 
 def test_names_and_ids_do_not_mix_in_a_session() -> None:
-    """Error 106: switching between names and ids needs a new session."""
+    """The broker returns FETCH_SESSION_TOPIC_ID_ERROR (106) if a session switches between them."""
     session = opened(A)
     plan = session.next(by_ids=False, sessions=True)
     assert (plan.session_id, plan.epoch, plan.full) == (77, 0, True)
 
 
 def test_old_brokers_have_no_sessions() -> None:
-    """Below version 7 every request is a full one."""
+    """Before version 7 every request is full."""
     session = FetchSession()
     session.want(A, ask())
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_epochs_wrap_to_one() -> None:
 
 
 def test_closing_names_the_session_once() -> None:
-    """Without a session there is nothing to close."""
+    """Without a session no request is sent."""
     session = opened(A)
     plan = session.close()
     assert plan is not None
@@ -170,7 +170,7 @@ def test_closing_names_the_session_once() -> None:
 
 @pytest.mark.parametrize("epochs", [True, False])
 def test_partitions_are_grouped_by_topic(epochs: bool) -> None:
-    """Topics are grouped as in a request."""
+    """In the order of their first partition."""
     c = TopicPartition("a", 4)
     topics = fetch_topics([(A, ask(1)), (B, ask(2)), (c, ask(3))], epochs=epochs)
     assert [(t.topic, [p.partition for p in t.partitions]) for t in topics] == [

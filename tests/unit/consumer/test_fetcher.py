@@ -17,7 +17,7 @@ from aiokq.core.types import TopicPartition
 
 
 def test_the_outage_of_a_partition_ends_when_it_is_not_assigned_any_more() -> None:
-    """The other partitions recovered, and the end of the outage was never logged."""
+    """When the other partitions recovered, the end of the outage was not logged."""
 
     async def main() -> None:
         binding = LoopBinding("the test")

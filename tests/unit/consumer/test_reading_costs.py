@@ -45,7 +45,7 @@ class CountingCodecs(RecordCodecs):
 
 
 class CountingCursor:
-    """A cursor that counts the records it decodes as columns."""
+    """A cursor that counts the records that it decodes as columns."""
 
     def __init__(self, cursor: Cursor, buffers: CountingBuffers) -> None:
         self._cursor = cursor
@@ -83,11 +83,11 @@ class CountingBuffers(Buffers):
 
 
 class World:
-    """A reader of one partition, in which all odd records do not deserialize, or all.
+    """A reader of one partition in which the odd records, or all, fail to deserialize.
 
     Attributes:
-        calls: of the deserializer, by offset.
-        counted: records received.
+    calls: calls of the deserializer, by offset.
+    counted: records received.
     """
 
     def __init__(self, *, odd: bool) -> None:
@@ -118,7 +118,7 @@ class World:
         self.source.add(self.state)
         data = memoryview(b"".join(batch(n * EACH) for n in range(BATCHES)))
         self.size = len(data)
-        frame = self.buffers.frame(2 * self.size)  # of other partitions, too
+        frame = self.buffers.frame(2 * self.size)  # the frame also has data of other partitions
         chunk = self.buffers.chunk(frame, "t", 0, data, 0, extent(data).end_offset, None)
         self.state.chunks.append(chunk)
         self.state.queued_bytes += chunk.size
@@ -130,14 +130,14 @@ class World:
 
 
 def batch(first: int) -> bytes:
-    """EACH records, compressed, whose values are their offsets."""
+    """Return a compressed batch of EACH records whose values are their offsets."""
     records = [RawRecord(first + n, 1, None, b"%d" % (first + n)) for n in range(EACH)]
     return encode_batch(records, crc32c=crc32c, codec=compression.ZSTD)
 
 
 @pytest.mark.parametrize("odd", [True, False])
 async def test_batches_that_stop_at_each_error_are_decompressed_and_copied_once(odd: bool) -> None:
-    """Each error copied, verified, decompressed and counted the whole rest."""
+    """For each error the whole rest was copied, verified, decompressed and counted again."""
     world = World(odd=odd)
     good: list[int] = []
     errors: list[int] = []
@@ -150,7 +150,7 @@ async def test_batches_that_stop_at_each_error_are_decompressed_and_copied_once(
         assert world.buffers.used <= world.size
     assert errors == [n for n in range(RECORDS) if n % 2 or not odd]
     assert sorted(good + errors) == list(range(RECORDS))
-    # The first batch in the memory of the response, too; the first record of a batch is looked at.
+    # One more for the first batch, which is examined in the response's memory before the copy.
     assert world.codecs.opened <= BATCHES + 1
     assert world.buffers.verified == 1
     assert world.buffers.frames == 2, "the response, and one copy"
@@ -212,7 +212,7 @@ async def test_list_of_batches_that_stop_at_each_error_decodes_each_record_once(
 
 
 async def test_the_parts_of_a_batch_between_errors_have_their_own_lengths() -> None:
-    """A whole read that raised several times leaves parts between the records it raised for."""
+    """Iterating the whole batch raised several times; parts between the failed records are left."""
     world = World(odd=True)
     whole = await world.reader.next_batch()
     for offset in (1, 3):
@@ -228,7 +228,7 @@ async def test_the_parts_of_a_batch_between_errors_have_their_own_lengths() -> N
 @pytest.mark.parametrize("odd", [True, False])
 @pytest.mark.parametrize("limit", [1, 10])
 async def test_getmany_deserializes_and_decompresses_each_once(limit: int, odd: bool) -> None:
-    """A record that failed after good ones was deserialized again, its batch decompressed."""
+    """A record that failed after good ones was deserialized and its batch decompressed twice."""
     world = World(odd=odd)
     found: list[int] = []
     while len(found) < RECORDS:
@@ -274,7 +274,7 @@ async def test_an_error_that_waits_is_not_raised_by_a_batch_nor_after_a_seek() -
 
 
 def test_iterations_that_are_over_do_not_pile_up() -> None:
-    """Kept are the furthest one, those that met undecodable data, and those in use."""
+    """Only the furthest iteration, those that met undecodable data, and those in use are kept."""
     data = batch(0) + b"".join([batch(EACH)[:-1], b"\xff"])
     codecs = RecordCodecs(crc32c)
 

@@ -1,4 +1,4 @@
-"""Rebalance handlers: sync or async, with a deadline, and what they raise."""
+"""Rebalance handlers: sync or async, their deadline, and their exceptions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_one_that_is_left_out_stays(handlers: RebalanceHandlers) -> None:
 async def test_what_user_code_raises_is_told(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """The error is reported and not raised."""
+    """The exception is not raised."""
 
     def broken(partitions: Any) -> None:
         raise LookupError("x")
@@ -84,7 +84,7 @@ async def test_one_that_does_not_end_is_cancelled(
 async def test_a_cancellation_from_inside_is_an_error_like_others(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """Awaiting a task that was cancelled raises CancelledError: it must not end the driver."""
+    """Awaiting a cancelled task raises CancelledError, which must not end the driver."""
 
     async def awaits_a_dead_task(partitions: Any) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,7 +97,7 @@ async def test_a_cancellation_from_inside_is_an_error_like_others(
 
 
 async def test_a_cancellation_from_outside_is_raised_again(handlers: RebalanceHandlers) -> None:
-    """Closing cancels the handler."""
+    """close() cancels the handler."""
 
     async def stuck(partitions: Any) -> None:
         await asyncio.get_running_loop().create_future()
@@ -130,7 +130,7 @@ async def test_anything_that_a_handler_raises_is_told_so_that_a_reader_can_raise
     raised: BaseException,
     told: type[BaseException],
 ) -> None:
-    """A StopIteration in a coroutine is its result: readers were given it as a record."""
+    """A StopIteration in a coroutine becomes its result, which readers received as a record."""
 
     def broken(partitions: Any) -> None:
         raise raised
@@ -143,7 +143,7 @@ async def test_anything_that_a_handler_raises_is_told_so_that_a_reader_can_raise
 
 
 async def test_a_handler_that_ends_the_program_ends_it(handlers: RebalanceHandlers) -> None:
-    """`sys.exit()` in a handler is no error of the handler's."""
+    """`sys.exit()` in a handler is not an error of the handler."""
 
     def broken(partitions: Any) -> None:
         raise SystemExit(2)
@@ -157,7 +157,7 @@ async def test_a_handler_that_ends_the_program_ends_it(handlers: RebalanceHandle
 async def test_a_generator_exit_of_an_async_handler_is_told(
     handlers: RebalanceHandlers, failures: list[BaseException], step: str
 ) -> None:
-    """GeneratorExit was taken for the closing of the member's coroutine, which stopped silently."""
+    """GeneratorExit was taken for the end of the member's coroutine, which stopped silently."""
     raised = GeneratorExit()
 
     async def broken(partitions: Any) -> None:
@@ -174,7 +174,7 @@ async def test_a_generator_exit_of_an_async_handler_is_told(
 async def test_a_generator_exit_of_a_future_is_told(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """A future has no frame that shows whose exception it is."""
+    """A future has no frame that shows where its exception was raised."""
 
     def broken(partitions: Any) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -189,7 +189,7 @@ async def test_a_generator_exit_of_a_future_is_told(
 async def test_closing_is_no_failure_of_the_handler(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """A coroutine that is collected after its loop was closed must not continue."""
+    """A coroutine that is garbage collected after its loop was closed must not continue."""
 
     async def stuck(partitions: Any) -> None:
         await asyncio.get_running_loop().create_future()
@@ -204,7 +204,7 @@ async def test_closing_is_no_failure_of_the_handler(
 async def test_a_reader_is_told_of_what_cannot_be_logged(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
-    """A logging handler raised, the reader got no error, and the membership ended."""
+    """A logging handler raised; the reader got no error, and the membership ended."""
 
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

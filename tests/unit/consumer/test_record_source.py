@@ -103,7 +103,7 @@ async def test_a_record_is_finished_when_the_next_one_is_asked_for() -> None:
 
 
 async def test_many_are_finished_together() -> None:
-    """For getmany and batches all records of a call are finished together."""
+    """For getmany and batches."""
     world = World()
     a = world.partition(0)
     world.fetched(a, 5)
@@ -119,7 +119,7 @@ async def test_many_are_finished_together() -> None:
 
 
 async def test_an_interrupted_record_stays_unfinished_and_is_not_handed_over_again() -> None:
-    """pause() in the middle of a loop."""
+    """pause() is called in the middle of a loop."""
     world = World()
     a = world.partition(0)
     world.fetched(a, 3)
@@ -148,7 +148,7 @@ async def test_dropping_keeps_the_position() -> None:
 
 
 async def test_a_partition_that_moves_takes_its_buffer_along() -> None:
-    """A partition moves to another stream with its chunks, in order."""
+    """The chunks stay in order."""
     world, other = World(), World()
     a = world.partition(0)
     world.fetched(a, 3)
@@ -161,7 +161,7 @@ async def test_a_partition_that_moves_takes_its_buffer_along() -> None:
 
 
 async def test_an_error_is_raised_once_and_then_the_others_go_on() -> None:
-    """An error about a partition that had a seek() meanwhile is not raised."""
+    """An error about a partition for which seek() was called meanwhile is not raised."""
     world = World()
     a = world.partition(0)
     world.source.report(OffsetOutOfRange(topic_partition=a.tp))
@@ -175,7 +175,7 @@ async def test_an_error_is_raised_once_and_then_the_others_go_on() -> None:
 
 
 async def test_an_error_that_nobody_reads_is_kept_once() -> None:
-    """An authorization error is found every second while user code works for an hour."""
+    """An authorization error repeats every second while user code works for an hour."""
     world = World()
     a, b = world.partition(0), world.partition(1)
     for attempt in range(3):
@@ -243,7 +243,7 @@ async def test_a_cancelled_wait_is_not_hungry() -> None:
 
 
 async def test_the_end_ends_loops_and_fails_calls() -> None:
-    """With the failure, if there is one."""
+    """Calls raise the failure, if there is one."""
     world = World()
     waiting = world.source.wait()
     world.source.close()

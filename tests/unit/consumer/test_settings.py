@@ -1,4 +1,4 @@
-"""Settings of a consumer: policies, durations, and what is refused."""
+"""Settings of a consumer: reset policies, durations, and validation."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from aiokq.core.errors import ConfigError
     ],
 )
 def test_durations_are_read_as_java_does(text: str, milliseconds: int) -> None:
-    """KIP-1106 takes java.time.Duration's text."""
+    """KIP-1106 uses the text form of java.time.Duration."""
     assert duration_ms(text) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1D", "P1M", "PT-1S", "P1DT"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    """A misunderstood policy would skip records."""
+    """A misunderstood reset policy would skip records."""
     with pytest.raises(ValueError):
         duration_ms(text)
     with pytest.raises(ConfigError, match="auto_offset_reset"):
@@ -35,7 +35,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_policies_are_kafkas() -> None:
-    """And written as people write them."""
+    """In upper or lower case."""
     assert ConsumerSettings().auto_offset_reset == "latest"
     assert ConsumerSettings(auto_offset_reset="EARLIEST").auto_offset_reset == "earliest"
     settings = ConsumerSettings(auto_offset_reset="by_duration:pt1h")
@@ -64,7 +64,7 @@ def test_what_only_a_group_needs_is_refused_without_one(name: str, value: object
 
 
 def test_auto_commit_is_on_where_there_is_a_group() -> None:
-    """Kafka's default; without a group there is nothing to commit to."""
+    """It is Kafka's default; without a group there is nothing to commit to."""
     assert not ConsumerSettings().auto_commit
     assert not ConsumerSettings(enable_auto_commit=False).auto_commit
     assert ConsumerSettings(group_id="g").auto_commit
@@ -86,7 +86,7 @@ def test_auto_commit_is_on_where_there_is_a_group() -> None:
     ],
 )
 def test_what_does_not_fit_together_names_the_fix(settings: dict[str, object], fix: str) -> None:
-    """Java refuses the same; a setting without effect would be worse."""
+    """Java refuses the same combinations; a setting without effect would be worse."""
     with pytest.raises(ConfigError, match=fix):
         ConsumerSettings(**({"group_id": "g"} | settings))
 
@@ -99,7 +99,7 @@ def test_the_rebalance_timeout_is_that_of_polling_unless_given() -> None:
 
 
 def test_groups_are_set_by_javas_names_too(tmp_path) -> None:
-    """Class names of assignors included."""
+    """The class names of assignors are accepted too."""
     path = tmp_path / "consumer.properties"
     path.write_text(
         "group.id=billing\ngroup.protocol=CLASSIC\nsession.timeout.ms=10000\n"
@@ -117,7 +117,7 @@ class Mine(RangeAssignor):
 
 
 def test_an_assignor_of_ones_own_needs_no_list() -> None:
-    """Names may stand alone; an object was told to be a tuple."""
+    """Single names were accepted, but for a single object the error asked for a tuple."""
     mine = Mine()
     settings = ConsumerSettings(group_id="g", partition_assignment_strategy=mine)
     assert settings.partition_assignment_strategy == (mine,)
@@ -133,7 +133,7 @@ def test_an_assignor_of_ones_own_needs_no_list() -> None:
     ],
 )
 def test_what_is_no_assignor_is_told_what_one_is(strategy: object, says: str) -> None:
-    """A class looks like its objects to a protocol: it failed in the first rebalance."""
+    """A class passes the protocol check like its instances, but failed in the first rebalance."""
     with pytest.raises(ConfigError, match=says):
         ConsumerSettings(group_id="g", partition_assignment_strategy=strategy)
 

@@ -1,4 +1,4 @@
-"""Subscriptions of a consumer, without a cluster."""
+"""A consumer's subscription, without a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def subscribed(*topics, pattern=None) -> Subscription:
 
 
 def test_names_are_taken_as_they_are() -> None:
-    """A dot in a name is no wildcard."""
+    """A dot in a name is not a wildcard."""
     subscription = subscribed("a.b", "c")
     assert subscription.names == {"a.b", "c"}
     assert subscription.wants("a.b", internal=False)
@@ -34,7 +34,6 @@ def test_a_single_string_is_one_topic() -> None:
 
 
 def test_patterns_match_whole_names_and_leave_internal_topics_out() -> None:
-    """As in Java."""
     for pattern in (r"log.*", re.compile(r"log.*")):
         subscription = subscribed(pattern=pattern)
         assert subscription.wants("logs", internal=False)
@@ -43,7 +42,7 @@ def test_patterns_match_whole_names_and_leave_internal_topics_out() -> None:
 
 
 def test_a_filter_excludes() -> None:
-    """White list and black list."""
+    """Like a whitelist and a blacklist."""
     subscription = subscribed(TopicFilter("a.*", "ab"))
     assert [n for n in ("a", "ab", "abc", "b") if subscription.wants(n, internal=False)] == [
         "a",
@@ -68,7 +67,7 @@ def test_mixed_and_empty_subscriptions_are_refused() -> None:
 
 
 def test_a_refused_subscription_leaves_the_old_one() -> None:
-    """An error must not end what works."""
+    """An error must not end a working subscription."""
     subscription = subscribed("a")
     with pytest.raises(ConfigError):
         subscription.subscribe([], None)
@@ -76,7 +75,7 @@ def test_a_refused_subscription_leaves_the_old_one() -> None:
 
 
 def test_subscribing_and_assigning_exclude_each_other() -> None:
-    """Until unsubscribe()."""
+    """unsubscribe() ends either one."""
     subscription = subscribed("a")
     with pytest.raises(ConfigError, match="unsubscribe"):
         subscription.assign([])
@@ -89,20 +88,20 @@ def test_subscribing_and_assigning_exclude_each_other() -> None:
 
 @pytest.mark.parametrize("name", ["localhost:9092", "10.0.0.1:9092", "[::1]:9092", "kafka.eu:1"])
 def test_an_address_is_told_from_a_topic(name: str) -> None:
-    """The first argument of aiokafka's producer is no address either, and people mix them up."""
+    """Users may pass an address where a topic is expected."""
     with pytest.raises(ConfigError, match=r"bootstrap_servers="):
         checked_topic(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250, "a*"])
 def test_names_that_no_topic_has_are_refused(name: str) -> None:
-    """A regular expression among them: the fix is named."""
+    """For a regular expression the error names the fix."""
     with pytest.raises(InvalidTopic, match="pattern"):
         checked_topic(name)
 
 
 def test_tuples_are_partitions() -> None:
-    """Whatever the name of their type."""
+    """Any tuple type is accepted."""
     assert checked_partition(("a", 1)) == TopicPartition("a", 1)
     assert isinstance(checked_partition(("a", 1)), TopicPartition)
     for wrong in ("a", ("a",), ("a", "1"), ("a", True), ["a", 1]):
@@ -114,7 +113,7 @@ def test_tuples_are_partitions() -> None:
 
 
 def test_a_compiled_expression_may_stand_where_topics_do():
-    """subscribe(re.compile(...)) is what one types first."""
+    """subscribe(re.compile(...)) is natural to write."""
     subscription = Subscription()
     subscription.subscribe(re.compile("orders-.*"), None)
     assert subscription.wants("orders-eu", internal=False)

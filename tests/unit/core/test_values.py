@@ -1,6 +1,4 @@
-"""The plain values that settings become internally; tests/property compares them with the
-models.
-"""
+"""Internal values of settings; tests/property/core compares them with the models."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 class Play:
-    """A member, and the events that the test gives it."""
+    """A member driven by the events of a test."""
 
     def __init__(
         self, strategy: Sequence[str | Assignor] = ("range",), instance_id: str | None = None
@@ -131,7 +131,7 @@ class Play:
 
 
 def test_a_member_joins_syncs_and_beats() -> None:
-    """The normal course: one JoinGroup with all assignors, one SyncGroup, then heartbeats."""
+    """The normal sequence: one JoinGroup with all assignors, one SyncGroup, then heartbeats."""
     play = Play(["range", "sticky"])
     play.member.subscribe(frozenset({"t"}), play.now)
     play.expect(play.poll(), Ask)
@@ -147,7 +147,7 @@ def test_a_member_joins_syncs_and_beats() -> None:
     assert isinstance(play.request(), SyncGroupRequest)
     (take,) = play.synced(T0, T1)
     assert take == Take(frozenset({T0, T1}))
-    assert play.member.owned == frozenset()  # not before the consumer has them
+    assert play.member.owned == frozenset()  # the consumer does not have them yet
     play.expect(play.handled())
     assert play.member.owned == {T0, T1}
     play.expect(play.wait(), Ask)
@@ -202,13 +202,13 @@ def test_a_leader_rejoins_when_its_topics_grow() -> None:
 
 
 def test_eager_members_give_everything_up_before_they_join_again() -> None:
-    """After the join others may own the partitions; user code commits first, between heartbeats."""
+    """Other members may own them after the join; user code commits first, between heartbeats."""
     play = Play()
     play.stable(T0)
     play.wait()
     (give_up,) = play.answer(HeartbeatResponse(error_code=27))
     assert give_up == GiveUp(frozenset({T0}))
-    play.expect(play.wait(), Ask)  # while the handler runs
+    play.expect(play.wait(), Ask)  # while the rebalance handler runs
     assert isinstance(play.request(), HeartbeatRequest)
     play.expect(play.answer(HeartbeatResponse(error_code=27)))
     play.expect(play.handled(), Ask)
@@ -218,7 +218,7 @@ def test_eager_members_give_everything_up_before_they_join_again() -> None:
 
 
 def test_cooperative_members_keep_theirs_and_join_twice() -> None:
-    """Only revoked partitions stop, and a second join assigns them to others (KIP-429)."""
+    """Only revoked partitions stop, and a second join assigns them to other members (KIP-429)."""
     play = Play(["cooperative-sticky"])
     play.stable(T0, T1)
     play.wait()
@@ -237,7 +237,7 @@ def test_cooperative_members_keep_theirs_and_join_twice() -> None:
 
 
 def test_an_unknown_member_loses_its_partitions_and_joins_as_a_new_one() -> None:
-    """The member was evicted: others read its partitions, so it must not try to commit."""
+    """The member was removed, and others read its partitions, so it must not commit."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -267,7 +267,7 @@ def test_a_stale_generation_keeps_its_member_id() -> None:
 
 
 def test_expelled_while_user_code_gives_partitions_up() -> None:
-    """The handler may end; the partitions it was called with are not reported lost as well."""
+    """The handler completes; its partitions are not reported as lost as well."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -280,7 +280,7 @@ def test_expelled_while_user_code_gives_partitions_up() -> None:
 
 
 def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
-    """The membership survives the move: no partition is given up."""
+    """The membership continues, and no partition is given up."""
     play = Play()
     play.stable(T0)
     play.wait()
@@ -290,7 +290,7 @@ def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
     play.expect(play.wait(), Ask)
     play.expect(play.fail(RequestTimeout()), Relocate)
     play.expect(play.wait(), Ask)
-    play.expect(play.answer(HeartbeatResponse(error_code=14)))  # loading: the same node
+    play.expect(play.answer(HeartbeatResponse(error_code=14)))  # loading: not moved
     play.expect(play.wait(), Ask)
     play.expect(play.answer(HeartbeatResponse()))
     assert play.member.state is MemberState.STABLE
@@ -298,7 +298,7 @@ def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
 
 
 def test_a_lost_answer_to_a_sync_means_joining_again() -> None:
-    """It is unknown whether the assignment was distributed; the join finds out."""
+    """The assignment may or may not have been distributed; the join tells."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -327,7 +327,7 @@ def test_what_repeating_does_not_mend_ends_membership(code: int) -> None:
 
 
 def test_leaving_gives_up_then_says_goodbye() -> None:
-    """The other members take over at once, and not only when the session expires."""
+    """The other members take over at once, not only when the session expires."""
     play = Play()
     play.stable(T0)
     play.member.leave(play.now)
@@ -344,7 +344,7 @@ def test_leaving_gives_up_then_says_goodbye() -> None:
 
 
 def test_leaving_does_not_wait_for_a_join_in_flight() -> None:
-    """A join is answered when the whole group has joined: close() must not wait for that."""
+    """JoinGroup returns when the whole group has joined; close() must not wait for that."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -359,7 +359,7 @@ def test_leaving_does_not_wait_for_a_join_in_flight() -> None:
 
 
 def test_a_goodbye_that_is_lost_is_not_repeated() -> None:
-    """The session expires without it, and close() has a time limit."""
+    """Without it the session expires, and close() has a time limit."""
     play = Play()
     play.stable()
     play.member.leave(play.now)
@@ -379,7 +379,7 @@ def test_a_static_member_stays_away_without_a_word() -> None:
 
 
 def test_a_leader_that_is_told_to_skip_keeps_the_assignment_but_watches_the_topics() -> None:
-    """A static leader after a restart: a new assignment would rebalance the group (KIP-814)."""
+    """After a restart of a static leader, a new assignment would rebalance the group (KIP-814)."""
     play = Play(instance_id="i1")
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -408,7 +408,7 @@ def test_a_leader_that_is_told_to_skip_keeps_the_assignment_but_watches_the_topi
 
 
 def test_a_changed_subscription_joins_again_when_the_present_way_ends() -> None:
-    """A subscription that changes during a join must neither be lost nor disturb the join."""
+    """The change must neither be lost nor disturb the join."""
     play = Play(["cooperative-sticky"])
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -424,7 +424,7 @@ def test_a_changed_subscription_joins_again_when_the_present_way_ends() -> None:
 
 
 def test_topics_that_are_unsubscribed_are_given_up_before_the_join() -> None:
-    """With a cooperative assignor too: the member itself does not want them any more."""
+    """Also with a cooperative assignor, because the member itself no longer wants them."""
     play = Play(["cooperative-sticky"])
     play.stable(T0)
     play.member.subscribe(frozenset({"u"}), play.now)
@@ -432,7 +432,7 @@ def test_topics_that_are_unsubscribed_are_given_up_before_the_join() -> None:
 
 
 def test_an_assignor_that_raises_ends_membership_with_its_error() -> None:
-    """Its author must see the error; otherwise the group would never get an assignment."""
+    """Its author must see the error, and without it the group would never get an assignment."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -473,7 +473,7 @@ def test_whatever_an_assignor_raises_ends_membership_with_its_error(
 
 
 def test_bytes_that_are_no_subscription_or_assignment_end_membership() -> None:
-    """Bytes of another member or leader raise a typed error, and do not crash the driver."""
+    """Bytes from another member or the leader raise a typed error and do not crash the driver."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -482,7 +482,7 @@ def test_bytes_that_are_no_subscription_or_assignment_end_membership() -> None:
 
 
 def test_leaving_as_lost_says_why() -> None:
-    """max.poll.interval.ms expired: owned partitions are lost, and not revoked in order."""
+    """Owned partitions are lost, because they cannot be revoked in order."""
     play = Play()
     play.stable(T0)
     play.member.leave(play.now, lost=RequestTimeout("no record was asked for"))
@@ -498,7 +498,7 @@ def test_leaving_as_lost_says_why() -> None:
 
 
 def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_return() -> None:
-    """Another member owns them in the generation it joins: both would read them."""
+    """In the generation that the member joins, another member owns them."""
     play = Play(["cooperative-sticky"])
     play.stable(T0, T1)
     play.wait()
@@ -517,7 +517,7 @@ def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_r
 
 
 def test_a_heartbeat_that_was_in_flight_when_the_join_began_does_not_ask_for_another() -> None:
-    """Its answer concerns the rebalance of this join: another join would stop the group again."""
+    """Its response concerns the rebalance of this join; another join would stop the group again."""
     play = Play(["cooperative-sticky"])
     play.stable(T0)
     play.wait()
@@ -531,7 +531,7 @@ def test_a_heartbeat_that_was_in_flight_when_the_join_began_does_not_ask_for_ano
 
 
 def leading(play: Play, *partitions: TopicPartition) -> None:
-    """Let the member own these partitions, and lead the next generation."""
+    """Let the member own `partitions` and lead the next generation."""
     play.stable(*partitions)
     play.wait()
     play.answer(HeartbeatResponse(error_code=27))
@@ -540,7 +540,7 @@ def leading(play: Play, *partitions: TopicPartition) -> None:
 
 
 def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment_first() -> None:
-    """The others wait for it; until then the coordinator refuses commits, which a leave needs."""
+    """Until the assignment arrives, the coordinator refuses the commit before the leave."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.leave(play.now)
@@ -554,7 +554,7 @@ def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment
 
 
 def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive() -> None:
-    """The group is in another rebalance by then, and needs nothing from a leaving member."""
+    """By then the group is in another rebalance and needs no assignment from this member."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.topology(Topology({"t": 2}), play.now)
@@ -568,7 +568,7 @@ def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive
 
 
 def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
-    """max.poll.interval.ms expired: a member that does not read must not lead."""
+    """A member that does not read must not lead."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.leave(play.now, lost=RequestTimeout("too slow"))
@@ -576,7 +576,7 @@ def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
 
 
 def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
-    """Otherwise it would send heartbeats forever, and the group would wait for its assignment."""
+    """Otherwise it would send heartbeats for ever, while the group waits for its assignment."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -591,7 +591,7 @@ def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
 def test_a_leader_that_failed_says_goodbye_when_it_closes(
     owned: tuple[TopicPartition, ...],
 ) -> None:
-    """The others waited for its assignment until its session expired, 45 s after it had left."""
+    """The others had to wait until its session expired, 45 s after it was closed."""
     play = Play(["cooperative-sticky"])
     leading(play, *owned)
     play.member.unknown(AuthenticationFailed("no"), play.now)
@@ -605,7 +605,7 @@ def test_a_leader_that_failed_says_goodbye_when_it_closes(
 
 @pytest.mark.parametrize("code", [0, 25])
 def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int) -> None:
-    """The member forgot the error, or joined again although the user got it."""
+    """The member forgot the error, or joined again although the user had received it."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -618,7 +618,7 @@ def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int
 
 
 def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
-    """A leaving leader reports no error of an assignment that it no longer makes."""
+    """The error concerns an assignment that the member no longer makes."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
     play.member.leave(play.now)
@@ -627,7 +627,7 @@ def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
 
 
 def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
-    """The topics were requested in an earlier generation, which the member led."""
+    """The topics were requested in an earlier generation, in which the member was the leader."""
     play = Play()
     play.stable(T0)
     play.member.unknown(AuthenticationFailed("no"), play.now)
@@ -636,7 +636,7 @@ def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
 
 
 def test_who_subscribes_while_it_is_thrown_out_joins_again_and_keeps_nothing() -> None:
-    """It was a member that owned nothing, with partitions that nobody read."""
+    """The member kept partitions that no consumer read."""
     for topics in ({"t"}, {"t", "u"}):
         play = Play()
         play.stable(T0)

@@ -1,4 +1,4 @@
-"""A member of the consumer protocol, heartbeat by heartbeat (KIP-848)."""
+"""A member of the consumer group protocol, heartbeat by heartbeat (KIP-848)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 class Play:
-    """A member, and what the test says to it."""
+    """A member driven by the responses of a test."""
 
     def __init__(self, instance_id: str | None = None) -> None:
         self.now = 100.0
@@ -70,7 +70,7 @@ class Play:
         member_id: str | None = "aiokq-1",
     ) -> list[Action]:
         assert self.asked is not None
-        self.request()  # as the driver does before there can be an answer
+        self.request()  # the driver encodes the request before there can be a response
         assignment = None
         if assigned is not None:
             assignment = ConsumerGroupHeartbeatAssignment(
@@ -114,7 +114,7 @@ class Play:
         return None if told is None else {t.topic_id: t.partitions for t in told}
 
     def stable(self, **assigned: list[int]) -> None:
-        """A member that has these partitions and has said so."""
+        """Let the member own these partitions and have acknowledged them."""
         ids = {name: topic_id for topic_id, name in NAMES.items()}
         self.member.named(NAMES, self.now)
         self.member.subscribe(frozenset(NAMES.values()), self.now)
@@ -126,7 +126,7 @@ class Play:
 
 
 def test_a_member_joins_with_everything_and_then_says_what_changed() -> None:
-    """Epoch 0 wants all fields; a heartbeat without news is nearly empty."""
+    """Epoch 0 needs all fields; a heartbeat without changes is nearly empty."""
     play = Play()
     play.member.named(NAMES, play.now)
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -136,7 +136,7 @@ def test_a_member_joins_with_everything_and_then_says_what_changed() -> None:
     assert (join.rebalance_timeout_ms, join.server_assignor) == (60_000, "range")
     assert (join.subscribed_topic_names, join.topic_partitions) == (["t"], [])
     assert play.answer(1, {T: [0, 1]}) == [Take(frozenset({T0, T1}))]
-    play.expect(play.handled(), Ask)  # at once: others may wait for the acknowledgement
+    play.expect(play.handled(), Ask)  # without a delay: others may wait for it
     assert play.owned_as_told() == {T: [0, 1]}
     assert play.request().subscribed_topic_names is None
     play.expect(play.answer(1))
@@ -149,12 +149,12 @@ def test_a_member_joins_with_everything_and_then_says_what_changed() -> None:
 
 
 def test_what_is_taken_away_goes_before_what_is_new_comes() -> None:
-    """And is acknowledged only when user code has let go of it."""
+    """The revocation is acknowledged only after user code has released the partitions."""
     play = Play()
     play.stable(t=[0, 1])
     play.wait()
     assert play.answer(2, {T: [0], U: [0]}) == [GiveUp(frozenset({T1}))]
-    play.expect(play.wait(), Ask)  # beats while user code runs
+    play.expect(play.wait(), Ask)  # heartbeats continue while user code runs
     assert play.owned_as_told() == {T: [0, 1]}
     play.expect(play.answer(2))
     assert play.handled() == [Take(frozenset({U0}))]
@@ -164,7 +164,7 @@ def test_what_is_taken_away_goes_before_what_is_new_comes() -> None:
 
 
 def test_an_assignment_that_changes_meanwhile_is_the_one_that_counts() -> None:
-    """Two rebalances in a row: nothing is taken that is not assigned any more."""
+    """After two rebalances in a row, no partition is taken that is no longer assigned."""
     play = Play()
     play.stable(t=[0, 1])
     play.wait()
@@ -176,7 +176,7 @@ def test_an_assignment_that_changes_meanwhile_is_the_one_that_counts() -> None:
 
 
 def test_topics_without_a_known_name_wait_for_it_and_the_others_do_not() -> None:
-    """The broker speaks of ids; metadata that names them may be a moment behind."""
+    """The response has topic ids; the metadata with their names may come a moment later."""
     play = Play()
     play.member.named({T: "t"}, play.now)
     play.member.subscribe(frozenset({"t", "u"}), play.now)
@@ -194,7 +194,7 @@ def test_topics_without_a_known_name_wait_for_it_and_the_others_do_not() -> None
 
 
 def test_after_a_lost_answer_everything_is_said_again() -> None:
-    """Whether the broker heard the last one is not known; it compares with what it knows."""
+    """The broker may not have received the last heartbeat."""
     play = Play()
     play.stable(t=[0])
     play.wait()
@@ -209,9 +209,9 @@ def test_after_a_lost_answer_everything_is_said_again() -> None:
 
 @pytest.mark.parametrize("code", [25, 110, 69])
 def test_a_fenced_member_loses_its_partitions_and_joins_at_epoch_zero(code: int) -> None:
-    """Its partitions are others' already; its id stays its own.
+    """Other members own its partitions already; its member id stays the same.
 
-    69: it was fenced, and the others' group became a classic one, which its join may upgrade.
+    69 (GROUP_ID_NOT_FOUND): the group became a classic one, which the join may upgrade.
     """
     play = Play()
     play.stable(t=[0])
@@ -222,7 +222,7 @@ def test_a_fenced_member_loses_its_partitions_and_joins_at_epoch_zero(code: int)
     if code == 110:
         assert isinstance(lose.error, FencedMemberEpoch)
     assert play.member.group_metadata.generation == -1
-    assert play.member.wake_at() is None  # the user is told first
+    assert play.member.wake_at() is None  # the user is notified first
     play.handled()
     play.expect(play.wait(), Ask)
     join = play.request()
@@ -231,7 +231,7 @@ def test_a_fenced_member_loses_its_partitions_and_joins_at_epoch_zero(code: int)
 
 
 def test_a_coordinator_that_moves_or_loads_is_asked_again() -> None:
-    """No partition is given up for it."""
+    """No partition is given up."""
     play = Play()
     play.stable(t=[0])
     play.wait()
@@ -245,7 +245,7 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again() -> None:
 
 @pytest.mark.parametrize(("code", "kind"), [(69, GroupIdNotFound), (42, None), (112, None)])
 def test_what_repeating_does_not_mend_ends_membership(code: int, kind: type | None) -> None:
-    """69 among it: the group is a classic one, and the driver may become a classic member."""
+    """With 69 (GROUP_ID_NOT_FOUND) the group is a classic one; the driver may fall back."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -256,7 +256,7 @@ def test_what_repeating_does_not_mend_ends_membership(code: int, kind: type | No
 
 
 def test_the_successor_of_a_killed_static_member_waits_for_its_place() -> None:
-    """The broker frees it after a session; later, somebody else holds the instance id."""
+    """The broker frees the id after the session timeout; after that, another member has it."""
     play = Play(instance_id="i1")
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -271,7 +271,7 @@ def test_the_successor_of_a_killed_static_member_waits_for_its_place() -> None:
 
 
 def test_a_group_that_takes_no_consumer_ends_membership() -> None:
-    """The driver falls back by this error, too; only who was a member joins again by itself."""
+    """The driver falls back on this error; only a former member joins again by itself."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -280,7 +280,7 @@ def test_a_group_that_takes_no_consumer_ends_membership() -> None:
 
 
 def test_a_broker_without_the_protocol_ends_membership() -> None:
-    """The driver falls back by this error."""
+    """The driver falls back on this error."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -290,7 +290,7 @@ def test_a_broker_without_the_protocol_ends_membership() -> None:
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i1", -2)])
 def test_leaving_gives_up_then_says_goodbye(instance_id: str | None, epoch: int) -> None:
-    """A static member says that it will be back."""
+    """The epoch of a static member says that it will be back."""
     play = Play(instance_id)
     play.stable(t=[0])
     play.member.leave(play.now)
@@ -303,7 +303,7 @@ def test_leaving_gives_up_then_says_goodbye(instance_id: str | None, epoch: int)
 
 
 def test_a_lost_goodbye_is_not_repeated() -> None:
-    """Closing has its bound; the session timeout does the rest."""
+    """close() has a time limit; without the heartbeat the session expires."""
     play = Play()
     play.stable()
     play.member.leave(play.now)
@@ -313,7 +313,6 @@ def test_a_lost_goodbye_is_not_repeated() -> None:
 
 
 def test_a_broker_that_names_its_members_gives_the_id() -> None:
-    """Heartbeat version 0: what it answers is what it knows the member by."""
     play = Play()
     play.member.named(NAMES, play.now)
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -325,7 +324,7 @@ def test_a_broker_that_names_its_members_gives_the_id() -> None:
 
 
 def test_who_leaves_during_its_first_join_does_so_by_its_id_on_any_version() -> None:
-    """Under heartbeat version 0 it had none yet: it stayed in the group until its session ended."""
+    """With version 0 it sent no id, and stayed in the group until its session expired."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -337,7 +336,7 @@ def test_who_leaves_during_its_first_join_does_so_by_its_id_on_any_version() -> 
 
 
 def test_a_changed_subscription_is_said_at_once() -> None:
-    """Names and regular expression; a pattern that is dropped is said to be."""
+    """Names and regular expression; a dropped expression is sent as an empty string."""
     play = Play()
     play.stable(t=[0])
     play.member.subscribe(frozenset(), play.now, regex="t.*")
@@ -352,7 +351,6 @@ def test_a_changed_subscription_is_said_at_once() -> None:
 
 
 def test_the_answer_to_an_earlier_heartbeat_does_not_bring_a_leaving_member_back() -> None:
-    """A heartbeat that was in flight when it left must not bring it back."""
     play = Play()
     play.stable(t=[0])
     play.wait()
@@ -371,8 +369,7 @@ def test_the_answer_to_an_earlier_heartbeat_does_not_bring_a_leaving_member_back
 
 
 def test_a_member_that_leaves_while_its_heartbeat_is_under_way_commits_at_the_new_epoch() -> None:
-    """An answer that is not waited for may bring an epoch: without it the last commit is stale,
-    and the next heartbeat fenced."""
+    """Without that response's epoch the last commit is stale and the next heartbeat is fenced."""
     play = Play()
     play.stable(t=[0])
     play.wait()
@@ -385,7 +382,7 @@ def test_a_member_that_leaves_while_its_heartbeat_is_under_way_commits_at_the_ne
 
 
 def test_a_goodbye_does_not_wait_for_the_heartbeat_under_way() -> None:
-    """Nor is that one's answer taken for the goodbye's."""
+    """The response to the earlier heartbeat must not be taken for that of the last one."""
     play = Play()
     play.stable(t=[0])
     play.wait()
@@ -403,7 +400,7 @@ def test_a_goodbye_does_not_wait_for_the_heartbeat_under_way() -> None:
 
 
 def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Up to a session: whoever restarted it wonders why nothing is read."""
+    """The wait may take a session timeout, in which nothing is read."""
     play = Play(instance_id="i1")
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
@@ -416,7 +413,7 @@ def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptur
 
 
 def test_what_is_assigned_while_a_member_goes_counts_when_it_stays_after_all() -> None:
-    """Unsubscribed and subscribed again within one handler: it took back what was another's."""
+    """Unsubscribing and subscribing in one handler took back a partition of another member."""
     play = Play()
     play.stable(t=[0, 1])
     play.member.leave(play.now)
@@ -432,7 +429,7 @@ def test_what_is_assigned_while_a_member_goes_counts_when_it_stays_after_all() -
 
 
 def test_who_subscribes_while_it_is_thrown_out_says_that_it_has_nothing() -> None:
-    """It was a member that owned nothing, with partitions that nobody read."""
+    """The member kept partitions that no consumer read."""
     play = Play()
     play.stable(t=[0])
     play.member.leave(play.now, lost=ConnectionLost("too slow"))

@@ -1,4 +1,4 @@
-"""The connection of one member to whoever coordinates its group."""
+"""The connection of a member to the coordinator of its group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiokq.wire.heartbeat import HeartbeatRequest
 
 
 class Engine:
-    """A cluster that takes its time to find the coordinator."""
+    """A cluster that takes some time to find the coordinator."""
 
     def __init__(self) -> None:
         self.found = asyncio.Event()
@@ -31,7 +31,7 @@ class Engine:
 
 
 async def test_who_still_looks_for_the_coordinator_at_the_end_connects_to_none() -> None:
-    """A cluster that several clients share would keep the connection."""
+    """In a cluster shared by several clients the connection would stay open."""
     engine = Engine()
     link = CoordinatorConnection(engine, "g")  # type: ignore[arg-type]
     ask = Ask(HeartbeatRequest, lambda version: HeartbeatRequest(), 5.0, 1)
@@ -45,7 +45,7 @@ async def test_who_still_looks_for_the_coordinator_at_the_end_connects_to_none()
 
 
 class Slot:
-    """A connection that takes its time to close."""
+    """A connection that takes some time to close."""
 
     def __init__(self, opened: list[Slot]) -> None:
         self.closing = asyncio.Event()
@@ -61,7 +61,7 @@ class Slot:
 
 
 class Moving:
-    """A cluster that finds another coordinator each time."""
+    """A cluster that finds a different coordinator each time."""
 
     def __init__(self) -> None:
         self.opened: list[Slot] = []
@@ -76,7 +76,7 @@ class Moving:
 
 
 async def test_no_connection_is_left_behind_when_the_end_comes_while_an_old_one_closes() -> None:
-    """A goodbye is sent while a heartbeat still looks for the coordinator, which has moved."""
+    """The last heartbeat is sent while an earlier one still looks for a coordinator that moved."""
     engine = Moving()
     link = CoordinatorConnection(engine, "g")  # type: ignore[arg-type]
     ask = Ask(HeartbeatRequest, lambda version: HeartbeatRequest(), 5.0, 1)

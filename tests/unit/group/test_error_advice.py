@@ -1,4 +1,4 @@
-"""What is told to whoever meets a group that speaks another protocol."""
+"""Error messages for a group that uses another protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from aiokq.group.error_advice import with_advice
 def test_a_group_of_the_other_protocol_is_named_with_the_setting_that_helps(
     error: KafkaError, says: str, set_to: str
 ) -> None:
-    """ "The group id does not exist", of a group that everybody sees, sends people astray."""
+    """ "The group id does not exist" is misleading for a group that exists."""
     better = with_advice(error, "g", auto=False, by_regex=False)
     assert type(better) is type(error)
     assert says in str(better)
@@ -35,18 +35,18 @@ def test_a_group_of_the_other_protocol_is_named_with_the_setting_that_helps(
 
 
 def test_a_pattern_of_the_brokers_needs_another_subscription_first() -> None:
-    """group_protocol='auto' alone would change nothing: classic groups know no such pattern."""
+    """group_protocol='auto' alone would not help: classic groups have no server-side patterns."""
     assert "pattern=" in str(with_advice(GroupIdNotFound(), "g", auto=False, by_regex=True))
 
 
 def test_other_errors_stay_as_they_are() -> None:
-    """Also 23 with words of its own: an assignor that was not offered is no matter of protocols."""
+    """Also INCONSISTENT_GROUP_PROTOCOL with a message of its own, about an assignor not offered."""
     for error in (GroupAuthorization(), InconsistentGroupProtocol("the group chose 'x'")):
         assert with_advice(error, "g", auto=False, by_regex=False) is error
 
 
 def test_the_setting_that_is_in_force_is_not_advised() -> None:
-    """It was tried both ways: what is left is an assignor that the others have."""
+    """With 'auto' both protocols were tried, so an assignor of the other members is needed."""
     told = str(with_advice(InconsistentGroupProtocol(), "g", auto=True, by_regex=False))
     assert "partition_assignment_strategy" in told
     assert "group_protocol" not in told

@@ -1,4 +1,4 @@
-"""The driver between a machine and the consumer that reads."""
+"""The driver between a member's state machine and its consumer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONFIG = MemberConfig(
 
 
 class Owner:
-    """Notes what it is told, and takes its time."""
+    """Records its calls, and blocks while handling partitions."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, frozenset[TopicPartition]]] = []
@@ -62,7 +62,7 @@ class Owner:
 
 
 class Engine:
-    """As much of a cluster as a driver needs that asks nothing."""
+    """The part of a cluster that a driver needs if it sends no requests."""
 
     def __init__(self) -> None:
         self.outages = SimpleNamespace(ended=lambda *key: None)
@@ -78,7 +78,7 @@ class Engine:
 
 
 class Unauthorized(Engine):
-    """A cluster whose brokers take the client's name no more."""
+    """A cluster whose brokers no longer accept the client's credentials."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Unauthorized(Engine):
 
 
 class Scripted(ClassicMember):
-    """A machine that asks nobody: the test moves it."""
+    """A state machine that sends no requests; the test changes its state."""
 
     def _ask(self, *args: Any) -> None:
         pass
@@ -106,7 +106,7 @@ def spawn(coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
 
 
 def driven(owner: Owner, made: list[Scripted], engine: Engine) -> MemberDriver:
-    """A driver of scripted machines; those that it asks for are noted."""
+    """Return a driver whose new state machines are appended to `made`."""
 
     def make() -> Scripted:
         made.append(Scripted(CONFIG, resolve(["range"]), Backoff(0.1, 1.0, random.Random(1))))
@@ -125,7 +125,7 @@ def driven(owner: Owner, made: list[Scripted], engine: Engine) -> MemberDriver:
 
 
 async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tries_anew() -> None:
-    """Otherwise nobody ever told the reader to stop: two members read the partitions."""
+    """Otherwise the reader would not stop, and two members would read the partitions."""
     owner = Owner()
     made: list[Scripted] = []
     driver = driven(owner, made, Engine())
@@ -155,7 +155,7 @@ async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tri
 
 
 async def test_a_refused_member_is_out_when_user_code_knows_what_it_lost() -> None:
-    """close() went on at once, and on_lost was cancelled in the middle of its clean-up."""
+    """close() did not wait, and on_lost was cancelled in the middle of its cleanup."""
     owner = Owner()
     made: list[Scripted] = []
     driver = driven(owner, made, Engine())
@@ -181,7 +181,7 @@ async def test_a_refused_member_is_out_when_user_code_knows_what_it_lost() -> No
 
 
 async def test_a_leader_whose_topics_cannot_be_asked_for_is_refused_with_the_reason() -> None:
-    """The reader was told, and the member led for ever: the group stood still, nothing said why."""
+    """Only the reader got the error; the member stayed leader, and the group waited for ever."""
     owner = Owner()
     made: list[Scripted] = []
     driver = driven(owner, made, Unauthorized())
@@ -203,14 +203,14 @@ async def test_a_leader_whose_topics_cannot_be_asked_for_is_refused_with_the_rea
 
 
 class Ungrouped(ConsumerMember):
-    """A machine that asks nobody: the test moves it."""
+    """A state machine that sends no requests; the test changes its state."""
 
     def _ask(self, *args: Any) -> None:
         pass
 
 
 async def test_who_leaves_as_it_is_refused_does_not_come_back_by_the_other_protocol() -> None:
-    """close() waited for all its time, and a member that nobody knew of stayed in the group."""
+    """close() ran into its timeout, and a member without a consumer stayed in the group."""
     owner = Owner()
     classic: list[Scripted] = []
 
@@ -248,7 +248,7 @@ async def test_who_leaves_as_it_is_refused_does_not_come_back_by_the_other_proto
 
 
 class SlowLink:
-    """Sends a join late, as where the coordinator is looked up again and again."""
+    """A connection that delays a join, as repeated coordinator lookups do."""
 
     def __init__(self) -> None:
         self.sent: list[int] = []
@@ -262,7 +262,7 @@ class SlowLink:
 
 
 async def test_a_goodbye_is_not_overtaken_by_the_join_that_it_takes_back() -> None:
-    """The join came behind it: for a session timeout a member that nobody was had partitions."""
+    """Such a join left a member without a consumer, which owned partitions until it expired."""
     driver = MemberDriver(
         Engine(),  # type: ignore[arg-type]
         "g",

@@ -1,4 +1,4 @@
-"""What a group's offsets are asked for, and what the answers of its coordinator lead to."""
+"""OffsetFetch and OffsetCommit requests of a group, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def metadata(**topics: UUID) -> ClusterMetadata:
 
 
 class Engine:
-    """A cluster whose coordinator gives the answers of a list, one after the other."""
+    """A cluster whose coordinator returns the responses of a list, in order."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -80,8 +80,7 @@ def fetched(code: int = 0) -> OffsetFetchResponse:
 
 @pytest.mark.parametrize("code", [25, 113])
 async def test_a_member_that_is_a_step_behind_asks_for_its_offsets_again(code: int) -> None:
-    """It was expelled, or has a new epoch, and learns it by its next heartbeat: that is no error
-    of whoever reads."""
+    """The member learns of its removal or new epoch by heartbeat, so readers get no error."""
     engine = Engine(fetched(code), fetched())
     members = [GroupMetadata("g", 1, "m"), GroupMetadata("g", 2, "m")]
     stored = GroupOffsets(
@@ -96,13 +95,13 @@ async def test_a_member_that_is_a_step_behind_asks_for_its_offsets_again(code: i
 
 
 class Coordinator(Engine):
-    """A coordinator that knows topics by id, or by name only.
+    """A coordinator that identifies topics by id, or only by name.
 
     Attributes:
-        topics: those that it has; a topic that it does not have is refused.
-        version: of OffsetCommit.
-        commits: the requests, each with its version.
-        learned: the metadata that the next refresh brings.
+    topics: its topics; commits to others are refused.
+    version: version of OffsetCommit.
+    commits: the requests received, each with its version.
+    learned: the metadata of the next refreshes.
     """
 
     def __init__(self, version: int, **topics: UUID) -> None:
@@ -161,7 +160,7 @@ def offsets_of(engine: Engine) -> GroupOffsets:
 
 @pytest.mark.parametrize("version", [9, 10])
 async def test_an_offset_is_never_committed_to_another_topic_of_the_name(version: int) -> None:
-    """The client may have heard of the new topic before it commits."""
+    """The client may learn of the new topic before it commits."""
     engine = Coordinator(version, t=NEW, u=UUID(int=3))
     with pytest.raises(CommitFailed) as failure:
         await offsets_of(engine).commit(
@@ -176,7 +175,7 @@ async def test_an_offset_is_never_committed_to_another_topic_of_the_name(version
 
 
 async def test_the_coordinator_refuses_the_offset_of_a_topic_that_the_client_believes_in() -> None:
-    """The request carries the id under which the records were read."""
+    """The request carries the id of the topic from which the records were read."""
     engine = Coordinator(10, t=NEW)
     engine.metadata, engine.learned = metadata(t=OLD), [metadata(t=NEW)]
     with pytest.raises(CommitFailed) as failure:
@@ -188,7 +187,7 @@ async def test_the_coordinator_refuses_the_offset_of_a_topic_that_the_client_bel
 
 
 async def test_a_topic_that_is_missing_is_not_committed_to_by_name() -> None:
-    """The next attempt would go to the topic that is created in its place meanwhile."""
+    """The retry would go to a topic that was created with the same name meanwhile."""
     engine = Coordinator(9)
     engine.metadata = metadata(t=OLD)
     engine.learned = [metadata()]
@@ -208,7 +207,7 @@ async def test_a_topic_that_is_missing_is_not_committed_to_by_name() -> None:
 
 
 async def test_a_coordinator_that_is_behind_is_asked_until_it_knows_the_topic() -> None:
-    """It still has the old one, or none."""
+    """The coordinator still has the old topic, or none."""
     engine = Coordinator(10, t=OLD)
     engine.metadata = metadata(t=NEW)
 
@@ -223,7 +222,7 @@ async def test_a_coordinator_that_is_behind_is_asked_until_it_knows_the_topic() 
 
 
 async def test_a_topic_without_an_id_does_not_send_the_others_by_name() -> None:
-    """They would lose the coordinator's check."""
+    """Without ids the coordinator could not check them."""
     engine = Coordinator(10, t=OLD, u=ZERO_ID)
     await offsets_of(engine).commit(
         {T0: OffsetAndMetadata(7), U0: OffsetAndMetadata(8)}, timeout=5.0, topic_ids={T0: OLD}
@@ -236,7 +235,7 @@ async def test_a_topic_without_an_id_does_not_send_the_others_by_name() -> None:
 
 @pytest.mark.parametrize("version", [9, 10])
 async def test_an_offset_without_a_topic_is_of_the_one_that_is_found_first(version: int) -> None:
-    """Whoever names an offset means the present topic; a later attempt is not for another one."""
+    """The user means the current topic; a retry must not commit to a recreated one."""
     engine = Coordinator(version)
     engine.metadata = metadata()
     engine.learned = [metadata(t=OLD), metadata(t=NEW)]
