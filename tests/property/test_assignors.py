@@ -74,7 +74,7 @@ def check_complete(
 def test_every_assignor_gives_each_partition_to_one_that_wants_it(
     topology: Topology, topics: dict[str, tuple[str, ...]], data: st.DataObject
 ) -> None:
-    """A partition without an owner is never read; a partition with two owners is read twice."""
+    """A partition without an owner is never read, and one with two owners is read twice."""
     rack = st.none() | st.sampled_from(RACKS)
     members = {m: Subscription(of, rack=data.draw(rack)) for m, of in topics.items()}
     for make in ASSIGNORS.values():
@@ -85,7 +85,7 @@ def test_every_assignor_gives_each_partition_to_one_that_wants_it(
 def test_equal_subscriptions_differ_by_one_at_most(
     topology: Topology, topics: tuple[str, ...], size: int, data: st.DataObject
 ) -> None:
-    """These three assignors promise balance; racks matter only where loads are equal."""
+    """These three assignors promise balance; racks matter only if the loads are equal."""
     rack = st.none() | st.sampled_from(RACKS)
     members = {f"m{n}": Subscription(topics, rack=data.draw(rack)) for n in range(size)}
     for name in ("roundrobin", "sticky", "cooperative-sticky"):
@@ -242,7 +242,7 @@ def test_what_members_exchange_comes_back(
     generation: int,
     user_data: bytes | None,
 ) -> None:
-    """Both embedded schemas, with all fields, survive encoding and decoding."""
+    """Both embedded schemas, with all fields."""
     subscription = Subscription(topics, owned, generation, "rack", "instance", user_data)
     assert decode_subscription(encode_subscription(subscription), "instance") == subscription
     assignment = Assignment(owned, user_data)
@@ -251,7 +251,7 @@ def test_what_members_exchange_comes_back(
 
 @given(st.binary())
 def test_bytes_that_are_none_are_protocol_errors(data: bytes) -> None:
-    """The bytes come from another member, and must not be trusted."""
+    """The bytes come from another member and must not be trusted."""
     for decode in (decode_subscription, decode_assignment):
         try:
             decode(data)

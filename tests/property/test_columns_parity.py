@@ -1,7 +1,7 @@
-"""Columns of hostile batches: both builds give the same sound Arrow data, or the same error.
+"""Columns of hostile batches: both builds return the same valid Arrow data or the same error.
 
-Most numbers of a record are in its headers; the header of a batch has the number, the size and
-the times of its records. Here any of them may be wrong, under a valid checksum.
+The batch header contains the number, size and timestamps of the records; most other numbers are in
+the record headers. Any of them may be wrong here, under a valid checksum.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIELDS = {
 
 
 def varint(value: int, padding: int = 0) -> bytes:
-    """Return a zigzag varint, with `padding` more bytes than necessary."""
+    """Return a zigzag varint with `padding` unnecessary bytes."""
     bits = (value << 1) ^ (value >> 63)
     out = bytearray()
     while bits >= 0x80:
@@ -67,7 +67,7 @@ pairs = st.builds(lambda name, value: sized(name) + value, names, values)
 whole_headers = st.one_of(
     st.just(varint(0)),
     st.lists(pairs, min_size=1, max_size=3).map(lambda these: varint(len(these)) + b"".join(these)),
-    # More bits than fit into one byte of validity bits, and counts of more than one byte.
+    # More pairs than fit into one byte of validity bits, and counts of several bytes.
     st.builds(lambda pair, count: varint(count) + count * pair, pairs, st.sampled_from([9, 70])),
 )
 hostile_headers = st.one_of(
@@ -181,7 +181,7 @@ def as_columns(
             if len(columns):
                 table = columns.to_arrow()
                 table.validate(full=True)
-                # As numbers: times beyond the year 9999 are no datetimes.
+                # Compare numbers, because times after the year 9999 cannot be datetimes.
                 at = table.schema.get_field_index("timestamp")
                 if at >= 0:
                     numbers = table.column(at).cast(pa.int64())
@@ -233,7 +233,7 @@ wanted = st.sampled_from([None, None, ["headers"], ["value"], ["key", "offset"],
 def test_hostile_batches_give_the_same_columns_or_the_same_error(
     data: bytes, names: list[str] | None, options: dict[str, Any], max_bytes: int | None
 ) -> None:
-    """One build refused a wrong count of headers, and the other one read something."""
+    """For a wrong header count, one build raised an error and the other one returned data."""
     one, two = (as_columns(core, data, names, options, max_bytes) for core in (compiled, pure))
     assert one == two
 
@@ -244,7 +244,7 @@ def test_hostile_batches_give_the_same_columns_or_the_same_error(
 def test_columns_are_what_the_records_are(
     core: SimpleNamespace, data: bytes, options: dict[str, Any]
 ) -> None:
-    """Spark reads columns, and consumers read records: both must get the same from a log."""
+    """Spark reads columns and consumers read records; both must get the same data."""
     rows, _ = as_columns(core, data, None, options)
     assert rows == one_by_one(core, data, options)
 

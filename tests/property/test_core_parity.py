@@ -24,7 +24,7 @@ from tests import cores
 compiled, pure = cores.core("compiled"), cores.core("pure")
 CORES = (compiled, pure)
 CODECS = RecordCodecs()
-# The damage is worth more examples than the profile gives; torture still multiplies them.
+# More examples than in the profile, because of the damaged batches; torture multiplies them too.
 quick = settings(suppress_health_check=list(HealthCheck))
 thorough = settings(
     max_examples=5 * settings.default.max_examples, suppress_health_check=list(HealthCheck)
@@ -102,7 +102,7 @@ class Clock:
 
 
 class Side:
-    """The accumulator of one core, driven step by step; `log` has all that is observable."""
+    """The accumulator of one core, driven step by step; `log` has everything that is observable."""
 
     def __init__(self, core: SimpleNamespace, options: dict[str, Any]) -> None:
         self.log: list[Any] = []
@@ -353,7 +353,7 @@ def read(core: SimpleNamespace, data: bytes, plan: list[Any], options: dict[str,
         parts: list[Any] = [columns.count]
         for name in ("key", "value", "headers"):
             column = getattr(columns, name)
-            # The bits after the last row mean nothing.
+            # The bits after the last row are undefined.
             parts.append([part if part is None else bytes(part) for part in column][1:])
             rows = columns.count
             if column[0] is not None:
@@ -471,6 +471,6 @@ def test_damaged_batches_are_refused_alike(
 @given(st.binary(max_size=200), reads, st.integers(0, 5))
 @quick
 def test_garbage_is_refused_alike(data: bytes, plan: list[Any], start: int) -> None:
-    """The bytes are not even a batch."""
+    """The bytes need not even begin like a batch."""
     one, two = (read(core, data, plan, {"start_offset": start}) for core in CORES)
     assert one == two

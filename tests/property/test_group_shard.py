@@ -16,10 +16,10 @@ CODES = {0, 15, 16, 22, 23, 25, 26, 27, 69, 79, 81, 82}
 
 
 class GroupShardMachine(RuleBasedStateMachine):
-    """Members send anything; the shard must keep its promises.
+    """Members send random requests, and the shard must keep its guarantees.
 
-    Each request is answered, with a code that clients know. Acknowledged writes survive every
-    takeover. A group whose members fall silent becomes empty, without timers.
+    Each request gets a response with an error code that clients know. Acknowledged writes survive
+    every takeover. A group whose members stop responding becomes empty and sets no more timers.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class GroupShardMachine(RuleBasedStateMachine):
         self.world.restart()
         self.waiting: list[Answer] = []
         self.known: list[tuple[str, str, int, str | None]] = []
-        """Group, member id, generation and instance id of all members that ever received them."""
+        """Group, member id, generation and instance id of each member that ever received them."""
         self.committed: dict[tuple[str, str, int], int] = {}
 
     def told(self, answer: Answer) -> Answer:
@@ -157,7 +157,7 @@ class GroupShardMachine(RuleBasedStateMachine):
             assert roster.pending_syncs.keys() <= roster.members.keys()
             if group.state is ClassicState.EMPTY:
                 assert not roster.members
-            elif not roster.members:  # all left before the initial delay was over
+            elif not roster.members:  # all members left before the initial delay was over
                 assert group.state is ClassicState.PREPARING_REBALANCE
             if roster.members:
                 assert roster.leader_id in roster.members

@@ -1,4 +1,4 @@
-"""A compacted log compared with a dict: appends, transactions, cleanings, deletions, crashes."""
+"""A compacted log compared with a dict: appends, transactions, cleaning, deletions, crashes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = st.lists(
 )
 RETENTION_MS = 1000
 NO_IDS = ("/data/meta.properties",)
-"""Files that a node would write, and no node runs here."""
+"""Files that only a node writes, and no node runs here."""
 
 
 class CompactionMachine(RuleBasedStateMachine):
@@ -190,7 +190,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for key, (offset, value) in model.items():
             if value is not None:
                 assert last[key] == (offset, value)
-            else:  # a tombstone may be gone, but then so is all before it
+            else:  # a tombstone may be gone, but then all older records are gone too
                 assert key not in last or last[key] == (offset, None)
         assert set(last) <= set(model)
 

@@ -1,7 +1,7 @@
-"""A log directory through stops of every kind: what may be lost, and what must not be.
+"""A log directory through shutdowns and crashes of all kinds: what may be lost, and what must not.
 
-A kill loses nothing that was acknowledged. A power cut loses only what came after the last clean
-stop. The directory opens whatever is on the disk.
+A kill loses nothing that was acknowledged. A power cut loses only data written since the last clean
+shutdown. The directory can be opened whatever is on the disk.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_stop_loses_what_was_promised(seed: int) -> None:
-    """Stops in random order, between which topics are deleted and recreated with the same name."""
+    """Random shutdowns and crashes; in between, topics are deleted and recreated."""
     story = Story(seed)
     steps = story.random.randint(5, 25)
     for _ in range(steps):

@@ -1,12 +1,13 @@
-"""Log directories on disks that fail in every way, beside lists: what is promised stays there.
+"""Logs on disks that fail in all ways, compared with a model: guaranteed records stay.
 
-Two directories, four topics of different settings, the node's own flushers and cleaner. Disks cut
-writes short, refuse, sync slowly, and lose what was not synced when the power goes; processes are
-killed, also in the middle of a recovery or a compaction.
+There are two directories and four topics with different settings, with the node's own flushers and
+cleaner. Disks cut writes short, report errors, sync slowly, and lose unsynced data in a power cut.
+Processes are killed at any time, also during a recovery or a compaction.
 
-What must be, after a kill: all that was acknowledged. After a power cut: of a topic that deletes, a
-prefix of it with at least all that was flushed, which with ``flush.messages=1`` is all of it; of a
-compacted one, no key has an older value than the newest one that was flushed.
+After a kill, all acknowledged records must exist. After a power cut, a topic with cleanup policy
+delete has a prefix of its records with at least all flushed ones, which with ``flush.messages=1``
+are all acknowledged ones. In a compacted topic no key has an older value than the newest flushed
+one.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ Content = tuple[bytes, bytes]
 
 
 class SlowOffload(InlineOffload):
-    """An executor whose work may have to wait, as for a disk that syncs slowly."""
+    """An executor whose work may have to wait, as on a disk that syncs slowly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,13 +85,15 @@ class SlowOffload(InlineOffload):
 
 @dataclass
 class Story:
-    """What one log was told and has said.
+    """The expected state of one log.
 
     Attributes:
-        acknowledged: key and value by offset, also of those that were deleted since.
-        pending: written, but not acknowledged: the end that has to be seen first.
-        unsure: a write that the disk refused; it may be there or not, as may those still pending.
-        start: of the log; noted is the one in the checkpoint.
+    acknowledged: key and value by offset, including records that were deleted since.
+    pending: appended batches that are not acknowledged, each with the end offset that the high
+    watermark must reach.
+    unsure: records of failed writes and of a crashed process; they may exist or not.
+    start: the log start offset.
+    noted: the log start offset in the checkpoint.
     """
 
     acknowledged: dict[int, Content] = field(default_factory=dict)
@@ -104,14 +107,14 @@ class Story:
             self.acknowledged |= self.pending.pop(0)[1]
 
     def give_up(self) -> None:
-        """The process is gone: nobody will acknowledge these."""
+        """Make all pending batches unsure, because their process has ended."""
         for _, batch in self.pending:
             self.unsure |= batch
         self.pending.clear()
 
 
 class DiskMachine(RuleBasedStateMachine):
-    """See the module."""
+    """Operations on logs and failures of their disks; see the module docstring."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +189,7 @@ class DiskMachine(RuleBasedStateMachine):
             self.created.add(partition)
 
     def abandon(self, ends: Callable[[], None]) -> None:
-        """The process ends as it stands; what it still does reaches no disk."""
+        """End the process without a shutdown; from now on its tasks do not reach the disk."""
         self.note()
         self.flushed = {partition: log.recovery_point for partition, log in self.logs.items()}
         ends()
@@ -208,7 +211,7 @@ class DiskMachine(RuleBasedStateMachine):
         self.supervisor = None
 
     def note(self) -> None:
-        """What was acknowledged by now, and how far deletions came."""
+        """Record what is acknowledged by now, and the log start offsets."""
         for partition, log in self.logs.items():
             story = self.stories[partition]
             story.acknowledge(log.high_watermark)
@@ -216,7 +219,7 @@ class DiskMachine(RuleBasedStateMachine):
             story.start = log.log_start_offset
 
     def settle(self) -> None:
-        """Let the flushers do what they can."""
+        """Let the flushers run."""
 
         async def turns() -> None:
             for _ in range(30):
@@ -233,7 +236,7 @@ class DiskMachine(RuleBasedStateMachine):
 
     @rule(ends_at=st.integers(0, 60), power=st.booleans(), seed=st.integers(0, 2**16))
     def killed_twice(self, ends_at: int, power: bool, seed: int) -> None:
-        """The second time in the middle of the recovery; then it may be the power."""
+        """Kill the process a second time during recovery; with `power`, cut the power instead."""
         self.abandon(self.files.crash)
         self.files.done, self.files.ends_at = 0, ends_at
         try:
@@ -263,7 +266,7 @@ class DiskMachine(RuleBasedStateMachine):
         seed=st.integers(0, 2**16),
     )
     def power_cut_under_load(self, partition: TopicPartition, sizes: list[int], seed: int) -> None:
-        """Several segments are finished before the disk has synced the first."""
+        """Fill several segments before the disk has synced the first one, then cut the power."""
         self.sync_slowly(True)
         for size in sizes:
             self.append(partition, [(b"k1", size), (b"k2", size)], None, errno.EIO)
@@ -277,7 +280,7 @@ class DiskMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """A clean stop, of the directories that are online."""
+        """Shut down cleanly those directories that are online."""
         self.settle()
         self.leave()
         self.note()
@@ -323,7 +326,7 @@ class DiskMachine(RuleBasedStateMachine):
             self.files.fail("pwritev", number, written=written, matches=_is_log_of(log))
         content = {log.log_end_offset + n: pair for n, pair in enumerate(pairs)}
 
-        async def send() -> None:  # on the loop: it may ask for a flush
+        async def send() -> None:  # on the loop, because it may request a flush
             result = self.replicas[partition].append(
                 memoryview(data), list(iter_headers(data)), now_ms=NOW_MS
             )
@@ -334,7 +337,7 @@ class DiskMachine(RuleBasedStateMachine):
             self.run(send())
         except KafkaStorage:
             if written is not None and written >= len(data):
-                story.unsure |= content  # all of it is there, and the disk said it is not
+                story.unsure |= content  # all of it was written although the disk reported an error
             assert log.log_end_offset == min(content)
         story.acknowledge(log.high_watermark)
 
@@ -368,7 +371,7 @@ class DiskMachine(RuleBasedStateMachine):
 
     @rule(slow=st.booleans())
     def sync_slowly(self, slow: bool) -> None:
-        """From now on syncs wait, and with them who asked; appends do not."""
+        """Let syncs wait from now on, with their callers; appends do not wait."""
 
         async def turn() -> None:
             if slow:
@@ -380,7 +383,7 @@ class DiskMachine(RuleBasedStateMachine):
 
     @rule()
     def retain(self) -> None:
-        async def look() -> None:  # on the loop: an emptied log is rolled, which flushes
+        async def look() -> None:  # on the loop: an emptied log is rolled, which requests a flush
             for log in self.logs.values():
                 try:
                     seen(functools.partial(log.retain, KAFKA_POLICIES, NOW_MS))
@@ -414,9 +417,9 @@ class DiskMachine(RuleBasedStateMachine):
 
     @rule(ends_at=st.one_of(st.none(), st.integers(0, 80)), again=st.booleans())
     def clean(self, ends_at: int | None, again: bool) -> None:
-        """The cleaner once, to its end or to the process's."""
+        """Run the cleaner once, until it is done or the process is killed."""
         if not self.offload.gate.is_set():
-            return  # it would wait for the disk as well, and the machine for it
+            return  # the cleaner would wait for the slow disk for ever
         for directory in self.directories.online:
             for partition in directory.logs:
                 if again and TOPICS[partition].compacted:
@@ -442,7 +445,7 @@ class DiskMachine(RuleBasedStateMachine):
         path=st.sampled_from(PATHS),
     )
     def fault(self, operation: str, number: int, path: str) -> None:
-        """The next such operation in a directory fails, whatever it is for."""
+        """Let the next such operation in a directory fail."""
         self.files.fail(operation, number, matches=lambda name: name.startswith(path))
 
     # --- what must be
@@ -459,7 +462,7 @@ class DiskMachine(RuleBasedStateMachine):
         }
 
     def check_all(self) -> None:
-        """After a kill, or a clean stop."""
+        """Check all logs after a kill or a clean shutdown."""
         for partition, log in self.logs.items():
             story, found = self.stories[partition], self.found(partition)
             known = story.acknowledged | story.unsure
@@ -491,7 +494,7 @@ class DiskMachine(RuleBasedStateMachine):
         found: dict[int, Content],
         expected: dict[int, Content],
     ) -> None:
-        """What was expected is found, or a newer record of its key where the log is compacted."""
+        """Check that all expected records exist, or newer ones of their keys in a compacted log."""
         start = self.logs[partition].log_start_offset
         if not TOPICS[partition].compacted:
             missing = {o for o in expected if o >= start} - found.keys()
@@ -503,10 +506,10 @@ class DiskMachine(RuleBasedStateMachine):
                 assert newest.get(key, -1) >= offset, f"{partition}: {key!r}@{offset} is lost"
 
     def accept(self, partition: TopicPartition, found: dict[int, Content]) -> None:
-        """Readers saw it: it must stay from now on.
+        """Accept the records found as the new expected state, because readers may have read them.
 
-        What was deleted comes back by a power cut as long as no checkpoint has the log's start, for
-        the removal of its files is not synced.
+        A power cut may bring deleted records back until a checkpoint has the new log start offset,
+        because the removal of the files is not synced.
         """
         log, story = self.logs[partition], self.stories[partition]
         assert log.high_watermark == log.log_end_offset
@@ -523,7 +526,7 @@ class DiskMachine(RuleBasedStateMachine):
             return
         for partition, log in self.logs.items():
             if log.failed:
-                continue  # it answers 56 until it is opened anew
+                continue  # the log returns KAFKA_STORAGE_ERROR (56) until it is reopened
             story = self.stories[partition]
             story.acknowledge(log.high_watermark)
             found = self.found(partition)
@@ -539,7 +542,7 @@ TestDisks = DiskMachine.TestCase
 
 
 def test_what_was_deleted_may_come_back_by_a_power_cut_and_is_then_whole() -> None:
-    """Its files were removed, no checkpoint had the log's start, and no directory was synced."""
+    """Their files were removed, but neither a checkpoint nor a directory was synced."""
     machine = DiskMachine()
     partition = next(each for each in TOPICS if each.topic == "deleted")
     machine.begin()

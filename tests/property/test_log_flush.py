@@ -1,4 +1,4 @@
-"""What a power cut leaves of a log: a prefix of it that holds all that was flushed."""
+"""After a power cut a log is a prefix of its former content, with all flushed records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.broker.harness import Broker, batch
 
 NEVER = 2**63 - 1
 VALUE = 400_000
-"""Two of them are a segment: they roll, and finished segments are flushed in the background."""
+"""Two values fill a segment, so logs roll; closed segments are flushed in the background."""
 
 STEPS = st.lists(
     st.one_of(
@@ -38,7 +38,7 @@ async def until_online(broker: Broker) -> None:
 
 
 async def read(broker: Broker) -> dict[int, bytes]:
-    """The records by offset."""
+    """Return the records of the partition by offset."""
     values: dict[int, bytes] = {}
     offset = 0
     end = broker.node.topics.partition("t", 0).log.high_watermark
@@ -65,7 +65,7 @@ def contents(data: bytes) -> dict[int, bytes]:
 @settings(max_examples=40, deadline=None)
 @given(lives=st.lists(st.tuples(STEPS, st.integers(0, 2**32)), min_size=1, max_size=3))
 def test_a_power_cut_leaves_a_prefix_that_holds_all_that_was_flushed(lives) -> None:
-    """With flush.messages=1 that is every acknowledged record, whatever the cut takes else."""
+    """With flush.messages=1 the prefix has every acknowledged record."""
     asyncio.run(play(lives))
 
 
@@ -122,7 +122,7 @@ async def play(lives: list[tuple[list[tuple[str, int]], int]]) -> None:
 
 
 async def abandon(broker: Broker) -> None:
-    """Its machine is gone: what it still does reaches no disk."""
+    """Stop the tasks of a broker whose machine is gone, so that they no longer reach the disk."""
     try:
         await broker.node._supervisor.close()
         if broker.node._group_coordinator is not None:

@@ -1,4 +1,4 @@
-"""PartitionLog beside a list of batches: appends, reads, faults, crashes and restarts."""
+"""PartitionLog compared with a list of batches: appends, reads, faults, crashes and restarts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Model:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Whatever happens, reads give exactly the batches that were acknowledged and not removed."""
+    """Reads return exactly the batches that were acknowledged and not removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class LogMachine(RuleBasedStateMachine):
         else:
             raise AssertionError("the disk refused and the append succeeded")
         self.files.heal()
-        # The directory is offline: all that comes next is another process.
+        # The directory is offline, so the next operations happen in a new process.
         self.files.crash()
         self._open(clean=False)
 
@@ -149,7 +149,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def _cut(self, kept: list[Model]) -> None:
         if len(kept) < len(self.batches):
-            # which sequences are left only the log knows; a new epoch of the test's producer
+            # only the log knows the remaining sequences
             entry = self.log.producers.get(7)
             self.sequence = entry.last_sequence + 1 if entry else 0
             self.last_sent = None
@@ -165,7 +165,7 @@ class LogMachine(RuleBasedStateMachine):
         self._open(clean=True)
 
     def _verify(self) -> None:
-        """`aiokq log verify` finds nothing in what a clean stop left."""
+        """Check that `aiokq log verify` finds no problem after a clean shutdown."""
         marker = f"/data/{file_names.CLEAN_SHUTDOWN}"
         self.files.open(marker, create=True).close()
         report = verify(self.files, DIRECTORY, crc32c=crc32c)
@@ -187,13 +187,14 @@ class LogMachine(RuleBasedStateMachine):
                 self.files.remove(f"{DIRECTORY}/{name}")
         self._open(clean=True)
         if missing == file_names.SNAPSHOT and self.last_sent and self.last_sent[1] < self.start:
-            # Neither the batch nor what was remembered of it is left: nothing can know it again.
+            # Neither the batch nor its producer state is left, so a repetition cannot be
+            # recognised.
             self.last_sent = None
 
     @precondition(lambda self: self.batches and self.batches[-1].base >= self.start)
     @rule(data=st.data())
     def torn_tail(self, data: st.DataObject) -> None:
-        """The last batch was being written when the process was killed: it is not acknowledged."""
+        """Kill the process while it writes the last batch, which is therefore not acknowledged."""
         segment = self.log.segments[-1]
         if not segment.size or segment.base_offset > self.batches[-1].base:
             return
@@ -234,7 +235,7 @@ class LogMachine(RuleBasedStateMachine):
         assert size <= limit or len(found) == 1
         if len(found) < len(visible):
             assert size + visible[len(found)].size > limit
-            assert found  # at least one
+            assert found  # at least one batch
 
     @rule(time=st.integers(-1, 210))
     def find_time(self, time: int) -> None:

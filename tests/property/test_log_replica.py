@@ -1,14 +1,14 @@
-"""The log of a replica beside a list of batches: leader, follower, truncations, and crashes.
+"""The log of a replica compared with a list of batches: leader, follower, truncation, crashes.
 
-The machine is the replica: it appends as leader and as follower, moves the high watermark, and cuts
-the end off, while reads, flushes, compaction, retention and snapshots are in the middle of their
-work. A process may end before each of its operations on files, and the power may go.
+The machine is the replica. It appends as leader and as follower, advances the high watermark, and
+truncates the log while reads, flushes, compaction, retention and snapshots are in progress. The
+process may be killed before each file operation, and the power may be cut.
 
-What must be: the log has exactly the batches of the list (of each key the newest, where it is
-compacted), and producers, leader epochs, aborted transactions and times follow from these. Records
-below the high watermark are never cut off. A truncation that a crash interrupts leaves a log that
-ends somewhere between the cut and its old end; one that was finished leaves nothing of what it cut
-off, whatever comes later.
+The log must have exactly the batches of the list (if it is compacted, the newest record of each
+key). Producer state, leader epochs, aborted transactions and timestamps must follow from the
+batches. Records below the high watermark are never truncated. A truncation that a crash interrupts
+leaves a log that ends between the truncation offset and its old end; after a completed truncation
+none of the removed records ever comes back.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MEANWHILE = ["append", "follow", "read", "flush", "retain", "delete", "roll", "c
 
 
 class Steps(InlineOffload):
-    """Work off the loop, each piece of which is begun when a test lets it."""
+    """An executor that runs only as many pieces of work as a test allows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Steps(InlineOffload):
         self.left: int | None = None
 
     def allow(self, pieces: int | None) -> None:
-        """So many pieces of work, and then no more until the next call; None for all."""
+        """Allow `pieces` pieces of work until the next call; None allows all."""
         self.left = pieces
         if pieces == 0:
             self.gate.clear()
@@ -93,7 +93,7 @@ class Steps(InlineOffload):
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch as it is in the log."""
+    """A batch as it is stored in the log."""
 
     data: bytes
     header: BatchHeader
@@ -119,7 +119,7 @@ def placed(data: bytes, offset: int, epoch: int) -> Batch:
 
 
 class ReplicaMachine(RuleBasedStateMachine):
-    """See the module."""
+    """Operations of a replica and its failures; see the module docstring."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.cold.clear()
 
     def reopened(self, least: int) -> None:
-        """After the end of a process: a prefix is left, at least up to an offset."""
+        """Open the log after a crash; check that it is a prefix that ends at `least` or later."""
         self.open()
         assert self.log is not None
         end = self.log.log_end_offset
@@ -237,7 +237,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.start = self.log.log_start_offset
 
     def forget_behind(self, end: int) -> None:
-        """The log was cut: what is known of producers follows from what is left."""
+        """Truncate the expected state; the producer state follows from the remaining batches."""
         self.batches = [batch for batch in self.batches if batch.end <= end]
         state = self.model_producers()
         self.sequences = {
@@ -266,7 +266,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.open()
         assert self.log is not None
         start = self.log.log_start_offset
-        if start < self.start:  # a deletion was not durable
+        if start < self.start:  # a deletion was not synced
             self.start = start
         end = self.log.log_end_offset
         self.leave()
@@ -276,7 +276,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """A clean stop, which leaves nothing for `aiokq log verify` to complain of."""
+        """Shut down cleanly and check that `aiokq log verify` finds no problem."""
         assert self.log is not None
         end = self.end
         self.run(self.turns())
@@ -285,7 +285,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.run(supervisor.close())
         self.directory.close()
         report = verify(self.files, DIRECTORY, crc32c=crc32c)
-        # What a power cut has left of older snapshots is ignored, and goes with their segments.
+        # Damaged snapshots left by a power cut are ignored, and deleted with their segments.
         harmless = (file_names.CORRUPT, file_names.SNAPSHOT)
         found = [one for one in report.findings if not any(part in one.path for part in harmless)]
         assert not found, found
@@ -352,7 +352,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.batches.append(expected)
 
     def leaders(self, made: list[tuple[bytes, int, int]]) -> list[Batch]:
-        """Batches of the leader, each with a gap before it, and a number of epochs later."""
+        """Return batches of the leader, each after a gap in the offsets and some epochs later."""
         found = []
         offset = self.end
         for data, gap, epochs in made:
@@ -407,7 +407,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(["overlap", "crc", "old epoch", "new epoch"]))
     def the_leader_sends_what_cannot_be(self, what: str) -> None:
-        """All of it is refused, also the batch before that is sound."""
+        """Check that an invalid response is refused as a whole, with the valid batch before."""
         assert self.log is not None
         data = encode_batch([RawRecord(0, NOW_MS, b"k0", b"never")], crc32c=crc32c)
         latest = max(self.log.epochs.latest_epoch, 0)
@@ -439,7 +439,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.committed = self.log.high_watermark = data.draw(st.sampled_from(ends))
 
     def cut(self, offset: int) -> int:
-        """Where the log ends after a truncation to an offset."""
+        """Return the log end offset after a truncation to `offset`."""
         held = [batch for batch in self.batches if batch.end > offset]
         if not held:
             return self.end
@@ -462,7 +462,7 @@ class ReplicaMachine(RuleBasedStateMachine):
             not [b for b in self.batches if end <= b.base < self.committed]
         )
         assert end <= max(offset, self.committed)
-        self.start = min(self.start, end)  # in a gap, which ends the log now
+        self.start = min(self.start, end)  # the offset is in a gap, at which the log ends now
         lost = [batch for batch in self.batches if batch.end > end]
         assert all(batch.end > offset for batch in lost), "a batch before the cut is gone"
         self.forget_behind(end)
@@ -485,7 +485,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.truncated(offset)
 
     def may_cut(self, offset: int) -> bool:
-        """Whether no batch that holds the offset, and so goes, begins before the high watermark."""
+        """Return whether the batch that contains `offset` begins at or after the high watermark."""
         held = [batch for batch in self.batches if batch.base < offset < batch.end]
         return not any(batch.base < self.committed for batch in held)
 
@@ -526,10 +526,10 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.truncated(offset)
 
     async def meanwhile(self, what: str, end: int | None) -> None:
-        """Something that somebody does while the log is being truncated.
+        """Do an operation while the log is being truncated.
 
         Args:
-            end: of the log that readers see; None for the new one.
+        end: the log end offset that readers see; None if they see the new log.
         """
         assert self.log is not None
         log = self.log
@@ -594,7 +594,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def truncate_in_the_middle_of_a_flush(self, data: st.DataObject) -> None:
-        """What the flush synced is gone; what is appended in its place nobody has synced."""
+        """The flushed records are truncated; the records appended in their place are not synced."""
         offset = self.offset_to_cut_at(data)
         if not self.may_cut(offset):
             return
@@ -608,7 +608,7 @@ class ReplicaMachine(RuleBasedStateMachine):
             self.truncated(offset)
             cut = self.log.log_end_offset
             self.append_other_records()
-            self.flusher.give_up()  # what was asked for since then
+            self.flusher.give_up()  # discard the flushes requested since then
             self.others.allow(1)
             await self.turns()
             self.others.allow(None)
@@ -630,7 +630,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         assert not captured.is_current
 
     def append_other_records(self) -> None:
-        """As many bytes as are gone, with other content."""
+        """Append as many bytes as were truncated, with other content."""
         assert self.log is not None
         self.epoch += 1
         data = self.made([0, 1], 10, None)
@@ -651,7 +651,7 @@ class ReplicaMachine(RuleBasedStateMachine):
     def crash_while_it_is_truncated(
         self, data: st.DataObject, ends_at: int, power: bool, seed: int
     ) -> None:
-        """Before each operation on files in turn."""
+        """Crash before one of the file operations in turn."""
         assert self.log is not None
         offset = self.offset_to_cut_at(data)
         if not self.may_cut(offset):
@@ -670,7 +670,7 @@ class ReplicaMachine(RuleBasedStateMachine):
             self.files.power_cut(random.Random(seed))
             self.leave()
             self.reopened_after_power_cut(min(point, cut))
-        else:  # also where the truncation is done: the flusher may have met the end
+        else:  # also if the truncation is complete, because the flusher may have crashed
             self.files.crash()
             self.leave()
             self.reopened(cut)
@@ -683,7 +683,7 @@ class ReplicaMachine(RuleBasedStateMachine):
     def the_disk_refuses_a_truncation(
         self, data: st.DataObject, operation: str, number: int
     ) -> None:
-        """Out of descriptors, it is finished by the next call; else the log is opened anew."""
+        """After EMFILE the next call completes the truncation; otherwise the log is reopened."""
         assert self.log is not None
         log, offset = self.log, self.offset_to_cut_at(data)
         if not self.may_cut(offset) or offset >= self.end:
@@ -775,7 +775,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def begin_to_read(self, data: st.DataObject) -> None:
-        """Committed records: what is sent of them later is the same, whatever happens."""
+        """Read committed records; their fragments must not change until they are sent."""
         assert self.log is not None
         log = self.log
         if log.high_watermark <= self.start:
@@ -792,7 +792,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def begin_to_look(self, data: st.DataObject) -> None:
-        """A look that waits for the disk, which may answer when the log is another one."""
+        """Begin a cold read, which may complete when the log has changed."""
         assert self.log is not None
         if self.end == self.log.log_start_offset:
             return
@@ -868,19 +868,19 @@ class ReplicaMachine(RuleBasedStateMachine):
         model = {entry.producer_id: entry for entry in self.model_producers()}
         for entry in log.producers:
             known = model[entry.producer_id]
-            # Of the last batch before a marker, a snapshot has the marker's time.
+            # A snapshot stores the marker's timestamp for the last batch before a marker.
             kept = [batch[:3] for batch in entry.batches]
             assert kept == [batch[:3] for batch in known.batches][len(known.batches) - len(kept) :]
             began = known.transaction_first_offset
             if not self.restarted or began is None or began >= self.start:
                 assert entry.transaction_first_offset == began
-            # else retention has deleted where it began, which only a snapshot would tell
-        # Compaction keeps a producer's last batch, which may be cut off later.
+            # otherwise retention deleted the start of the transaction, which only a snapshot has
+        # Compaction keeps a producer's last batch, but a truncation may remove it later.
         lost = self.config.compacted and self.restarted
         for entry in () if lost else model.values():
             if entry.batches and entry.batches[-1].last_offset >= self.start:
                 assert log.producers.get(entry.producer_id) is not None
-        # Made again from a compacted log, the history has no epoch of which no record is left.
+        # Epochs rebuilt from a compacted log lack those of which no record is left.
         there = {record.offset for record in records(fetched(log, log.log_start_offset))}
         for batch in self.batches:
             for offset in there.intersection(range(max(batch.base, self.start), batch.end)):
@@ -917,7 +917,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         }
         assert found == {one for one in aborted if one[2] >= self.start}
         stable = min([*begun.values(), *undecided, log.high_watermark])
-        if self.restarted:  # what was decided above the high watermark, a snapshot does not say
+        if self.restarted:  # a snapshot lacks decisions above the high watermark
             assert stable <= log.last_stable_offset <= log.high_watermark
         else:
             assert log.last_stable_offset == stable

@@ -102,7 +102,7 @@ def same_topic(before: TopicInfo | None, after: TopicInfo | None) -> bool:
 
 @given(st.lists(INPUTS, max_size=25))
 def test_leader_epochs_never_go_back(inputs: list[Input]):
-    """Whatever lagging brokers say, a topic that stays the same keeps its newest epochs."""
+    """A topic with the same id keeps its newest leader epochs, whatever stale brokers report."""
     for _, before, after, _ in states(inputs):
         for name, topic in before.metadata.topics.items():
             now = after.metadata.topics.get(name)
@@ -113,7 +113,7 @@ def test_leader_epochs_never_go_back(inputs: list[Input]):
 
 
 def expected_events(before: ClusterState, after: ClusterState, change: Input) -> set:
-    """What the difference of two states is in events: written without looking at the reducer."""
+    """Return the events that the difference of two states requires, without using the reducer."""
     events: set = set()
     for node in before.up | after.up:
         old, new = before.metadata.brokers.get(node), after.metadata.brokers.get(node)
@@ -183,7 +183,7 @@ def test_events_are_the_difference_of_the_states(inputs: list[Input]):
 
 @given(st.lists(INPUTS, max_size=25))
 def test_states_are_sound_and_old_ones_stay(inputs: list[Input]):
-    """Failures belong to partitions that exist, ids to names; a snapshot never changes."""
+    """Failures belong to existing partitions, topic ids to names; a snapshot never changes."""
     before_copies = []
     steps = states(inputs)
     for _, before, after, _ in steps:
@@ -200,7 +200,7 @@ def test_states_are_sound_and_old_ones_stay(inputs: list[Input]):
 
 @given(st.lists(INPUTS, max_size=15), INPUTS)
 def test_without_effect_the_same_state_comes_back(inputs: list[Input], change: Input):
-    """Applied twice, an input is news once, but for the second opinion on a missing topic."""
+    """An input applied twice causes events once, except the second report of a missing topic."""
     steps = states([*inputs, change])
     state = steps[-1][2]
     again, events = reduce(state, change)

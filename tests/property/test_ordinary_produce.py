@@ -1,6 +1,6 @@
-"""Ordinary Produce requests: both ways to handle one answer and store the same, byte for byte.
+"""Ordinary Produce requests: both code paths respond and store the same, byte for byte.
 
-All files are compared: what is known of producers, timestamps and epochs is in some of them.
+All files are compared, because some contain producer state, timestamps and epochs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TOPICS = {
     "flushed": {"flush_messages": 2},
     "rolled": {"segment_ms": 1000},
 }
-"""Two partitions each."""
+"""Topics with two partitions each."""
 
 USUAL = ["plain"] * 4 + ["rolled"] * 2
 
 ATTRIBUTES = 22
-"""Where the low byte of a batch's attributes is."""
+"""The position of the low byte of a batch's attributes."""
 
 
 def changed(data: bytes, position: int, value: int, mended: bool) -> bytes:
@@ -44,14 +44,14 @@ def changed(data: bytes, position: int, value: int, mended: bool) -> bytes:
 
 
 class Commands:
-    """Requests, most of them ordinary, and what else happens to their topics meanwhile.
+    """Requests, most of them ordinary, and other events that affect their topics.
 
-    Drawn with weights, not by a strategy: of its requests nearly all have something wrong.
+    They are drawn with weights, because nearly all requests drawn by a strategy would be invalid.
     """
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
-        self.sent = {}  # the last sequence of each producer, by topic and partition
+        self.sent = {}  # epoch, first sequence and count, by topic, partition, producer
 
     def __iter__(self):
         return (self.event() if self.rng.random() < 0.15 else self.request() for _ in range(60))
@@ -86,7 +86,7 @@ class Commands:
         damaged = changed(
             records, self.rng.randrange(200), self.rng.randrange(256), self.rng.random() < 0.7
         )
-        # codecs, LogAppendTime, transactional, control, one that nobody knows
+        # codecs, LogAppendTime, transactional, control, and an unknown bit
         special = changed(records, ATTRIBUTES, self.rng.choice([1, 5, 8, 16, 32, 64]), True)
         others = [None, b"", records + records, records[:61], damaged, damaged, special, special]
         return topic, partition, self.seldom(records, *others)
@@ -105,7 +105,7 @@ class Commands:
     def idempotent(self, topic, partition):
         producer = topic, partition, self.rng.randrange(2)
         epoch, first, count = self.sent.get(producer, (0, 0, 0))
-        first += self.seldom(count, 0, 0, 0, -count, 9)  # the next one, a retry, or neither
+        first += self.seldom(count, 0, 0, 0, -count, 9)  # next, retry, or invalid
         if self.rng.random() < 0.05:
             epoch, first = epoch + self.rng.choice([1, 1, -1]), self.rng.choice([0, 0, 3])
         count = self.rng.randrange(1, 3)
@@ -116,7 +116,7 @@ class Commands:
 
 
 async def happen(broker, what, *arguments):
-    """What comes between requests."""
+    """Apply an event between requests."""
     if what == "time":
         broker.clock.now_ms += arguments[0]
         return
@@ -140,7 +140,7 @@ async def happen(broker, what, *arguments):
 
 
 def stored(files, directory):
-    """What all files below a directory have, by path."""
+    """Return the contents of all files below a directory, by path."""
     found = {}
     for name in files.listdir(directory):
         path = f"{directory}/{name}"
@@ -178,7 +178,7 @@ def encoded(broker, version, acks, parts, change, transactional_id, client_id):
 
 
 async def answers(commands, ordinary):
-    """What becomes of requests: the answers, what was counted, and then the files."""
+    """Return the responses to the requests, the counters and the files."""
     async with Broker() as broker:
         node = broker.node
         node.dispatcher._ordinary = ordinary(node.topics, broker.clock, node.gate, node.counters)
@@ -208,7 +208,7 @@ async def answers(commands, ordinary):
 
 @pytest.mark.parametrize("seed", range(25))
 def test_both_ways_answer_and_store_the_same(seed):
-    """A rule that only one of them knows lets in what the other refuses."""
+    """If only one of them has a rule, it refuses requests that the other one accepts."""
     answered = []
 
     class Noting(OrdinaryProduce):

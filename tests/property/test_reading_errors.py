@@ -1,4 +1,4 @@
-"""Any course of reading a damaged log, in any mix of forms, gives what the model says."""
+"""Reading a damaged log by random sequences of calls of all forms gives the model's results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ steps = st.one_of(
     st.sampled_from(
         [("one",), ("again",), ("on",), ("next_batch",), ("record",), ("iterate",), ("records",)]
     ),
-    # What goes on within a batch is what is hardest: more of that.
+    # More of these, because iterations within a batch are the hardest case.
     st.sampled_from([("next_batch",), ("record",), ("record",), ("iterate",), ("outer",)]),
     st.sampled_from([("arrow",), ("commit",), ("wait",), ("pause",), ("resume",)]),
     st.tuples(st.just("many"), st.integers(1, 5)),
@@ -65,7 +65,7 @@ logs = st.builds(
 def test_whoever_reads_how_loses_nothing_and_commits_what_was_handed_over(
     log: Log, mode: str, form: str, part: str, course: list[tuple[Any, ...]], end: str
 ) -> None:
-    """Positions, records, errors and committed offsets, step by step; then a successor."""
+    """Compares each step, then the records that another consumer reads after the last commit."""
 
     async def body(pair: Pair) -> None:
         for name, *args in course:

@@ -1,4 +1,4 @@
-"""Records of any content through every format, and any bytes through every reader."""
+"""Records with any content in all formats, and random bytes in all readers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batches_of_records(draw: st.DrawFn) -> list[RawRecord]:
 
 @given(batches_of_records(), st.integers(0, 4))
 def test_batches_come_back(records: list[RawRecord], codec: int) -> None:
-    """Whatever users put in keys, values and headers."""
+    """Keys, values and headers may have any content."""
     data = encode_batch(records, crc32c=crc32c, codec=codec)
     header = read_header(data)
     assert list(iter_records(data, header)) == records
@@ -50,7 +50,7 @@ def test_batches_come_back(records: list[RawRecord], codec: int) -> None:
 def test_conversions_keep_what_the_older_format_has(
     records: list[RawRecord], codec: int, magic: int
 ) -> None:
-    """Down to an old format and up again: all but headers, and times in magic 0."""
+    """Converting to an old format and back loses only headers, and timestamps with magic 0."""
     expected = [
         record._replace(headers=[], timestamp_ms=record.timestamp_ms if magic else -1)
         for record in records
@@ -63,7 +63,7 @@ def test_conversions_keep_what_the_older_format_has(
 
 @given(st.binary(max_size=3000), st.integers(1, 4))
 def test_codecs_give_back_what_they_took(data: bytes, codec: int) -> None:
-    """And refuse to give more than they are allowed."""
+    """A result above the allowed size is refused."""
     packed = compress(codec, data)
     assert decompress(codec, packed, len(data)) == data
     if data:
@@ -76,7 +76,7 @@ def test_codecs_give_back_what_they_took(data: bytes, codec: int) -> None:
 
 @given(st.binary(max_size=300), st.integers(0, 7), st.integers(0, 2))
 def test_any_bytes_give_documented_errors_only(data: bytes, codec: int, magic: int) -> None:
-    """What comes over the wire is not to be trusted; a library's own error would escape."""
+    """Data from the network must not be trusted; no error of a compression library may escape."""
     for read in (
         lambda: decompress(codec, data, LIMIT, magic=magic),
         lambda: list(iter_headers(data)),
@@ -93,7 +93,7 @@ def test_any_bytes_give_documented_errors_only(data: bytes, codec: int, magic: i
 def test_damaged_batches_give_documented_errors_only(
     records: list[RawRecord], codec: int, data: st.DataObject
 ) -> None:
-    """Damage inside a batch, the CRC not looked at."""
+    """Bytes inside a batch are damaged, and the CRC is not checked."""
     batch = bytearray(encode_batch(records, crc32c=crc32c, codec=codec))
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(HEADER_SIZE, len(batch) - 1))
@@ -113,7 +113,7 @@ def test_damaged_batches_give_documented_errors_only(
 def test_damaged_message_sets_give_documented_errors_only(
     records: list[RawRecord], magic: int, codec: int, data: st.DataObject
 ) -> None:
-    """As above, for the old formats."""
+    """Bytes of the old formats are damaged."""
     entries = bytearray(encode_message_set(records, magic, codec))
     for _ in range(data.draw(st.integers(1, 4))):
         entries[data.draw(st.integers(0, len(entries) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""Counts and lengths that lie, in every format and codec: documented errors and bounded memory."""
+"""Wrong counts and lengths, in every format and codec: documented errors and bounded memory."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ Read = Callable[[bytes], object]
 
 DOCUMENTED = (CorruptRecord, RecordTooLarge, UnsupportedCompressionType)
 LIMIT = 1024 * 1024
-COUNT = 57  # where the number of records stands in the header of a batch
+COUNT = 57  # position of the record count in a batch header
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 FACTOR = 200
-"""Bytes of memory that a byte of records may cost: the smallest record has seven bytes, and is
-read into an object with a number for its offset and one for its time."""
+"""Bytes of memory that a byte of records may cost.
+
+The smallest record has seven bytes. It becomes an object with an integer for its offset and one
+for its timestamp.
+"""
 
 SLACK = 512 * 1024
-"""Bytes that reading may take anyway: gzip compresses in 268 KiB, errors, first lists."""
+"""Bytes that reading may need in any case: gzip uses 268 KiB, and there are errors and lists."""
 
 HUGE = (
-    b"\xfe\xff\xff\xff\x0f",  # the largest length as a varint of a record
-    b"\xff\xff\xff\xff\x0f",  # the smallest
+    b"\xfe\xff\xff\xff\x0f",  # the largest length of a record, as a varint
+    b"\xff\xff\xff\xff\x0f",  # the smallest length
     b"\x7f\xff\xff\xff",  # the largest 32-bit count or size
     b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
 )
@@ -44,7 +47,7 @@ RECORDS = [RawRecord(n, 1000 + n, b"key", b"value", [("name", b"of"), ("b", None
 
 @pytest.fixture(autouse=True)
 def traced() -> Iterator[None]:
-    """Trace memory only here: it slows everything down."""
+    """Trace memory only in these tests, because tracing slows everything down."""
     tracemalloc.start()
     yield
     tracemalloc.stop()
@@ -78,7 +81,7 @@ SET_READERS: dict[str, Read] = {
 
 
 def memory(read: Read, data: bytes) -> int:
-    """Return the most bytes that reading holds at a time; only documented errors may come out."""
+    """Return the peak memory of reading; only documented errors are allowed."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     try:
@@ -90,7 +93,7 @@ def memory(read: Read, data: bytes) -> int:
 
 
 def sealed(header: bytes, payload: bytes, codec: int) -> bytes:
-    """Return a batch whose length, codec and CRC fit whatever its payload is."""
+    """Return a batch whose length, codec and CRC fit any payload."""
     batch = bytearray(header + (compress(codec, payload) if codec else payload))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, 21, codec)
@@ -101,7 +104,7 @@ def sealed(header: bytes, payload: bytes, codec: int) -> bytes:
 @pytest.mark.parametrize("read", BATCH_READERS.values(), ids=BATCH_READERS)
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_a_huge_number_anywhere_in_a_batch_costs_no_memory(codec: int, read: Read) -> None:
-    """A record that says it has two billion headers must not get a list for them."""
+    """For a record that claims to have two billion headers no list may be allocated."""
     whole = encode_batch(RECORDS, crc32c=crc32c)
     warm = sealed(whole[:HEADER_SIZE], whole[HEADER_SIZE:], codec)
     try:
@@ -117,7 +120,7 @@ def test_a_huge_number_anywhere_in_a_batch_costs_no_memory(codec: int, read: Rea
 
 @pytest.mark.parametrize("read", BATCH_READERS.values(), ids=BATCH_READERS)
 def test_the_smallest_records_cost_a_constant_multiple_of_the_batch(read: Read) -> None:
-    """As many records as fit, and a count that says there are still more."""
+    """The batch has as many records as fit, and a count that claims still more."""
     smallest = b"\x0c\0\0\0\1\1\0"  # length 6: attributes, times, offsets, null key and value
     whole = encode_batch(RECORDS, crc32c=crc32c)
     for count in (5000, 2**31 - 1):
@@ -135,7 +138,7 @@ def test_the_smallest_records_cost_a_constant_multiple_of_the_batch(read: Read) 
 def test_a_huge_number_anywhere_in_a_message_set_costs_no_memory(
     magic: int, codec: int, read: Read
 ) -> None:
-    """The old formats have their sizes in 32 bits, in front of each message, key and value."""
+    """The old formats have 32-bit sizes before each message, key and value."""
     whole = encode_message_set(RECORDS, magic, codec)
     assert read(whole)
     for position in range(len(whole)):

@@ -1,6 +1,7 @@
-"""Stickiness, measured: partitions that leave a member which stays, against how many have to.
+"""Stickiness as a measure: partitions that left a remaining member, and how many had to.
 
-Twenty histories of twenty changes each: members join, leave, and all are counted after each.
+Twenty histories with twenty changes each; members join and leave, and moves are counted after each
+change.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aiokq.core.types import TopicPartition
 
 Owned = dict[str, frozenset[TopicPartition]]
 Topics = Mapping[str, tuple[str, ...]]
-"""What each member subscribes to."""
+"""The topics that each member subscribes to."""
 Assign = Callable[[Mapping[str, int], Topics, Owned], Owned]
 
 HISTORIES = 20
@@ -26,7 +27,7 @@ CHANGES = 20
 
 
 class Client:
-    """One of the assignors that the members of a group run, with what they tell each other."""
+    """A client-side assignor, with the data that members exchange."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -51,11 +52,11 @@ class Client:
                 counts[topic] for topic in {topic for of in topics.values() for topic in of}
             ):
                 return after
-            owned = after  # what moves is nobody's for one rebalance
+            owned = after  # a partition that moves has no owner for one rebalance
 
 
 def server(name: str) -> Assign:
-    """One of the broker's."""
+    """Return a server-side assignor of the broker."""
 
     def assign(counts: Mapping[str, int], topics: Topics, owned: Owned) -> Owned:
         ids = {topic: uuid.UUID(int=n) for n, topic in enumerate(sorted(counts), 1)}
@@ -82,7 +83,7 @@ def server(name: str) -> Assign:
 
 
 def changes(seed: int, *, equal: bool) -> Iterator[tuple[Mapping[str, int], Topics]]:
-    """A group that members join and leave; about ten of them, some forty partitions."""
+    """Yield the changing members of a group: about ten members, some forty partitions."""
     rng = random.Random(seed)
     counts = {f"t{n}": rng.randrange(1, 15) for n in range(6)}
     everything = tuple(counts)
@@ -98,22 +99,22 @@ def changes(seed: int, *, equal: bool) -> Iterator[tuple[Mapping[str, int], Topi
 
 
 def lost(before: Owned, after: Owned) -> int:
-    """How many partitions left a member that stayed."""
+    """Return how many partitions left a member that stayed."""
     return sum(len(had - after[member]) for member, had in before.items() if member in after)
 
 
 def needed(before: Owned, after: Owned) -> int:
-    """How many have to leave for loads like these.
+    """Return how many partitions must leave their members to get the loads of `after`.
 
-    What a member has more than its load after the change must leave it. Of members with equal
-    subscriptions the fullest have the larger loads in the best case.
+    Members must give up what exceeds their new loads. In the best case, among members with equal
+    subscriptions, those with the most partitions get the larger loads.
     """
     staying = [member for member in before if member in after]
     return sum(max(0, len(before[member]) - len(after[member])) for member in staying)
 
 
 def least(before: Owned, after: Owned) -> int:
-    """As `needed`, for the best of all balances, where all subscribe to the same topics."""
+    """Like `needed`, for the best possible balance if all members subscribe to the same topics."""
     share, larger = divmod(sum(map(len, after.values())), len(after))
     sizes = sorted((len(had) for m, had in before.items() if m in after), reverse=True)
     return sum(max(0, size - share - (rank < larger)) for rank, size in enumerate(sizes))
@@ -122,7 +123,7 @@ def least(before: Owned, after: Owned) -> int:
 def measured(
     assign: Assign, bound: Callable[[Owned, Owned], int], *, equal: bool
 ) -> tuple[int, int]:
-    """Partitions that moved, and that had to, over all histories."""
+    """Return the partitions that moved and those that had to, over all histories."""
     moved = had_to = 0
     for seed in range(HISTORIES):
         owned: Owned = {}
@@ -143,7 +144,7 @@ STICKY = {
 
 @pytest.mark.parametrize("name", STICKY)
 def test_equal_subscriptions_move_no_partition_without_need(name: str) -> None:
-    """Each needless move is a partition that stops, seeks and refills its caches elsewhere.
+    """Each unnecessary move stops a partition and refills its caches elsewhere.
 
     2660 partitions have to move in these histories; range moves 5698, roundrobin 11635.
     """
@@ -153,15 +154,15 @@ def test_equal_subscriptions_move_no_partition_without_need(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "most"), [("sticky", 1.2), ("uniform", 1.25)])
 def test_different_subscriptions_move_few_partitions_without_need(name: str, most: float) -> None:
-    """Balance comes first: a path of moves may pass through members that keep their number.
+    """Balance comes first: a sequence of moves may pass through members that keep their number.
 
-    Measured: sticky 1.16 times what its own balance needs, uniform 1.24; roundrobin 3.05.
+    Measured: sticky moves 1.16 times what its own balance needs, uniform 1.24, roundrobin 3.05.
     """
     moved, had_to = measured(STICKY[name], needed, equal=False)
     assert 1 <= moved / had_to <= most
 
 
 def test_what_is_not_sticky_moves_more() -> None:
-    """The measure tells them apart: else it would measure nothing."""
+    """Otherwise the measure would be meaningless."""
     moved, had_to = measured(Client("roundrobin"), least, equal=True)
     assert moved > 4 * had_to

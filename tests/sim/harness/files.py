@@ -35,7 +35,7 @@ class Inode:
     """Ranges that are on the disk and not in the page cache."""
 
     def cold_from(self, position: int) -> int:
-        """Return the first position of a cold range at or behind `position`."""
+        """Return the first position of a cold range at or after `position`."""
         starts = [max(start, position) for start, end in self.cold if end > position]
         return min(starts, default=FAR)
 
@@ -203,11 +203,11 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """A disk in memory; see the module.
+    """A disk in memory; see the module docstring.
 
     Args:
-        now_ms: returns the modification times.
-        capacity: bytes that fit on the disk; a write beyond them is cut short, then ENOSPC.
+    now_ms: returns the modification times.
+    capacity: bytes that fit on the disk; a larger write is cut short and raises ENOSPC.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class MemoryFiles:
         self.now_ms = now_ms
         self.capacity = capacity
         self.life = 0
-        """Increased by each crash: files opened before belong to a process that has ended."""
+        """Increased by each crash: files opened before it belong to a process that has ended."""
         self.may_wait = True
         """Whether reading from the disk is allowed here: off the loop, or before the loop runs."""
         self.waits: list[str] = []
@@ -417,7 +417,7 @@ class MemoryFiles:
         directory = self._directory(name)
         rest = []
         for changes in self._journal:
-            # The directories above are committed with it: its names depend on them.
+            # Parent directories are committed too, because the names depend on them.
             if any(changed is directory or node is directory for changed, _, node in changes):
                 _apply(changes)
             else:
@@ -537,10 +537,10 @@ class MemoryFiles:
 
 
 class ProgramFiles:
-    """The disk as one program sees it: detached from the program when its machine crashes.
+    """The disk as one program sees it; detached from the program when its machine crashes.
 
-    Tasks of a program that was killed run on until they are cancelled. They must not rename, remove
-    or open files that belong to another program by then.
+    Tasks of a killed program run until they are cancelled. Meanwhile they must not rename, remove
+    or open files, which may already belong to the next program.
     """
 
     def __init__(self, files: MemoryFiles) -> None:

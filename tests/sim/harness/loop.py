@@ -1,7 +1,7 @@
 """SimLoop: an event loop in virtual time, without sockets, threads or signals.
 
-When nothing is ready, the clock jumps to the next timer. When there is no timer either, nothing
-can happen any more: the loop raises SimDeadlock.
+When nothing is ready, the clock jumps to the next timer. When there is no timer either, the
+simulation cannot continue, and the loop raises SimDeadlock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ EPOCH_MS = 1_700_000_000_000
 """SimClock's first timestamp (November 2023), in ms."""
 
 STEPS_PER_INSTANT = 200_000
-"""Iterations of the loop without progress of time after which SimLivelock is raised."""
+"""Loop iterations without progress of the virtual time after which SimLivelock is raised."""
 
 
 class SimDeadlock(AssertionError):
-    """Nothing is ready and no timer is set: tasks that still wait would wait forever."""
+    """Nothing is ready and no timer is set, so the waiting tasks would wait forever."""
 
 
 class SimLivelock(AssertionError):
@@ -46,7 +46,7 @@ class SimTask(asyncio.Task[T]):
     def __init__(self, coro: Coroutine[Any, Any, T], **keywords: Any) -> None:
         self._number = next(self._numbers)
         if keywords.get("name") is None:
-            keywords["name"] = f"Task-{self._number}"  # asyncio's numbers count on between runs
+            keywords["name"] = f"Task-{self._number}"  # the same in each run
         super().__init__(coro, **keywords)
 
     def __hash__(self) -> int:
@@ -65,10 +65,10 @@ class _JumpingSelector:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """An event loop in virtual time; see the module.
+    """An event loop in virtual time; see the module docstring.
 
     Args:
-        limit: virtual seconds after which SimTimeout is raised.
+    limit: virtual seconds after which SimTimeout is raised.
     """
 
     _scheduled: list[asyncio.TimerHandle]
@@ -106,7 +106,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 raise SimLivelock(f"no end of callbacks at {self._now:.6f} s: {self._pending()}")
             return
         self._steps = 0
-        # The time of the timer itself: adding up differences would round.
+        # Use the timer's own time, because adding up differences would round.
         self._now = max(self._now, min(self._scheduled[0].when(), self._now + timeout))
         if self._now > self._limit:
             raise SimTimeout(f"still running after {self._limit} virtual seconds")
@@ -125,7 +125,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Run `func` in place: a thread would make the order of events random."""
+        """Run `func` inline, because a thread would make the order of events random."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))

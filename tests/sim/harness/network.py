@@ -42,7 +42,7 @@ class MemoryListener:
         self.host = host
         """The machine."""
         self.address = address
-        """The address it is bound to; None for all addresses of the machine."""
+        """The address that the listener is bound to; None for all addresses of the machine."""
         self._port = port
         self.acceptor = acceptor
 
@@ -64,8 +64,8 @@ class MemoryNetwork:
     """All machines and the connections between them.
 
     Args:
-        latency: (minimum, maximum) seconds for a segment.
-        bytes_per_second: of each direction of a connection; None for no limit.
+    latency: (minimum, maximum) seconds for a segment.
+    bytes_per_second: limit for each direction of a connection; None for no limit.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class MemoryNetwork:
             healed.set_result(None)
 
     def delay_host(self, host: str, seconds: float) -> None:
-        """Delay every segment from or to a machine by this many more seconds."""
+        """Delay every segment from or to a machine by `seconds` more."""
         self._slow[host] = seconds
 
     def refuse(self, host: str, port: int | None = None) -> None:
@@ -169,7 +169,7 @@ class MemoryNetwork:
         return self._latency() + extra
 
     def segment_size(self) -> int:
-        """Return a random size: frames must not depend on how the bytes are split."""
+        """Return a random segment size: the result must not depend on how the bytes are split."""
         return self._random.choice((SEGMENT, SEGMENT, self._random.randint(1, SEGMENT)))
 
     def forget(self, wire: Wire) -> None:
@@ -337,7 +337,7 @@ class HostNetwork:
 
 
 class Always:
-    """Accepts every connection, with a protocol from `factory`."""
+    """Accepts every connection with a protocol from `factory`."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._factory = factory

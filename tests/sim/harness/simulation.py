@@ -103,13 +103,14 @@ def run(
     """Run `main(world)` in virtual time until it ends.
 
     Args:
-        limit: virtual seconds allowed.
+    limit: virtual seconds allowed.
 
     Raises:
-        SimDeadlock, SimLivelock, SimTimeout: it does not end.
-        SimulationFailed: it ended, but a task or callback failed unnoticed.
+    SimDeadlock, SimLivelock, SimTimeout: `main` does not end.
+    SimulationFailed: `main` ended, but a task or callback failed unnoticed.
     """
-    # The collection below looks at what this run has made, not at the heap of thousands of tests.
+    # The garbage collection below examines only the objects of this run, not those of earlier
+    # tests.
     gc.freeze()
     loop = SimLoop(limit=limit)
     world = Simulation(seed, loop)
@@ -120,7 +121,7 @@ def run(
             error.add_note(f"seed {seed}; the trace ends:\n{_tail(world.trace)}")
             raise
         duration = loop.time()
-    gc.collect()  # a lost exception is reported when its task is collected
+    gc.collect()  # a lost exception is reported when its task is garbage collected
     if loop.errors:
         first = loop.errors[0]
         cause = first.get("exception")

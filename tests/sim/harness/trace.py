@@ -1,4 +1,4 @@
-"""The record of what happened in a simulation; two runs are the same if their traces are."""
+"""The record of the events in a simulation; runs with equal traces are considered the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class TraceEvent(NamedTuple):
-    """What happened when, in virtual seconds."""
+    """An event with its time in virtual seconds."""
 
     time: float
     kind: str
@@ -19,7 +19,7 @@ class TraceEvent(NamedTuple):
 
 
 class Trace:
-    """Events in the order they happened."""
+    """Events in the order in which they happened."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -29,11 +29,11 @@ class Trace:
         self.events.append(TraceEvent(self._now(), kind, text))
 
     def of(self, kind: str) -> list[str]:
-        """The texts of one kind."""
+        """Return the texts of the events of one kind."""
         return [event.text for event in self.events if event.kind == kind]
 
     def digest(self) -> str:
-        """Equal for equal traces."""
+        """Return a hash that is equal for equal traces."""
         return hashlib.sha256(str(self).encode()).hexdigest()
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Wire and MemoryTransport: one connection's two ends, with asyncio's transport semantics.
+"""Wire and MemoryTransport: the two ends of a connection, with asyncio's transport semantics.
 
-Bytes travel in segments, in order, each with a delay of its own. At most WINDOW bytes are
-under way or unread, as with TCP: who does not read stops the writer, whose buffer then grows
-to the high-water mark and pauses its protocol. Who connects to whom is network.py's part.
+Bytes travel in segments, in order, each with its own delay. At most WINDOW bytes are in flight or
+unread, as with TCP. If the reader stops, the writer's buffer grows to the high-water mark, which
+pauses its protocol. network.py establishes the connections.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tests.sim.harness.network import MemoryNetwork
 
 WINDOW = 256 * 1024
-"""Bytes that may be under way and unread in one direction."""
+"""Bytes that may be in flight or unread in one direction."""
 
 SEGMENT = 64 * 1024
-"""Most bytes that arrive at once."""
+"""The largest number of bytes that arrive at once."""
 
 HIGH_WATER = 64 * 1024
 
@@ -30,7 +30,7 @@ RESET = "reset"
 
 
 class Wire:
-    """A connection: the client's end and the server's."""
+    """A connection with its two ends, `client` and `server`."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class Wire:
         self.network = network
         self.number = number
         self.hosts = hosts
-        """Machine of the client, machine of the server."""
+        """The client's machine and the server's machine."""
         self.client = MemoryTransport(self, 0, names[0], names[1])
         self.server = MemoryTransport(self, 1, names[1], names[0])
         self.dropped = False
-        """Half-open: everything sent vanishes, and neither end is told."""
+        """Whether the connection is half-open: sent data vanishes, and neither end is notified."""
 
     def __str__(self) -> str:
         (host, port), (peer, peer_port) = self.client.names
@@ -61,13 +61,13 @@ class Wire:
         return self.client.names[1][1]
 
     def cut(self) -> None:
-        """Both ends find the connection reset, now."""
+        """Reset the connection at both ends immediately."""
         self.network.trace.add("net.cut", str(self))
         for end in (self.client, self.server):
             end._reset(ConnectionResetError(104, "the simulation cut the connection"))
 
     def drop(self) -> None:
-        """Both ends go silent for each other, as when a cable is pulled for good."""
+        """Let both ends go silent, as when a cable is pulled."""
         self.network.trace.add("net.drop", str(self))
         self.dropped = True
 
@@ -82,7 +82,7 @@ class MemoryTransport(asyncio.Transport):
         self.wire = wire
         self.names = (name, peername)
         self.lost = False
-        """connection_lost() was called, or is about to be."""
+        """Whether connection_lost() was called or is about to be called."""
         self._side = side
         self._loop = wire.network.loop
         self._protocol: asyncio.BaseProtocol | None = None
@@ -94,9 +94,9 @@ class MemoryTransport(asyncio.Transport):
         self._eof_written = False
         self._fin_sent = False
         self._under_way = 0
-        """Bytes sent that the peer's protocol has not taken yet."""
+        """Bytes sent that the peer's protocol has not received yet."""
         self.flight: deque[tuple[float, memoryview | str]] = deque()
-        """Segments under way, each with when it arrives: the next one cannot overtake it."""
+        """Segments in flight with their arrival times; no segment overtakes the one before it."""
         self._inbox: deque[memoryview | str] = deque()
         self._reading_paused = False
         self._connected = False
@@ -155,8 +155,8 @@ class MemoryTransport(asyncio.Transport):
         view = memoryview(data).cast("B")
         if not view:
             return
-        # By reference, as newer asyncio and uvloop do: who changes the bytes afterwards
-        # changes what is sent, here as there.
+        # Keep a reference, as recent asyncio and uvloop do: if the caller changes the bytes later,
+        # the changed bytes are sent.
         self._out.append(view)
         self._out_size += len(view)
         self._pump()
@@ -187,7 +187,7 @@ class MemoryTransport(asyncio.Transport):
     # -- sending ---------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Sends what the window lets, then the end if it is due."""
+        """Send what the window allows, then the end of the stream if it is due."""
         while self._out and self._under_way < WINDOW:
             head = self._out[0]
             size = min(len(head), WINDOW - self._under_way, self.wire.network.segment_size())
@@ -216,13 +216,13 @@ class MemoryTransport(asyncio.Transport):
         self._loop.call_at(when, self.land)
 
     def land(self) -> None:
-        """Gives the peer what is due; behind a partition it stays under way."""
+        """Deliver the segments that are due to the peer; during a partition they stay in flight."""
         wire = self.wire
         if wire.dropped:
             self.flight.clear()
         if wire.network.separated(*wire.hosts):
             return
-        now = self._loop.time() + 1e-9  # a timer may fire this much early
+        now = self._loop.time() + 1e-9  # a timer may fire this much too early
         while self.flight and self.flight[0][0] <= now:
             self.peer._arrive(self.flight.popleft()[1])
 
@@ -245,12 +245,12 @@ class MemoryTransport(asyncio.Transport):
         self._read()
 
     def _arrive(self, segment: memoryview | str) -> None:
-        """A segment from the peer is here."""
+        """Handle a segment that arrives from the peer."""
         if segment == RESET:
             self._reset(ConnectionResetError(104, "Connection reset by peer"))
             return
         if self.lost:
-            if segment != FIN:  # the kernel answers data for a closed socket so
+            if segment != FIN:  # a kernel responds to data for a closed socket like this
                 self._transmit(RESET, 0)
             return
         if isinstance(segment, memoryview):
@@ -298,7 +298,7 @@ class MemoryTransport(asyncio.Transport):
             self._call(protocol.data_received, bytes(segment))
 
     def _taken(self, size: int) -> None:
-        """The peer's window opens; it is told in the next round."""
+        """Open the peer's window; its transport continues in the next iteration of the loop."""
         peer = self.peer
         peer._under_way -= size
         self._loop.call_soon(peer._window_open)
@@ -342,7 +342,7 @@ class MemoryTransport(asyncio.Transport):
         self._inbox.clear()
 
     def _vanish(self) -> None:
-        """Its process is gone: nobody is left to be called."""
+        """End the transport without calling its protocol, because its process has been killed."""
         self._discard()
         self.lost = True
         self._protocol = None
@@ -365,7 +365,7 @@ class MemoryTransport(asyncio.Transport):
     def _call(self, method: Callable[..., Any], *args: object) -> Any:
         try:
             return method(*args)
-        except Exception as error:  # as the real transports do
+        except Exception as error:  # as asyncio's transports do
             self._fatal(error)
             return None
 
