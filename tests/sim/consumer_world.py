@@ -1,6 +1,6 @@
-"""A scripted cluster that serves logs to consumers: sessions, epochs, replicas, faults on demand.
+"""A scripted cluster that serves logs to consumers, with sessions, epochs, replicas and faults.
 
-A partition's log is the same on all nodes, unless a test sets one for a node.
+A partition's log is the same on all nodes, unless a test sets another one for a node.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StoredBatch:
 
 @dataclass
 class Log:
-    """One partition's batches, and what its leader knows about them."""
+    """The batches of one partition, and the offsets that its leader knows."""
 
     batches: list[StoredBatch] = field(default_factory=list)
     log_start: int = 0
@@ -118,7 +118,7 @@ class Session:
 
 
 class Kafka(ScriptedCluster):
-    """The cluster: create topics with `topic(name, leaders)`, records with `append(...)`."""
+    """A cluster whose topics are created by `topic(name, leaders)`, records by `append(...)`."""
 
     def __init__(self, nodes: int = 1, **options: Any) -> None:
         super().__init__(nodes, **options)
@@ -128,22 +128,22 @@ class Kafka(ScriptedCluster):
         self.faults: list[Fault] = []
         """Called in order for each fetched partition; the first result that is not None decides."""
         self.fetched: list[Fetched] = []
-        """Each partition that was fetched, by a request or by its fetch session."""
+        """Each partition fetched, whether named in the request or only in its fetch session."""
         self.requests: list[tuple[int, wire.FetchRequest, int]] = []
-        """(node, request, version)"""
+        """(node id, request, version)"""
         self.delays: dict[int, float] = {}
         """Seconds that a node takes for a Fetch."""
         self.keeps_sessions = True
         self.sessions: dict[tuple[int, int], Session] = {}
         self.hints = False
         self.preferred: dict[tuple[str, int], int] = {}
-        """The preferred read replica that the leader returns; it serves fetches."""
+        """Preferred read replicas that leaders return; these replicas serve fetches."""
         self.followers: set[int] = set()
-        """Further nodes that serve fetches, although no leader names them."""
+        """Further nodes that serve fetches although no leader returns them."""
         self.max_bytes: int | None = None
         self._session_ids = 0
         self._names: dict[Any, str] = {}
-        """Topic names by id, also of deleted topics: a session forgets those by id."""
+        """Topic names by id, including deleted topics, which sessions remove by id."""
         self._appended = asyncio.Event()
         self.on(wire.FetchRequest, self._fetch)
         self.on(wire.ListOffsetsRequest, self._list_offsets)
@@ -161,7 +161,7 @@ class Kafka(ScriptedCluster):
         self.wake()
 
     def wake(self) -> None:
-        """Let the fetches that wait for data look again."""
+        """Wake the fetches that wait for data."""
         self._appended.set()
         self._appended = asyncio.Event()
 

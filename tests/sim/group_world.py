@@ -1,4 +1,4 @@
-"""A world for group tests: the real broker on a machine that can die, members on their own ones."""
+"""A world for group tests: a real broker on a machine that can crash, and members on others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sim.test_whole_system import SERVERS, Broker
 
 PROTOCOLS = ("classic", "consumer")
 FAST = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
-"""For classic members; with the consumer protocol the broker's settings count, below."""
+"""For classic members; with the consumer protocol the broker's settings below apply."""
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 class World:
-    """One broker and as many machines with members as a test wants."""
+    """One broker, and the machines of the members that a test creates."""
 
     def __init__(self, world: Simulation, broker: Broker) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class World:
     def member(
         self, *topics: Any, protocol: str = "classic", host: str | None = None, **overrides: Any
     ) -> Consumer:
-        """A consumer on a machine of its own, not started."""
+        """Return a consumer on its own machine, not started."""
         host = host or f"10.0.1.{len(self.hosts) + 1}"
         overrides.setdefault("auto_offset_reset", "earliest")
         overrides.setdefault("group_id", "g")
@@ -55,19 +55,19 @@ class World:
         return consumer
 
     async def topic(self, name: str, partitions: int) -> None:
-        """Create one."""
+        """Create a topic."""
         environment = self.world.environment("10.0.0.8")
         async with Admin(SERVERS, _environment=environment) as admin:
             await admin.create_topics(name, num_partitions=partitions, raise_errors=True)
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Have it have so many partitions."""
+        """Increase the number of partitions to `partitions`."""
         environment = self.world.environment("10.0.0.8")
         async with Admin(SERVERS, _environment=environment) as admin:
             await admin.create_partitions({name: partitions}, raise_errors=True)
 
     async def recreate(self, name: str, partitions: int, *, gap: float = 0.0) -> None:
-        """Delete it, and create it again so many seconds later."""
+        """Delete a topic and recreate it `gap` seconds later."""
         environment = self.world.environment("10.0.0.8")
         async with Admin(SERVERS, _environment=environment) as admin:
             await admin.delete_topics(name, raise_errors=True)
@@ -75,14 +75,14 @@ class World:
             await admin.create_topics(name, num_partitions=partitions, raise_errors=True)
 
     async def produce(self, topic: str, numbers: Iterable[int], partitions: int) -> None:
-        """Numbers, in turn to the partitions."""
+        """Produce numbers to the partitions in turn."""
         environment = self.world.environment("10.0.0.9")
         async with Producer(SERVERS, _environment=environment) as producer:
             for n in numbers:
                 await producer.enqueue(topic, b"%d" % n, partition=n % partitions)
 
     async def committed(self, topic: str, partitions: int, group_id: str = "g") -> list[int | None]:
-        """What the group has, as somebody outside sees it."""
+        """Return the group's committed offsets, as a consumer outside the group sees them."""
         host = f"10.0.2.{len(self.hosts)}"
         async with self.member(group_id=group_id, host=host, enable_auto_commit=False) as outside:
             return [await outside.committed((topic, p)) for p in range(partitions)]
@@ -95,7 +95,7 @@ def simulate(
     limit: float = 3600.0,
     settings: dict[str, str] | None = None,
 ) -> Outcome[Any]:
-    """Runs `body(world)` in virtual time, on a broker that is up."""
+    """Run `body(world)` in virtual time, with a running broker."""
 
     async def main(world: Simulation) -> Any:
         broker = Broker(world, SETTINGS | (settings or {}))
@@ -109,14 +109,14 @@ def simulate(
 
 
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Until it is true, in virtual time."""
+    """Wait in virtual time until `condition()` is true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 async def read(source: Any, count: int, seconds: float = 60.0) -> list[Any]:
-    """So many records of a consumer or stream."""
+    """Read `count` records of a consumer or stream."""
     found: list[Any] = []
     async with asyncio.timeout(seconds):
         async for record in source:
@@ -127,5 +127,5 @@ async def read(source: Any, count: int, seconds: float = 60.0) -> list[Any]:
 
 
 def numbers(records: Iterable[Any]) -> list[int]:
-    """The numbers that were produced."""
+    """Return the produced numbers, sorted."""
     return sorted(int(record.value) for record in records)

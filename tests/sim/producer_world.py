@@ -1,7 +1,7 @@
 """A scripted cluster that stores produced records by the rules of a real broker.
 
-It has a log per partition that survives changes of leader, checks sequences as Kafka does (last
-five batches, epochs), and has hooks for faults.
+It has a log per partition that survives leader changes, checks sequences like Kafka (last five
+batches, epochs), and has hooks for faults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIENT = "10.0.0.9"
 
 @dataclass
 class Appended:
-    """One batch in the log."""
+    """A batch in the log."""
 
     header: BatchHeader
     records: list[RawRecord]
@@ -96,11 +96,11 @@ class Attempt:
 
 
 Fault = Callable[[Attempt], "int | Answer | wire.PartitionProduceResponse | None"]
-"""Called before the append; returns an error code, an answer for the request, or None."""
+"""Called before the append; returns an error code, a response for the request, or None."""
 
 
 class Kafka(ScriptedCluster):
-    """The cluster; topics by `topic(name, leaders)`."""
+    """A cluster with topics created by `topic(name, leaders)`."""
 
     def __init__(self, nodes: int = 1, **options: Any) -> None:
         super().__init__(nodes, **options)
@@ -109,7 +109,7 @@ class Kafka(ScriptedCluster):
         self.faults: list[Fault] = []
         """Called in order; the first result that is not None decides."""
         self.after_append: list[Fault] = []
-        """As `faults`, but called after the append: the answer is lost or wrong."""
+        """Like `faults`, but called after the append: the response is lost or wrong."""
         self.delays: dict[int, float] = {}
         """Seconds that a node takes for a Produce request."""
         self.producer_ids = 0

@@ -1,7 +1,7 @@
 """A model of reading a damaged log: what is delivered, and what may be committed.
 
-It knows offsets only, and no bytes, fetches or cursors. docs/guides/consuming.md has the same
-rules as a table.
+It knows only offsets, no bytes, fetches or cursors. docs/guides/consuming.md has the same rules as
+a table.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Log:
         return self.damage is None or self.damage.kind != "crc"
 
     def good(self) -> list[int]:
-        """The offsets of all readable records."""
+        """Return the offsets of all readable records."""
         damaged = range(self.damage.offset, self.damage.beyond) if self.damage else range(0)
         return [n for n in range(END) if n not in self.poison and n not in damaged]
 
@@ -91,7 +91,7 @@ class Batch:
     given: bool = False
     cut: int | None = None
     left_out: set[int] = field(default_factory=set)
-    """Offsets for which `records` has raised, while the end of the batch stays the same."""
+    """Offsets for which `records` has raised, while the end of the batch stayed the same."""
     left_out_to: int | None = None
     decoded: list[int] | None = None
     """The final result of `records`."""
@@ -191,11 +191,11 @@ class Batch:
 
 @dataclass
 class Piece:
-    """What comes next, from an offset to another.
+    """A range of offsets that is read next.
 
     Attributes:
-        fresh: as it was fetched; what it holds is known from headers then, damage is not.
-        back: it was taken back; that is not looked at as a whole either, but for its beginning.
+    fresh: whether the data was not examined since the fetch: headers are known, damage is not.
+    back: whether the reader gave the data back: only its first batch is examined then.
     """
 
     start: int
@@ -256,7 +256,7 @@ class Model:
         return self.finished if self.explicit else self.position
 
     def same(self, offset: int) -> int:
-        """Nothing lies between an offset and the one behind records that were raised as errors."""
+        """Return `offset`, or the offset after it if records there were raised as errors."""
         while offset in self.holes:
             offset += 1
         return offset

@@ -49,9 +49,9 @@ MODES: dict[str, dict[str, Any]] = {
     "explicit": {"group_id": "g", "auto_commit_interval_ms": 1_000, "ack_mode": "explicit"},
 }
 INTERVAL = 1.2
-"""Seconds in which an automatic commit takes place."""
+"""Seconds within which an automatic commit takes place."""
 GIVE_UP = 0.7
-"""Seconds after which no record is expected any more."""
+"""Seconds after which no more records are expected."""
 
 
 class PoisonError(Exception):
@@ -59,7 +59,7 @@ class PoisonError(Exception):
 
 
 class PanicError(BaseException):
-    """Raised by deserializers as well: panics of Rust extensions are not Exceptions."""
+    """Raised by the deserializers too: panics of Rust extensions do not derive from Exception."""
 
 
 def _number(data: bytes) -> int:
@@ -71,7 +71,7 @@ def _number(data: bytes) -> int:
 
 
 class Store:
-    """The committed offsets of one group, kept by a coordinator without membership."""
+    """The committed offsets of one group, stored by a coordinator without members."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.offsets: dict[int, int] = {}
@@ -150,8 +150,8 @@ def fill(kafka: Kafka, log: Log, part: str) -> None:
     """Put the log into partition 0.
 
     Args:
-        part: the poisoned part of a record: "key" or "value"; or "panic", a value for which the
-            deserializer raises a BaseException.
+    part: what fails to deserialize: "key", "value", or "panic" for a value whose deserializer
+    raises a BaseException.
     """
     kafka.topic("t", [1, 1])
     for first, end in zip(BATCHES, (*BATCHES[1:], END), strict=True):
@@ -180,11 +180,11 @@ def fill(kafka: Kafka, log: Log, part: str) -> None:
 
 
 class Pair:
-    """A consumer and the model, one step at a time.
+    """A consumer and the model, driven step by step.
 
     Args:
-        form: "consumer", or "stream" for one of its streams.
-        mode: of MODES.
+    form: "consumer", or "stream" for one of its streams.
+    mode: one of MODES.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Pair:
         """Offsets of all delivered records."""
         self.errors: list[Outcome] = []
         self.given: list[Any] = []
-        """Records, batches and errors for `ack`, oldest first, with those of the model."""
+        """Records, batches and errors for `ack`, oldest first, each with that of the model."""
         self.loop: AsyncIterator[Any] | None = None
         self.batch: tuple[Any, Batch] | None = None
         self.iterations: list[tuple[Any, Iteration]] = []
@@ -227,10 +227,10 @@ class Pair:
         if self.form == "stream":
             streams = self.consumer.streams(2)
             (self.source,) = (s for s in streams if T0 in s.assignment())
-        await asyncio.sleep(INTERVAL)  # all of the log is there, and the start committed
+        await asyncio.sleep(INTERVAL)  # until all is fetched, and the start committed
 
     async def step(self, name: str, *args: Any) -> Outcome:
-        """Do one step with both; compare the results and the positions after it."""
+        """Do one step with the consumer and the model; compare results and positions."""
         got = await getattr(self, name)(*args)
         expected, real = got
         assert real == expected, (name, args, real, expected)
@@ -359,7 +359,7 @@ class Pair:
         self.model.seek(offset)
         self.consumer.seek(T0, offset)
         self.given.clear()
-        await asyncio.sleep(GIVE_UP)  # all of it is there again
+        await asyncio.sleep(GIVE_UP)  # until the records are fetched again
         return NOTHING, NOTHING
 
     async def pause(self) -> tuple[Outcome, Outcome]:
@@ -419,7 +419,7 @@ class Pair:
             assert self.store.offsets.get(0) == before
 
     async def crash(self) -> None:
-        """Cut the consumer's machine off for good."""
+        """Partition the consumer's machine from the network for good."""
         self.world.network.partition(CLIENT)
 
     async def successor(self) -> set[int]:

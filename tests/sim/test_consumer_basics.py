@@ -1,4 +1,4 @@
-"""A consumer and a scripted cluster in virtual time: ways to read, positions, pause and seek."""
+"""A consumer of a scripted cluster in virtual time: forms of reading, positions, pause and seek."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ T1 = TopicPartition("orders", 1)
 
 
 def test_a_subscriber_gets_every_record_with_its_place() -> None:
-    """The simplest program there is."""
-
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         kafka.append("orders", 0, b"a", b"b")
@@ -37,7 +35,7 @@ def test_a_subscriber_gets_every_record_with_its_place() -> None:
 
 
 def test_records_of_each_partition_come_in_order() -> None:
-    """Order within a partition is what Kafka promises."""
+    """Kafka guarantees the order within a partition."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2, 1])
@@ -53,7 +51,7 @@ def test_records_of_each_partition_come_in_order() -> None:
 
 
 def test_break_and_another_loop_goes_on_with_the_next_record() -> None:
-    """Leaving a loop must not cost what was fetched behind it."""
+    """Leaving a loop must not lose the records that were fetched ahead."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -69,7 +67,7 @@ def test_break_and_another_loop_goes_on_with_the_next_record() -> None:
 
 
 def test_a_cancelled_wait_loses_nothing() -> None:
-    """Cancelling confluent's poll lost 6 of 20 messages; each one here arrives."""
+    """Cancelling confluent-kafka's poll lost 6 of 20 messages."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -108,7 +106,7 @@ def test_a_cancelled_wait_loses_nothing() -> None:
 
 
 def test_a_second_reader_at_the_same_time_is_refused() -> None:
-    """Two tasks would share the records by chance, and neither would notice."""
+    """Two tasks would share the records at random without noticing it."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -136,7 +134,7 @@ def test_a_second_reader_at_the_same_time_is_refused() -> None:
 
 @pytest.mark.parametrize("way", ["records", "batches", "deserialized"])
 def test_a_loop_that_another_task_has_taken_over_is_refused(way: str) -> None:
-    """As long as there was something buffered, both went on, each with a random share."""
+    """While records were buffered, both loops continued, each with a random share."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 20)
@@ -178,7 +176,7 @@ def test_a_loop_that_another_task_has_taken_over_is_refused(way: str) -> None:
 
 
 def test_tasks_may_read_one_after_the_other() -> None:
-    """A loop that was left is no reader, whether its task goes on or not."""
+    """A loop that was left does not count as a reader, even if its task continues."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 4)
@@ -205,7 +203,7 @@ def test_tasks_may_read_one_after_the_other() -> None:
 
 
 def test_seek_while_iterating_takes_effect_before_the_next_record() -> None:
-    """What was fetched ahead of a seek is of no interest any more."""
+    """Records fetched ahead of a seek are discarded."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -224,14 +222,14 @@ def test_seek_while_iterating_takes_effect_before_the_next_record() -> None:
 
 
 def test_what_was_asked_before_a_seek_is_dropped_when_it_comes() -> None:
-    """A fetch in flight answers the question before the seek."""
+    """The fetch in flight used the position before the seek."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         kafka.append("orders", 0, *(b"%d" % n for n in range(10)))
         kafka.delays[1] = 1.0
         async with consumer(world, kafka, "orders") as c:
-            await asyncio.sleep(0.5)  # the first fetch is on its way
+            await asyncio.sleep(0.5)  # the first fetch is in flight
             c.seek(T0, 7)
             assert [r.offset for r in await read(c, 3)] == [7, 8, 9]
 
@@ -239,7 +237,7 @@ def test_what_was_asked_before_a_seek_is_dropped_when_it_comes() -> None:
 
 
 def test_a_paused_partition_keeps_what_was_fetched_and_is_not_fetched_again() -> None:
-    """aiokafka drops the buffer at a pause, and fetches it once more."""
+    """aiokafka drops the buffer at a pause and fetches the records again."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -272,7 +270,7 @@ def test_a_paused_partition_keeps_what_was_fetched_and_is_not_fetched_again() ->
 
 
 def test_assign_while_iterating_takes_effect_before_the_next_record() -> None:
-    """Partitions that stay keep their place, the others are silent at once."""
+    """Partitions that stay assigned keep their positions; the others deliver no more records."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -296,7 +294,7 @@ def test_assign_while_iterating_takes_effect_before_the_next_record() -> None:
 
 
 def test_getmany_gives_lists_by_partition_and_waits_no_longer_than_told() -> None:
-    """The style of poll(timeout)."""
+    """For programs in the style of poll(timeout)."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -323,7 +321,7 @@ def test_getmany_gives_lists_by_partition_and_waits_no_longer_than_told() -> Non
 
 
 def test_getone_of_a_partition_leaves_the_others_where_they_are() -> None:
-    """Reading one partition first is what getone(*partitions) is for."""
+    """getone(*partitions) is meant for reading some partitions first."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -343,7 +341,7 @@ def test_getone_of_a_partition_leaves_the_others_where_they_are() -> None:
 
 
 def test_batches_move_the_position_behind_them() -> None:
-    """For batches the unit is the batch."""
+    """With batches() the position advances by whole batches."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -369,7 +367,7 @@ def test_batches_move_the_position_behind_them() -> None:
 
 
 def test_positions_lag_and_ends_are_told() -> None:
-    """What a dashboard asks."""
+    """Dashboards need them."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -401,7 +399,7 @@ def test_positions_lag_and_ends_are_told() -> None:
 
 
 def test_only_what_waits_is_a_coroutine_function() -> None:
-    """The split that aiokafka's users know: the same names wait, and the same do not."""
+    """The same methods are coroutine functions as in aiokafka."""
     waits = (
         "start close getone getmany position beginning_offsets end_offsets offsets_for_times "
         "seek_to_beginning seek_to_end seek_to_committed commit committed topics"
@@ -423,7 +421,7 @@ def test_only_what_waits_is_a_coroutine_function() -> None:
 
 
 def test_the_partitions_of_a_topic_are_told_from_what_is_known() -> None:
-    """aiokafka's users call it without await; awaiting what it gave was a TypeError."""
+    """aiokafka's users call it without await; awaiting the result was a TypeError."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -453,7 +451,7 @@ def test_the_partitions_of_a_topic_are_told_from_what_is_known() -> None:
 
 
 def test_commits_without_a_group_are_refused_in_words() -> None:
-    """An AttributeError sends people to the source."""
+    """An AttributeError would not explain the mistake."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -473,7 +471,7 @@ def test_commits_without_a_group_are_refused_in_words() -> None:
 
 
 def test_numbers_that_the_protocol_cannot_carry_are_refused() -> None:
-    """They would end the task that encodes the request, and the consumer with it."""
+    """They would end the task that encodes the request, and thereby the consumer."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -495,7 +493,7 @@ def test_numbers_that_the_protocol_cannot_carry_are_refused() -> None:
 
 
 def test_the_place_to_start_follows_the_policy() -> None:
-    """earliest, latest, a duration, or none, which raises."""
+    """The policies are earliest, latest, a duration, and none, which raises."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -525,7 +523,7 @@ def test_the_place_to_start_follows_the_policy() -> None:
 
 
 def test_closing_ends_the_loops_and_fails_the_calls() -> None:
-    """Who waits must not wait for ever; a second close is harmless."""
+    """No reader may wait for ever, and a second close() does nothing."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -552,7 +550,7 @@ def test_closing_ends_the_loops_and_fails_the_calls() -> None:
 
 
 def test_a_waiting_getone_raises_closed() -> None:
-    """A call for a record cannot return none."""
+    """A call for one record cannot return None."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -571,7 +569,7 @@ def test_a_waiting_getone_raises_closed() -> None:
 
 
 def test_closing_is_bounded_when_the_broker_is_silent() -> None:
-    """Shutdown hangs are the commonest complaint about every peer."""
+    """Hanging shutdowns are a common complaint about other clients."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -589,7 +587,7 @@ def test_closing_is_bounded_when_the_broker_is_silent() -> None:
 
 
 def test_nothing_may_be_read_before_something_is_wanted() -> None:
-    """An iteration over nothing would wait for ever, without a word."""
+    """An iteration without a subscription would wait for ever without a message."""
 
     async def body(world: Any, kafka: Any) -> None:
         c = consumer(world, kafka)
@@ -607,7 +605,6 @@ def test_nothing_may_be_read_before_something_is_wanted() -> None:
 
 
 def test_mistakes_are_refused_with_the_fix_in_words() -> None:
-    """Each of these has cost somebody an afternoon."""
     with pytest.raises(ConfigError, match="bootstrap_servers='localhost:9092'"):
         Consumer("localhost:9092")
     for setting in (
@@ -639,7 +636,7 @@ def test_mistakes_are_refused_with_the_fix_in_words() -> None:
 
 
 def test_a_topic_filter_takes_what_matches_and_leaves_what_is_excluded() -> None:
-    """createMessageStreamsByFilter, with both lists."""
+    """It replaces createMessageStreamsByFilter, with a whitelist and a blacklist."""
 
     async def body(world: Any, kafka: Any) -> None:
         for name in ("orders.eu", "orders.us", "orders.test", "other"):
@@ -658,7 +655,7 @@ def test_a_topic_filter_takes_what_matches_and_leaves_what_is_excluded() -> None
 
 
 def test_deserializers_make_the_objects_and_nulls_stay_none() -> None:
-    """A poisoned record names its place, and does not stop what follows for good."""
+    """The error of a poisoned record names its offset, and later records can still be read."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -675,7 +672,7 @@ def test_deserializers_make_the_objects_and_nulls_stay_none() -> None:
 
 
 def test_a_poisoned_record_costs_none_of_those_taken_with_it() -> None:
-    """`getmany` takes hundreds at once: those before are handed over, those after come next."""
+    """`getmany` returns the records before the error, and the next calls those after it."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -706,7 +703,7 @@ def test_a_poisoned_record_costs_none_of_those_taken_with_it() -> None:
 
 
 def test_anext_works_on_the_consumer_itself() -> None:
-    """aiokafka's consumers are iterators, and programs use that."""
+    """aiokafka's consumers are iterators, and programs rely on that."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -723,7 +720,7 @@ def test_anext_works_on_the_consumer_itself() -> None:
 
 
 def test_a_busy_reader_lets_other_tasks_run() -> None:
-    """`async for` over buffered records never suspends: the stream itself has to give way."""
+    """`async for` over buffered records never suspends, so the stream itself has to yield."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 10)

@@ -1,4 +1,4 @@
-"""Producer, embedded broker and consumer together in virtual time, with faults by seed."""
+"""Producer, embedded broker and consumer together in virtual time, with random faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = 400
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_record_comes_once_and_in_order_whatever_is_cut_or_cancelled(seed: int) -> None:
-    """Connections are cut, waits cancelled, positions paused, all ways to read mixed."""
+    """Connections are cut, waits cancelled, partitions paused, and forms of reading mixed."""
 
     async def main(world: Any) -> None:
         random = world.random
@@ -104,7 +104,7 @@ def test_every_record_comes_once_and_in_order_whatever_is_cut_or_cancelled(seed:
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    """Else a failure that a seed found could not be looked at again."""
+    """Otherwise a failure that a seed found could not be reproduced."""
 
     async def main(world: Any) -> list[tuple[int, float]]:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_consumers_of_one_cluster_have_fetch_connections_of_their_own() -> None:
-    """A broker answers a connection in order: a held fetch must hold up nobody else."""
+    """A broker responds in order per connection, so a waiting fetch would delay the others."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
@@ -148,7 +148,7 @@ def test_consumers_of_one_cluster_have_fetch_connections_of_their_own() -> None:
 
 
 def test_a_bug_behind_the_scenes_reaches_whoever_waits() -> None:
-    """A dead task and a loop that waits for ever: the complaint about every peer."""
+    """In other clients the task dies and the reader waits for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -173,7 +173,7 @@ def test_a_bug_behind_the_scenes_reaches_whoever_waits() -> None:
 
 
 def test_use_on_another_loop_is_refused_with_words() -> None:
-    """Spark drivers run one asyncio.run after the other."""
+    """Spark drivers call asyncio.run several times."""
     kept: list[Consumer] = []
 
     async def first(world: Any, kafka: Any) -> None:
@@ -199,7 +199,7 @@ def test_use_on_another_loop_is_refused_with_words() -> None:
 
 
 def test_one_that_is_left_open_warns() -> None:
-    """Its connections and tasks would be somebody's mystery."""
+    """Its connections and tasks would be hard to explain."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -216,7 +216,7 @@ def test_one_that_is_left_open_warns() -> None:
 
 
 def test_metrics_tell_what_was_read_and_what_is_left() -> None:
-    """By pull: nothing is counted per record."""
+    """They are computed on demand, and nothing is counted per record."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -241,7 +241,7 @@ def test_metrics_tell_what_was_read_and_what_is_left() -> None:
 
 
 def test_positions_are_kept_for_the_partitions_that_stay_assigned() -> None:
-    """assign() with one more partition must not begin the others again."""
+    """assign() with an additional partition must not restart the others."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])

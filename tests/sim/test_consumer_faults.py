@@ -1,4 +1,4 @@
-"""What goes wrong between a consumer and its brokers, in virtual time on a scripted cluster."""
+"""Faults between a consumer and its brokers, in virtual time on a scripted cluster."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 def test_a_moved_leader_costs_no_record_and_keeps_what_was_fetched() -> None:
-    """kafka4net's LeaderDownProducerAndConsumerRecovery."""
+    """As in kafka4net's LeaderDownProducerAndConsumerRecovery."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -65,7 +65,7 @@ def test_a_moved_leader_costs_no_record_and_keeps_what_was_fetched() -> None:
 
 
 def test_a_leader_hint_saves_the_metadata_request() -> None:
-    """KIP-951: the refusal itself names the new leader."""
+    """With KIP-951 the error response names the new leader."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -87,7 +87,7 @@ def test_a_leader_hint_saves_the_metadata_request() -> None:
 
 
 def test_a_dead_broker_holds_up_only_its_own_partitions() -> None:
-    """In aiokafka one dead broker blocked the connections to all."""
+    """In aiokafka a dead broker delayed the connections to all others."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])
@@ -109,8 +109,6 @@ def test_a_dead_broker_holds_up_only_its_own_partitions() -> None:
 
 
 def test_a_cut_connection_is_made_again_and_nothing_is_lost_or_doubled() -> None:
-    """A short disconnect loses nothing."""
-
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         kafka.append("orders", 0, *numbers(0, 5))
@@ -127,7 +125,7 @@ def test_a_cut_connection_is_made_again_and_nothing_is_lost_or_doubled() -> None
 
 
 def test_a_silent_broker_is_given_up_after_the_request_timeout() -> None:
-    """Half-open connections must not hold a partition for ever."""
+    """A half-open connection must not block a partition for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -158,7 +156,7 @@ def test_a_silent_broker_is_given_up_after_the_request_timeout() -> None:
     + [12345, 8],
 )
 def test_errors_that_pass_are_waited_out_without_a_hot_loop(code: int) -> None:
-    """aiokafka only logs an unknown error, and asks again at once, for ever."""
+    """aiokafka only logs an unknown error and retries at once, for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -175,7 +173,7 @@ def test_errors_that_pass_are_waited_out_without_a_hot_loop(code: int) -> None:
 
 
 def test_rights_that_are_missing_are_raised_and_tried_again() -> None:
-    """Somebody may grant them meanwhile; until then it must not be silent."""
+    """Permissions may be granted later, but until then the error must be visible."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -192,7 +190,7 @@ def test_rights_that_are_missing_are_raised_and_tried_again() -> None:
 
 
 def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None:
-    """One bad partition must not stop a consumer of fifty."""
+    """One failing partition must not stop a consumer of fifty."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -222,7 +220,7 @@ def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None
 
 
 def test_a_position_that_retention_overtook_is_reset_by_policy() -> None:
-    """OFFSET_OUT_OF_RANGE, earliest."""
+    """The broker returns OFFSET_OUT_OF_RANGE, and the policy is earliest."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -238,7 +236,7 @@ def test_a_position_that_retention_overtook_is_reset_by_policy() -> None:
 
 
 def test_what_was_fetched_before_an_error_is_handed_over_before_it() -> None:
-    """An error about offset 10 is no reason to lose records 0 to 9."""
+    """An error at offset 10 must not lose records 0 to 9."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -256,7 +254,7 @@ def test_what_was_fetched_before_an_error_is_handed_over_before_it() -> None:
 
 
 def test_a_corrupt_batch_raises_with_its_offset_and_can_be_sought_past() -> None:
-    """Bits that rot must neither pass nor stop the partition for good."""
+    """Damaged data must neither be delivered nor stop the partition for good."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -283,7 +281,7 @@ def test_a_corrupt_batch_raises_with_its_offset_and_can_be_sought_past() -> None
 
 @pytest.mark.parametrize("how", ["async for", "getone", "getmany", "batches"])
 def test_a_corrupt_batch_stops_only_its_own_partition(how: str) -> None:
-    """One rotten sector must not hold up all that is well, nor come up with every call."""
+    """The error must neither stop other partitions nor be raised by every call."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -327,7 +325,7 @@ def test_a_corrupt_batch_stops_only_its_own_partition(how: str) -> None:
 
 
 def test_batches_end_before_a_corrupt_one_and_go_on_behind_it() -> None:
-    """A portion of a thousand good records must not go the way of one bad one among them."""
+    """A thousand good records must not be lost because of one corrupt batch among them."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -362,7 +360,7 @@ def test_batches_end_before_a_corrupt_one_and_go_on_behind_it() -> None:
 
 
 def test_a_batch_larger_than_the_limits_comes_all_the_same() -> None:
-    """KIP-74: the first batch of a partition is never cut."""
+    """With KIP-74 the first batch of a partition is always returned completely."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -378,7 +376,7 @@ def test_a_batch_larger_than_the_limits_comes_all_the_same() -> None:
 
 
 def test_a_broker_that_cuts_the_first_batch_is_told_of_by_a_clear_error() -> None:
-    """Brokers before 0.10.1 do: without the error the consumer would ask for ever."""
+    """Brokers before 0.10.1 truncate it; without an error the fetch would be repeated for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -400,7 +398,7 @@ def test_a_broker_that_cuts_the_first_batch_is_told_of_by_a_clear_error() -> Non
 
 
 def test_garbage_instead_of_batches_is_an_error_and_no_loop() -> None:
-    """A fetch that never moves the position would spin."""
+    """The position does not advance, so the fetch would be repeated at once."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -422,7 +420,7 @@ def test_garbage_instead_of_batches_is_an_error_and_no_loop() -> None:
 
 
 def test_answers_about_something_else_are_no_reason_for_a_hot_loop() -> None:
-    """They come at once, and so would the next question."""
+    """They arrive at once, and the next fetch would be sent at once too."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -457,7 +455,7 @@ def test_answers_about_something_else_are_no_reason_for_a_hot_loop() -> None:
 
 
 def test_a_session_tells_only_what_changed() -> None:
-    """KIP-227: fifty quiet partitions cost nothing in a request."""
+    """With KIP-227 fifty idle partitions add nothing to a request."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 50)
@@ -482,7 +480,7 @@ def test_a_session_tells_only_what_changed() -> None:
 
 
 def test_a_lost_session_is_begun_anew_at_once() -> None:
-    """The broker may give it up at any time, to make room."""
+    """The broker may evict a session to make room."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -502,7 +500,7 @@ def test_a_lost_session_is_begun_anew_at_once() -> None:
 
 
 def test_brokers_without_sessions_are_asked_in_full() -> None:
-    """A broker answers session id 0 when it keeps none; librdkafka's mock knows no sessions."""
+    """Such a broker returns session id 0; librdkafka's mock cluster lacks sessions."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -541,7 +539,7 @@ def test_every_version_of_fetch_is_spoken(version: int) -> None:
 
 
 def test_a_replica_in_the_own_rack_is_read_from_and_left_when_it_fails() -> None:
-    """KIP-392."""
+    """This is KIP-392."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -564,7 +562,7 @@ def test_a_replica_in_the_own_rack_is_read_from_and_left_when_it_fails() -> None
 
 
 def test_a_replica_is_preferred_for_a_while_only() -> None:
-    """Racks change; the leader is asked again when the metadata would be."""
+    """Racks may change, so the leader is used again after metadata_max_age_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -587,7 +585,7 @@ def test_a_replica_is_preferred_for_a_while_only() -> None:
 
 
 def test_a_replica_that_refuses_is_not_asked_in_a_hot_loop() -> None:
-    """The leader names it again at once, and it refuses again."""
+    """The leader names the same replica again, which refuses again."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -603,7 +601,7 @@ def test_a_replica_that_refuses_is_not_asked_in_a_hot_loop() -> None:
 
 
 def test_out_of_range_on_a_replica_asks_the_leader_before_it_resets() -> None:
-    """A replica may lag behind what the leader has given already."""
+    """A replica may lag behind the offsets that the leader has already returned."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -623,14 +621,14 @@ def test_out_of_range_on_a_replica_asks_the_leader_before_it_resets() -> None:
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_truncated_log_is_noticed(inline: bool) -> None:
-    """KIP-320: records 5 to 9 were read and then lost in an unclean election."""
+    """With KIP-320: records 5 to 9 were read and then lost in an unclean election."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
         kafka.append("orders", 0, *numbers(0, 5))
         kafka.append("orders", 0, *numbers(5, 10))
         if inline:
-            # Without the separate check: the fetch itself tells, from version 12 on.
+            # The separate check is not available; from version 12 the fetch itself detects it.
             for node in kafka.nodes.values():
                 node.versions[wire.OffsetForLeaderEpochRequest.API_KEY] = (2, 2)
 
@@ -654,7 +652,7 @@ def test_a_truncated_log_is_noticed(inline: bool) -> None:
 
 
 def test_a_truncated_log_is_raised_where_there_is_no_policy() -> None:
-    """Who chose 'none' wants to know."""
+    """With auto_offset_reset="none" the user wants an error."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -680,7 +678,7 @@ def test_a_truncated_log_is_raised_where_there_is_no_policy() -> None:
 
 
 def test_what_was_only_fetched_ahead_of_a_truncation_is_dropped_quietly() -> None:
-    """Nothing that the user saw is lost, so there is nothing to tell."""
+    """No delivered record was lost, so no error is needed."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -707,7 +705,7 @@ def test_what_was_only_fetched_ahead_of_a_truncation_is_dropped_quietly() -> Non
 
 @pytest.mark.parametrize("how", ["pause", "batches"])
 def test_a_transaction_that_was_aborted_before_hides_nothing_that_comes_later(how: str) -> None:
-    """What is read on from the middle of fetched records passes over the marker that ended it."""
+    """Reading may continue in the middle of the fetched records, after the abort marker."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -735,7 +733,7 @@ def test_a_transaction_that_was_aborted_before_hides_nothing_that_comes_later(ho
 
 
 def test_read_committed_leaves_out_what_was_aborted_and_stops_at_what_is_open() -> None:
-    """Three transactions: committed, aborted, open."""
+    """There are a committed, an aborted and an open transaction."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -776,7 +774,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_stops_at_what_is_open() 
 
 
 def test_compaction_gaps_are_passed_over() -> None:
-    """Offsets have holes, and a batch may end before its last offset."""
+    """Offsets are missing, and the last record of a batch may be missing too."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -795,7 +793,7 @@ def test_compaction_gaps_are_passed_over() -> None:
 
 
 def test_large_compressed_batches_are_opened_off_the_loop() -> None:
-    """And read like the others, also where a seek comes in between."""
+    """They are read like other batches, even with a seek in between."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -824,7 +822,7 @@ def test_large_compressed_batches_are_opened_off_the_loop() -> None:
 
 
 def test_reading_ahead_is_bounded() -> None:
-    """A consumer that stands still must not fetch a topic into memory."""
+    """A consumer that is not read must not fetch a whole topic into memory."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 20)
@@ -840,7 +838,7 @@ def test_reading_ahead_is_bounded() -> None:
             fetch_max_bytes=500_000,
         ) as c:
             await asyncio.sleep(30)
-            # The scripted broker knows no limit for a whole response.
+            # The scripted broker has no limit for the whole response.
             assert c.health().buffered_bytes <= 1_000_000 + 20 * 201_000
             stands = len(kafka.fetched)
             await asyncio.sleep(60)
@@ -854,7 +852,7 @@ def test_reading_ahead_is_bounded() -> None:
 
 
 def test_a_stream_that_is_not_read_does_not_starve_the_others() -> None:
-    """The bound is for reading ahead: who waits for a record gets it."""
+    """The limit applies to fetching ahead: a reader that waits gets its record."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -875,7 +873,7 @@ def test_a_stream_that_is_not_read_does_not_starve_the_others() -> None:
 
 
 def test_new_partitions_are_read_from_their_beginning() -> None:
-    """With 'latest' Java's consumer misses what came before it noticed them."""
+    """With 'latest', Java's consumer skips records written before it noticed the partitions."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -905,7 +903,7 @@ def test_new_partitions_are_read_from_their_beginning() -> None:
 
 
 def test_a_topic_that_does_not_exist_is_waited_for() -> None:
-    """kafka4net's ListenerOnNonExistentTopicWaitsForTopicCreation."""
+    """As in kafka4net's ListenerOnNonExistentTopicWaitsForTopicCreation."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("other", [1])
@@ -925,7 +923,7 @@ def test_a_topic_that_does_not_exist_is_waited_for() -> None:
 
 
 def test_a_pattern_finds_topics_that_come_later() -> None:
-    """And reads them from the beginning: they are new."""
+    """They are new, so they are read from the beginning."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("logs.a", [1])
@@ -947,7 +945,7 @@ def test_a_pattern_finds_topics_that_come_later() -> None:
 
 
 def test_a_topic_created_anew_is_another_topic() -> None:
-    """Same name, other id: the position of the old one means nothing in it."""
+    """It has another topic id, so the position in the old topic does not apply."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -974,7 +972,7 @@ def test_a_topic_created_anew_is_another_topic() -> None:
 
 
 def test_a_deleted_topic_leaves_the_assignment() -> None:
-    """And comes back with its partitions when it does."""
+    """If the topic is recreated, its partitions are assigned again."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -997,7 +995,7 @@ def test_a_deleted_topic_leaves_the_assignment() -> None:
 
 
 def test_a_topic_that_one_broker_forgot_for_a_while_is_gone_on_with() -> None:
-    """The same id comes back: reading it from the beginning would double everything."""
+    """The topic id is the same, so restarting from the beginning would repeat all records."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -1015,7 +1013,7 @@ def test_a_topic_that_one_broker_forgot_for_a_while_is_gone_on_with() -> None:
 
 
 def test_a_partition_that_does_not_exist_is_an_error_in_words() -> None:
-    """A wait for it would never end."""
+    """Waiting for the partition would never end."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -1036,7 +1034,7 @@ def test_a_partition_that_does_not_exist_is_an_error_in_words() -> None:
 
 
 def test_streams_share_the_partitions_and_a_closed_one_hands_its_own_to_the_others() -> None:
-    """Each partition is in exactly one stream, its records in order."""
+    """Each partition belongs to exactly one stream, with its records in order."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 6)
@@ -1082,7 +1080,7 @@ def test_streams_share_the_partitions_and_a_closed_one_hands_its_own_to_the_othe
 
 
 def test_closing_the_consumer_ends_its_streams() -> None:
-    """Tasks in a group would wait for ever."""
+    """Tasks that read from the streams would wait for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])

@@ -1,4 +1,4 @@
-"""Starting, failing and closing a consumer at any moment: nothing hangs, nothing is left behind."""
+"""Starting, failing and closing a consumer at any time: nothing hangs, and nothing is left open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sim.consumer_world import CLIENT, consumer, read, simulate, values
 
 @pytest.mark.parametrize("own", [True, False], ids=["own cluster", "shared cluster"])
 def test_closing_at_any_moment_of_the_start_leaves_nothing(own: bool) -> None:
-    """A service that is stopped while it starts must stop, and leave no connection and no task."""
+    """A service that is stopped while starting must leave no connection and no task."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -43,7 +43,7 @@ def test_closing_at_any_moment_of_the_start_leaves_nothing(own: bool) -> None:
 
 @pytest.mark.parametrize("own", [True, False], ids=["own cluster", "shared cluster"])
 def test_cancelling_the_start_at_any_moment_leaves_nothing(own: bool) -> None:
-    """As `wait_for(consumer.start(), 1)` does."""
+    """As `wait_for(consumer.start(), 1)` does at its timeout."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -70,8 +70,9 @@ def test_cancelling_the_start_at_any_moment_leaves_nothing(own: bool) -> None:
 
 
 def test_after_a_bug_every_call_fails_and_the_cluster_goes_on() -> None:
-    """position() waited out its limit, and the cluster kept calling the dead consumer's parts and
-    holding its connections."""
+    """position() ran into its timeout, and the cluster kept calling the failed consumer and
+    holding its connections.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -109,7 +110,7 @@ def test_after_a_bug_every_call_fails_and_the_cluster_goes_on() -> None:
                 assert world.loop.time() == start
             with pytest.raises(Closed, match="a bug"):
                 c.seek(("orders", 0), 0)
-            # What happens to topics now is nothing to it any more.
+            # Changes of topics no longer affect the failed consumer.
             kafka.topics["orders"].leaders.append(1)
             await asyncio.sleep(5)
             assert len(well.assignment()) == 3
@@ -124,7 +125,7 @@ def test_after_a_bug_every_call_fails_and_the_cluster_goes_on() -> None:
 
 @pytest.mark.parametrize("way", ["records", "position"])
 def test_a_bug_in_the_cluster_reaches_its_consumers(way: str) -> None:
-    """Its connections and its metadata are gone: a reader would wait for ever."""
+    """The cluster's connections and metadata are gone, so a reader would wait for ever."""
 
     async def explode() -> None:
         raise ZeroDivisionError("a bug")
@@ -148,7 +149,7 @@ def test_a_bug_in_the_cluster_reaches_its_consumers(way: str) -> None:
 
 
 def test_errors_that_a_closed_stream_did_not_raise_are_raised_by_the_next() -> None:
-    """They went with it, and the partition stood still in silence."""
+    """They were lost, and the partition stopped without an error."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -179,7 +180,7 @@ def test_errors_that_a_closed_stream_did_not_raise_are_raised_by_the_next() -> N
 
 
 def test_a_pattern_goes_on_looking_for_topics_after_its_listing_failed() -> None:
-    """The listing was asked for once: when it failed, the consumer read nothing, for ever."""
+    """The topics were listed only once; after a failure the consumer never read anything."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("logs.a", [1])
@@ -216,7 +217,7 @@ def test_a_pattern_goes_on_looking_for_topics_after_its_listing_failed() -> None
 
 
 def test_what_is_wanted_may_be_said_before_the_start() -> None:
-    """subscribe() could be called on a consumer that was made, assign() said it was not started."""
+    """subscribe() could be called before the start, but assign() raised "not started"."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -242,7 +243,7 @@ def test_what_is_wanted_may_be_said_before_the_start() -> None:
 
 
 def test_a_consumer_whose_cluster_was_closed_says_so() -> None:
-    """ "This consumer is closed", of one that nobody had closed, sends people to the wrong line."""
+    """ "This consumer is closed" was misleading, because only its cluster had been closed."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])

@@ -1,4 +1,4 @@
-"""A consumer of topics and partitions that do not exist, or not any more, in virtual time."""
+"""A consumer of topics and partitions that do not exist, or no longer exist, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.sim.consumer_world import consumer, read, simulate, values
 T0 = TopicPartition("orders", 0)
 
 MISSING = [TopicPartition("nosuch", 0), TopicPartition("orders", 5)]
-"""Of a topic that does not exist, and a partition that an existing one does not have."""
+"""A partition of a missing topic, and a missing partition of an existing topic."""
 
 
 def elapsed(world: Any, start: float) -> float:
@@ -33,7 +33,7 @@ def elapsed(world: Any, start: float) -> float:
 
 
 def asked_to_create(kafka: Any, topic: str) -> int:
-    """How many metadata requests allowed the topic to be created."""
+    """Return how many Metadata requests allowed the creation of the topic."""
     return sum(
         request.allow_auto_topic_creation and any(t.name == topic for t in request.topics or ())
         for node in kafka.nodes.values()
@@ -46,7 +46,7 @@ def asked_to_create(kafka: Any, topic: str) -> int:
 def test_the_position_of_what_does_not_exist_fails_in_time_and_says_why(
     missing: TopicPartition, create: bool
 ) -> None:
-    """It ended as "not known within 60 s", and left the user to guess."""
+    """The error was "not known within 60 s", without the reason."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -78,7 +78,7 @@ def test_the_position_of_what_does_not_exist_fails_in_time_and_says_why(
 def test_a_reader_of_a_missing_partition_is_told_within_the_limit_of_calls(
     missing: TopicPartition, way: str
 ) -> None:
-    """It was waited for in silence, for ever; and a seek must not hide it."""
+    """The reader waited for ever without a message. A seek must not hide the error either."""
 
     async def next_of(c: Consumer, streams: list[Any]) -> Any:
         match way:
@@ -101,7 +101,7 @@ def test_a_reader_of_a_missing_partition_is_told_within_the_limit_of_calls(
             c.assign([T0, missing])
             if way == "getone":
                 c.seek(missing, 3)
-            for _ in range(2):  # and again while it goes on
+            for _ in range(2):  # the error is raised again while the partition is missing
                 start = world.loop.time()
                 with pytest.raises(UnknownTopicOrPartition, match=missing.topic) as raised:
                     await next_of(c, streams)
@@ -119,7 +119,7 @@ def test_a_reader_of_a_missing_partition_is_told_within_the_limit_of_calls(
 
 
 def test_a_missing_topic_holds_up_no_lookup_of_another() -> None:
-    """Both are without a leader when they are assigned, and were looked up as one."""
+    """Both have no known leader when they are assigned, and were looked up together."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -137,7 +137,7 @@ def test_a_missing_topic_holds_up_no_lookup_of_another() -> None:
 def test_a_subscriber_waits_for_a_topic_and_says_so_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As in Java: a service may start before its topics; its log tells what it waits for."""
+    """As in Java, a service may start before its topics exist; the log says what it waits for."""
 
     async def body(world: Any, kafka: Any) -> None:
         caplog.set_level(logging.WARNING, "aiokq.consumer")
@@ -165,7 +165,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_slip_in_a_name_is_told_with_the_topic_that_was_meant(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The producer's warning named it; the consumer's left one to find it."""
+    """The producer's warning did so already, but the consumer's did not."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -190,7 +190,7 @@ def test_a_slip_in_a_name_is_told_with_the_topic_that_was_meant(
 def test_a_broker_that_is_slow_to_list_names_holds_up_neither_the_warning_nor_the_search(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A suggestion is worth a second."""
+    """The suggestion is waited for no longer than a second."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -215,7 +215,7 @@ def test_a_broker_that_is_slow_to_list_names_holds_up_neither_the_warning_nor_th
 
 
 def test_a_position_without_a_leader_fails_with_the_cause() -> None:
-    """The partition exists: the time is up, and what was in the way is the cause."""
+    """The partition exists: at the timeout the last error is the cause."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [-1])
@@ -230,7 +230,7 @@ def test_a_position_without_a_leader_fails_with_the_cause() -> None:
 
 
 def test_calls_that_nobody_answers_fail_with_the_cause() -> None:
-    """All brokers are gone: "within 5 s" alone would say nothing."""
+    """All brokers are down, which "within 5 s" alone would not say."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -250,8 +250,9 @@ def test_calls_that_nobody_answers_fail_with_the_cause() -> None:
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_a_deleted_topic_is_not_brought_back_by_its_readers(by_hand: bool) -> None:
-    """Java's consumers do that, by allow.auto.create.topics: whoever deletes a topic finds an
-    empty one of the default shape a second later."""
+    """Java's consumers do that with allow.auto.create.topics: a second after its deletion, the
+    topic exists again, empty and with default settings.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -279,7 +280,7 @@ def test_a_deleted_topic_is_not_brought_back_by_its_readers(by_hand: bool) -> No
             kafka.topic("orders", [1]).topic_id = uuid.uuid4()
             kafka.append("orders", 0, b"again")
             if by_hand:
-                await asyncio.sleep(10)  # what nobody saw of its absence is history
+                await asyncio.sleep(10)  # longer than the consumer remembers the topic's absence
                 waiting = asyncio.create_task(c.getone())
             assert (await asyncio.wait_for(waiting, 10)).value == b"again"
 
@@ -287,7 +288,7 @@ def test_a_deleted_topic_is_not_brought_back_by_its_readers(by_hand: bool) -> No
 
 
 def test_missing_rights_on_a_topic_are_raised_until_they_are_granted() -> None:
-    """It was raised once, and then looked for no more before metadata was five minutes old."""
+    """The error was raised once; the topic was looked up again only when the metadata expired."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("other", [1])

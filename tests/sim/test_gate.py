@@ -1,4 +1,4 @@
-"""A node that denies or throttles, over connections: requests that are pipelined."""
+"""A node that denies or throttles pipelined requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Slow:
 
 
 class Client(asyncio.BufferedProtocol):
-    """Sends frames and keeps the answers, each with the time it came at."""
+    """Sends frames and collects the responses with their arrival times."""
 
     def __init__(self) -> None:
         self.reader = FrameReader()
@@ -107,7 +107,7 @@ def encoded(request: wire.Request[wire.Response], version: int, number: int) -> 
 
 
 def test_every_denied_request_of_a_pipeline_is_answered_in_order_and_changes_nothing() -> None:
-    """All APIs and versions in one write; with acks=-1 and 1 the produce requests are ordinary."""
+    """One write has all APIs and versions; Produce requests with acks=-1 or 1 are ordinary."""
 
     async def main(world: Simulation) -> None:
         async with broker(world) as (node, client):
@@ -138,7 +138,7 @@ def test_every_denied_request_of_a_pipeline_is_answered_in_order_and_changes_not
 
 
 def test_a_pipeline_of_ordinary_produce_requests_stops_to_append_when_it_is_denied() -> None:
-    """The requests behind the change of permissions are already received."""
+    """The requests after the change of permissions have already been received."""
 
     async def main(world: Simulation) -> None:
         async with broker(world) as (node, client):
@@ -162,7 +162,7 @@ def test_a_pipeline_of_ordinary_produce_requests_stops_to_append_when_it_is_deni
 
 
 def test_a_throttled_client_is_answered_at_once_and_its_next_request_waits() -> None:
-    """KIP-219: the answer carries the time, for which nothing more of the connection is handled."""
+    """KIP-219: the response has the throttle time, during which no further request is handled."""
 
     async def main(world: Simulation) -> None:
         async with broker(world) as (node, client):

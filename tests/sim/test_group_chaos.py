@@ -62,7 +62,7 @@ class Chaos:
         self.watches.append(asyncio.create_task(self.watch(c)))
 
     async def work(self, c: Consumer) -> None:
-        """Read in all ways, be cancelled, pause for a while, continue."""
+        """Read in all forms, with cancellations and pauses."""
         random = self.random
         with contextlib.suppress(KafkaError):
             await c.start()
@@ -79,7 +79,7 @@ class Chaos:
                                 for record in records:
                                     self.done[int(record.value)] += 1
                 except TimeoutError:
-                    # The delivered record was not processed, and must not be counted.
+                    # The delivered record was not processed and must not be counted.
                     self.retreat(c)
                 await asyncio.sleep(random.random())
 
@@ -100,12 +100,12 @@ class Chaos:
                     for tp in event.assignment:
                         before = self.owned.setdefault((generation, tp), event.member_id)
                         if self.strategy == "mixed" and not self.still_has(tp, before, generation):
-                            # An empty group that changes its protocol restarts its generations.
+                            # An empty group that changes its protocol starts its generations again.
                             before = self.owned[generation, tp] = event.member_id
                         assert before == event.member_id, f"{tp} twice in {generation}"
 
     def still_has(self, tp: TopicPartition, member_id: str, generation: int) -> bool:
-        """Whether the member lives, and believes to own the partition in this generation."""
+        """Return whether a live member believes that it owns the partition in `generation`."""
         return any(
             tp in c.assignment()
             and c.group_metadata().member_id == member_id
@@ -120,7 +120,7 @@ class Chaos:
         await c.close(timeout=10)
 
     async def die(self, c: Consumer) -> None:
-        """Cut the member's machine off for good."""
+        """Partition the member's machine from the network for good."""
         task = self.members.pop(c)
         self.w.network.partition(self.w.hosts[c])
         task.cancel()
@@ -182,14 +182,14 @@ class Chaos:
                 await task
 
     async def sample(self) -> None:
-        """Collect the committed offsets while a broker answers."""
+        """Collect the committed offsets whenever a broker is available."""
         while True:
             await asyncio.sleep(1 + self.random.random() * 3)
             with contextlib.suppress(KafkaError):
                 self.check(await self.w.committed("t", PARTITIONS))
 
     def check(self, committed: list[int | None]) -> None:
-        """Check that commits cover finished records only, and do not go back."""
+        """Check that commits cover only finished records and never decrease."""
         for p, offset in enumerate(committed):
             if offset is None:
                 continue
@@ -222,7 +222,7 @@ def test_nothing_is_skipped_whatever_happens_to_the_members(seed: int) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.build_independent
 def test_thousands_of_seeds_of_groups() -> None:
-    """The same for many seeds; the notes of the error name a failing seed."""
+    """The same for many seeds; a failing seed is in the notes of the error."""
     seeds = random_module.Random(LONG_RUN)
     for _ in range(LONG_RUN):
         torment(seeds.randrange(2**32))

@@ -1,4 +1,4 @@
-"""The commits of group members cover finished records only, however processing ends."""
+"""Group members commit only finished records, however processing ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 @both
 def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
-    """aiokafka commits delivered records: a crash then loses the record in work."""
+    """aiokafka commits delivered records: a crash then loses the record being processed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -28,7 +28,8 @@ def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
                 assert (await w.committed("t", 1)) == [record.offset]
                 if record.offset == 2:
                     break
-            # Left by break, and another thing done: not finished before it is said.
+            # After `break` the record counts as finished only when the consumer is used again or
+            # closed.
             await asyncio.sleep(6)
             assert (await w.committed("t", 1)) == [2]
         assert (await w.committed("t", 1)) == [3]
@@ -38,7 +39,7 @@ def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
 
 @pytest.mark.parametrize("end", ["normal", "exception", "cancel", "close in finally"])
 def test_only_a_normal_end_counts_the_last_record_finished(end: str) -> None:
-    """After an exception in the body, its record does not count as processed."""
+    """After an exception in the loop body the record is not finished."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -74,7 +75,7 @@ def test_only_a_normal_end_counts_the_last_record_finished(end: str) -> None:
 
 @both
 def test_commit_covers_all_that_was_handed_over(protocol: str) -> None:
-    """A caller of commit() declares that the current record is processed."""
+    """By calling commit() the program declares that the current record is processed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -195,7 +196,7 @@ def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
 def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
     protocol: str, what: str
 ) -> None:
-    """A member that was expelled while it processed a record, and had joined again meanwhile,
+    """A member that was removed while it processed a record, and had rejoined meanwhile,
     committed over its successor's offsets, or got no error.
     """
 
@@ -211,7 +212,7 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
                 await other.commit()
             w.network.heal()
             await until(lambda: c.group_metadata().generation > before and T0 in c.assignment())
-            for _ in range(2):  # the second attempt must fail like the first
+            for _ in range(2):  # the second attempt must also fail
                 with pytest.raises(CommitFailed) as caught:
                     await c.commit({T0: 3} if what == "an offset" else None)
                 assert caught.value.lost == {T0}
@@ -220,7 +221,7 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
             assert await w.committed("t", 1) == [5]
 
             assert await c.getmany(timeout=0.1) == {}
-            await c.commit({T0: 2})  # more records were requested since, so this commit is intended
+            await c.commit({T0: 2})  # after further reads this commit is intentional
             assert await w.committed("t", 1) == [2]
 
     simulate(body)
@@ -228,7 +229,7 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
 
 @both
 def test_automatic_commits_go_on_while_user_code_works_on_what_was_lost(protocol: str) -> None:
-    """Offsets of partitions that were assigned again were committed, and refused every 5 s."""
+    """Offsets of partitions that had been assigned again were committed and refused every 5 s."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -249,7 +250,7 @@ def test_automatic_commits_go_on_while_user_code_works_on_what_was_lost(protocol
 
 
 def test_partitions_by_hand_are_committed_without_membership() -> None:
-    """assign() with a group_id, as Java's simple consumer; it starts at the committed offsets."""
+    """assign() with a group_id works as in Java and starts at the committed offsets."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -269,7 +270,7 @@ def test_partitions_by_hand_are_committed_without_membership() -> None:
 
 @both
 def test_single_partitions_beside_a_shared_topic(protocol: str) -> None:
-    """The client-rewrite seed's two forms of addTopic, in one consumer."""
+    """One consumer uses both forms of addTopic of an earlier client."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -312,7 +313,7 @@ def test_where_nothing_was_read_the_start_is_committed() -> None:
 
 @both
 def test_new_partitions_are_read_from_their_beginning(protocol: str) -> None:
-    """`latest` must not skip records that were written before the group noticed the partitions."""
+    """`latest` must not skip records written before the group noticed the partitions."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -342,7 +343,7 @@ def test_new_partitions_are_read_from_their_beginning(protocol: str) -> None:
 
 
 def test_a_stream_that_fails_leaves_its_record_to_another_one() -> None:
-    """Commits of the partition's next reader would cover a record that was never processed."""
+    """The next reader of the partition must not commit a record that was never processed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -367,7 +368,7 @@ def test_a_stream_that_fails_leaves_its_record_to_another_one() -> None:
 
 
 def test_from_subscribed_to_assigned_by_hand() -> None:
-    """The group gives up the partitions that the user assigns at the same moment."""
+    """The group gives up partitions that the consumer assigns to itself at the same time."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -386,7 +387,7 @@ def test_from_subscribed_to_assigned_by_hand() -> None:
 
 @both
 def test_a_commit_that_does_not_succeed_in_time_says_why(protocol: str) -> None:
-    """A commit for a misspelt topic took a minute, and its error named no cause."""
+    """A commit for a misspelled topic took a minute, and its error named no cause."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -401,7 +402,7 @@ def test_a_commit_that_does_not_succeed_in_time_says_why(protocol: str) -> None:
 
 
 def test_ack_of_what_is_no_record_says_so() -> None:
-    """An offset raised an AttributeError from inside the client."""
+    """For an offset an AttributeError was raised inside the client."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -413,7 +414,7 @@ def test_ack_of_what_is_no_record_says_so() -> None:
 
 
 def test_a_commit_that_is_awaited_does_not_overtake_one_that_was_begun_before() -> None:
-    """The older commit then undid the newer: the next owner got finished records again."""
+    """The older commit then undid the newer one, and the next owner got finished records again."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -429,7 +430,7 @@ def test_a_commit_that_is_awaited_does_not_overtake_one_that_was_begun_before() 
 
 
 def test_a_commit_that_is_cancelled_in_the_line_lets_nobody_overtake() -> None:
-    """Commits behind the cancelled one still wait for those before it."""
+    """Commits after the cancelled one still wait for those before it."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -450,7 +451,7 @@ def test_a_commit_that_is_cancelled_in_the_line_lets_nobody_overtake() -> None:
 
 @both
 def test_a_commit_that_was_begun_before_the_end_is_made(protocol: str) -> None:
-    """The member left before its commit was sent, and the commit was refused with a log line."""
+    """The member left the group first, and the commit was refused and logged."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -467,7 +468,7 @@ def test_a_commit_that_was_begun_before_the_end_is_made(protocol: str) -> None:
 
 @both
 def test_a_commit_that_on_revoked_begins_is_made_before_the_partition_goes(protocol: str) -> None:
-    """A handler that is not a coroutine function has no other way to commit."""
+    """A handler that is not a coroutine function cannot await its commit."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -493,7 +494,7 @@ def test_a_commit_that_on_revoked_begins_is_made_before_the_partition_goes(proto
 
 
 def test_a_commit_that_cannot_be_made_before_the_end_says_so_to_who_awaits_it() -> None:
-    """The caller got a CancelledError, although no task was cancelled."""
+    """The caller got a CancelledError although no task was cancelled."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -531,7 +532,7 @@ def test_a_commit_for_a_topic_that_does_not_exist_is_refused_and_the_others_are_
 
 
 def test_a_commit_for_a_topic_that_was_just_created_waits_until_its_brokers_know_it() -> None:
-    """Brokers learn of a new topic a moment later: that must not fail the commit."""
+    """Brokers learn of a new topic a moment later, which must not fail the commit."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)

@@ -1,7 +1,7 @@
-"""What users of other clients complain of in groups, commits and shutdown: one test for each.
+"""Complaints of users of other clients about groups, commits and shutdown: one test for each.
 
-The names at the docstrings' start are trackers: AK aiokafka, KP kafka-python, CF confluent-kafka,
-LR librdkafka.
+The letters at the beginning of docstrings name trackers: AK aiokafka, KP kafka-python, CF
+confluent-kafka, LR librdkafka.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 class Traffic:
-    """The requests that brokers of this process got, oldest first."""
+    """The requests that brokers of this process received, oldest first."""
 
     def __init__(self) -> None:
         self.seen: list[wire.Request[wire.Response]] = []
@@ -52,7 +52,7 @@ class Traffic:
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    """What the simulated broker is asked."""
+    """Record the requests that the simulated broker receives."""
     log = Traffic()
     handle = Dispatcher.handle
 
@@ -69,7 +69,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
 
 
 def test_one_join_offers_all_assignors(traffic: Traffic) -> None:
-    """AK: a JoinGroup for each assignor, in turn; the group rebalanced for each."""
+    """AK: a JoinGroup was sent for each assignor in turn, and each caused a rebalance."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -85,7 +85,7 @@ def test_one_join_offers_all_assignors(traffic: Traffic) -> None:
 
 
 def test_members_join_no_more_than_once_for_each_rebalance(traffic: Traffic) -> None:
-    """Storms: every join of one makes all others join, so none may be for nothing."""
+    """Each join makes all other members join again, so an unnecessary one causes a storm."""
 
     async def body(w: World) -> None:
         await w.topic("t", 4)
@@ -104,7 +104,7 @@ def test_members_join_no_more_than_once_for_each_rebalance(traffic: Traffic) -> 
         await asyncio.sleep(60)
         generations = {m.group_metadata().generation for m in members}
         assert generations == {4}
-        # Each twice for its id and itself, and once for each that came after it.
+        # Each member joins twice on its own behalf, and once for each later member.
         assert len(traffic.of(JoinGroupRequest)) == 4 * 2 + 3 + 2 + 1
         for m in members:
             await m.close()
@@ -113,13 +113,13 @@ def test_members_join_no_more_than_once_for_each_rebalance(traffic: Traffic) -> 
 
 
 def shared(members: list[Any]) -> bool:
-    """Every partition of four is owned once, and every member owns some."""
+    """Return whether each of the four partitions has one owner and each member owns some."""
     sizes = [len(m.assignment()) for m in members]
     return all(sizes) and sum(sizes) == 4
 
 
 def test_cooperative_members_join_twice_only_where_partitions_move(traffic: Traffic) -> None:
-    """KIP-429: the second round is for those who give something up, and then it is over."""
+    """KIP-429: a second join follows only if a member gives up partitions."""
 
     async def body(w: World) -> None:
         await w.topic("t", 4)
@@ -136,7 +136,7 @@ def test_cooperative_members_join_twice_only_where_partitions_move(traffic: Traf
 
 
 def test_a_join_waits_for_the_rebalance_not_for_the_request_timeout(traffic: Traffic) -> None:
-    """AK: 40 s for a join, while the others may take five minutes to come."""
+    """AK: a join timed out after 40 s, while other members had five minutes to join."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -162,7 +162,7 @@ def test_a_join_waits_for_the_rebalance_not_for_the_request_timeout(traffic: Tra
 
 
 def test_a_join_that_is_never_answered_is_given_up() -> None:
-    """The other side: a coordinator that hangs is left, after the rebalance timeout and slack."""
+    """A coordinator that hangs is abandoned after the rebalance timeout and a margin."""
 
     async def main(world: Simulation) -> None:
         async with ScriptedCluster(
@@ -191,12 +191,12 @@ def test_a_join_that_is_never_answered_is_given_up() -> None:
 
 
 def joins(seen: list[Any]) -> list[float]:
-    """When each was asked for."""
+    """Return the times of the JoinGroup requests."""
     return [each.at for each in seen if isinstance(each.request, JoinGroupRequest)]
 
 
 def coordinated_by(nodes: dict[str, int]) -> Any:
-    """FindCoordinator's answers; whoever asks for another key gets none."""
+    """Respond to FindCoordinator with `nodes`; other keys get no response."""
 
     def answer(request: Any, call: Call) -> FindCoordinatorResponse:
         cluster = call.node.cluster
@@ -216,7 +216,7 @@ def coordinated_by(nodes: dict[str, int]) -> Any:
 
 
 def test_each_group_asks_its_own_coordinator() -> None:
-    """AK caches one coordinator: offsets of group B went to group A's, and were refused."""
+    """AK cached one coordinator: offsets of group B were sent to group A's and refused."""
 
     def fetched(request: Any, call: Call) -> OffsetFetchResponse:
         return OffsetFetchResponse(
@@ -269,7 +269,7 @@ def test_each_group_asks_its_own_coordinator() -> None:
 
 @both
 def test_a_commit_in_a_rebalance_works(protocol: str) -> None:
-    """KP 2179: it raised; the partition is still this member's, so it must be told nothing."""
+    """KP 2179: the commit raised, although the member still owned the partition."""
 
     async def body(w: World) -> None:
         await w.topic("t", 6)
@@ -309,7 +309,7 @@ def test_a_commit_in_a_rebalance_works(protocol: str) -> None:
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Cancelled, and gone."""
+    """Cancel `task` and wait for its end."""
     task.cancel()
     await asyncio.wait([task])
 
@@ -317,7 +317,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 @both
 @pytest.mark.parametrize("way", ["getmany", "batches", "stream"])
 def test_reads_cancelled_while_the_group_rebalances_lose_nothing(protocol: str, way: str) -> None:
-    """CF lost 6 of 20; here in every way of reading, while a member comes and goes."""
+    """CF lost 6 of 20 records; here all forms of reading are used while a member comes and goes."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -362,7 +362,7 @@ def test_reads_cancelled_while_the_group_rebalances_lose_nothing(protocol: str, 
 
 @both
 def test_user_code_that_takes_long_keeps_its_membership(traffic: Traffic, protocol: str) -> None:
-    """KP 2070, 1896: heartbeats depended on poll(); ten sessions in one record are nothing here."""
+    """KP 2070, 1896: heartbeats depended on poll(). Here a record may take ten session timeouts."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -395,7 +395,7 @@ def heartbeats(traffic: Traffic) -> list[Any]:
 def test_no_partition_is_stuck_after_rebalances_and_none_is_fetched_in_a_loop(
     traffic: Traffic, protocol: str
 ) -> None:
-    """KP e300a6ff, 3.0.3: fetches of an older generation blocked partitions, or ran in a circle."""
+    """KP e300a6ff, 3.0.3: fetches of an older generation blocked partitions or looped."""
 
     async def body(w: World) -> None:
         await w.topic("t", 6)
@@ -406,7 +406,7 @@ def test_no_partition_is_stuck_after_rebalances_and_none_is_fetched_in_a_loop(
                 got.add(int(record.value))
 
         async def more() -> None:
-            """Records for every partition, and all of them are read."""
+            """Produce to every partition and wait until all records are read."""
             expected = len(got) + 30
             await w.produce("t", range(len(got), expected), 6)
             await until(lambda: len(got) == expected)
@@ -434,7 +434,7 @@ def test_no_partition_is_stuck_after_rebalances_and_none_is_fetched_in_a_loop(
 
 @both
 def test_only_what_is_revoked_pauses(protocol: str) -> None:
-    """AK 335: all reading stood still while a listener ran."""
+    """AK 335: all reading stopped while a listener ran."""
 
     async def body(w: World) -> None:
         await w.topic("t", 4)
@@ -476,7 +476,7 @@ def test_only_what_is_revoked_pauses(protocol: str) -> None:
 
 @both
 def test_a_handler_may_use_its_consumer(protocol: str) -> None:
-    """KP 1985, 2459; AK 335: a lock was held around the listener, and every call waited for it."""
+    """KP 1985, 2459; AK 335: a lock was held during the listener, so each call in it blocked."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -508,7 +508,7 @@ def test_a_handler_may_use_its_consumer(protocol: str) -> None:
 
 @both
 def test_a_member_without_its_coordinator_tells_so_and_comes_back(protocol: str) -> None:
-    """AK 1154, 1037; KP 1552; LR 2722: consumers that stood still for hours, and looked well."""
+    """AK 1154, 1037; KP 1552; LR 2722: consumers read nothing for hours but seemed healthy."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -543,11 +543,11 @@ def test_a_member_without_its_coordinator_tells_so_and_comes_back(protocol: str)
 # Shutdown
 
 BOUND = 3 + 1
-"""Seconds: the timeout, and what sockets take to end."""
+"""Seconds: the timeout of close(), plus the time to close sockets."""
 
 
 async def closed(w: World, c: Any) -> float:
-    """The seconds that it took."""
+    """Close the consumer and return how many seconds it took."""
     began = w.world.loop.time()
     await c.close(timeout=3)
     return w.world.loop.time() - began
@@ -556,7 +556,7 @@ async def closed(w: World, c: Any) -> float:
 @both
 @pytest.mark.parametrize("moment", ["never reached", "in a rebalance", "with work to commit"])
 def test_closing_keeps_its_bound_without_a_coordinator(protocol: str, moment: str) -> None:
-    """AK 659, 773, 1013; CF 107, 1573, 1667; LR 3740: stop() hangs when it matters."""
+    """AK 659, 773, 1013; CF 107, 1573, 1667; LR 3740: closing hangs."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -584,7 +584,7 @@ def test_closing_keeps_its_bound_without_a_coordinator(protocol: str, moment: st
 
 @both
 def test_closing_that_is_cancelled_leaves_nothing_behind(protocol: str) -> None:
-    """AK 647, 583: CancelledError out of stop(), and tasks that lived on."""
+    """AK 647, 583: stop() raised CancelledError, and tasks continued to run."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)

@@ -1,7 +1,7 @@
-"""The group coordinator in virtual time: classic members, and a broker that dies or resigns.
+"""The group coordinator in virtual time: classic members, and a broker that crashes or resigns.
 
-The members are scripted, so that what fails is the coordinator; the client's own membership has
-simulations of its own. AIOKQ_COORDINATOR_SEEDS sets how many seeds the long run takes.
+The members are scripted, so that failures are those of the coordinator; other simulations test the
+client's members. AIOKQ_COORDINATOR_SEEDS sets the number of seeds of the long run.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ SESSION_MS = 1_000
 REBALANCE_MS = 3_000
 
 AGAIN = {14, 15, 16}
-"""The coordinator is loading, not there, or not here."""
+"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR."""
 
 
 class Account:
-    """What all members were told, by which the coordinator is judged."""
+    """The responses that all members received, from which the coordinator is judged."""
 
     def __init__(self, topic_id: uuid.UUID) -> None:
         self.topic_id = topic_id
         self.owners: dict[tuple[int, int], set[str]] = {}
-        """By generation and partition."""
+        """Owners by generation and partition."""
         self.acknowledged: dict[int, int] = {}
         """The last committed offset that was acknowledged, by partition."""
         self.commits = 0
 
 
 class Member:
-    """A consumer as far as its group is concerned; its assignor deals partitions out in turn."""
+    """A scripted consumer, as its group sees it; its assignor distributes partitions in turn."""
 
     def __init__(self, world: Any, name: str, account: Account, supervisor: Supervisor) -> None:
         self.account = account
@@ -68,7 +68,7 @@ class Member:
         )
 
     async def live(self) -> None:
-        """Be a member, for ever; connections and coordinators may come and go."""
+        """Be a member for ever, although connections and coordinators come and go."""
         while True:
             try:
                 await self._be_member()
@@ -161,7 +161,7 @@ class Member:
                 return
 
     async def _advance(self, partition: int) -> int:
-        """Read where the group is, and commit one more."""
+        """Fetch the committed offset and commit the next one."""
         response = await self._ask(
             wire.OffsetFetchRequest(
                 groups=[
@@ -219,7 +219,7 @@ class Member:
 
 
 async def settled(supervisor: Supervisor, members: list[Member], seconds: float) -> None:
-    """All in one generation, all partitions owned once, and that for a while."""
+    """Wait until all members share one generation for a while and each partition has one owner."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     since = None
@@ -237,7 +237,7 @@ async def settled(supervisor: Supervisor, members: list[Member], seconds: float)
 
 
 async def resign(broker: Broker, seconds: float) -> None:
-    """Another node leads the group's partition for a while, then this one again."""
+    """Let another node lead the group's partition for a while, then this one again."""
     assert broker.node is not None
     coordinator = broker.node.group_coordinator
     topic = broker.node.topics.get(OFFSETS_TOPIC)
@@ -314,7 +314,7 @@ async def course(world: Any) -> tuple[int, int]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_no_partition_is_owned_twice_and_no_offset_goes_back(seed: int) -> None:
-    """Members and the broker come, go and die; within a minute all is settled again."""
+    """Members and the broker start, stop and crash; a minute after that the group has settled."""
     commits, owned = run(seed, course).value
     assert owned >= PARTITIONS
     assert commits
@@ -323,13 +323,13 @@ def test_no_partition_is_owned_twice_and_no_offset_goes_back(seed: int) -> None:
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 def test_no_partition_is_owned_twice_in_many_courses() -> None:
-    """The same, for as many seeds as there is time for."""
+    """The same for AIOKQ_COORDINATOR_SEEDS seeds."""
     for seed in range(1000, 1000 + LONG_RUN):
         run(seed, course)
 
 
 def test_the_same_seed_runs_the_same_course() -> None:
-    """Member ids and timers come from the environment."""
+    """Member ids and timers depend only on the environment."""
     first, second = run(3, course), run(3, course)
     assert first.trace.digest() == second.trace.digest()
     assert first.duration == second.duration

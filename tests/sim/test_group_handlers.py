@@ -19,7 +19,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 @both
 def test_a_seek_in_on_assigned_counts(protocol: str) -> None:
-    """Users with offsets in a database seek there; no record before the seek may be delivered."""
+    """Users with offsets in a database seek there; no record before the position may arrive."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -40,7 +40,7 @@ def test_a_seek_in_on_assigned_counts(protocol: str) -> None:
 
 @both
 def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol: str) -> None:
-    """KP 2179: in every other client some commits during a rebalance fail."""
+    """KP 2179: in other clients some commits during a rebalance fail."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -67,7 +67,7 @@ def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol:
                 assert await other.position(tp) == 7
                 await until(lambda: len(c.assignment()) == 1)
                 expected = [("assigned", [T0, T1])]
-                if protocol == "classic":  # eager: all go, one comes back
+                if protocol == "classic":  # eager: both revoked, one assigned
                     expected += [("revoked", [T0, T1]), ("assigned", sorted(c.assignment()))]
                 else:
                     expected += [("revoked", [tp])]
@@ -104,7 +104,7 @@ def test_a_commit_in_on_revoked_works_while_the_consumer_closes(protocol: str) -
 
 @both
 def test_the_record_in_work_is_finished_before_its_partition_goes(protocol: str) -> None:
-    """Otherwise the next owner would process it at the same time."""
+    """Otherwise the next owner would process the record at the same time."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -144,7 +144,7 @@ def test_what_a_handler_raises_reaches_the_reader_and_nothing_else(protocol: str
         await w.produce("t", range(3), 1)
 
         async def broken(partitions: Any) -> None:
-            if partitions:  # the first assignment of the consumer protocol is an empty one
+            if partitions:  # the first assignment of the consumer protocol is empty
                 raise LookupError("no table")
 
         async with w.member("t", protocol=protocol, on_assigned=broken) as c:
@@ -161,7 +161,7 @@ def test_what_a_handler_raises_reaches_the_reader_and_nothing_else(protocol: str
 
 @both
 def test_a_handler_that_does_not_end_is_cancelled(protocol: str) -> None:
-    """AK 335: the group must not wait forever for a handler of one member; heartbeats continue."""
+    """AK 335: the group must not wait for ever for one member's handler; heartbeats continue."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -235,7 +235,7 @@ def test_events_tell_each_step_once(protocol: str) -> None:
 
 @both
 def test_what_is_lost_is_told_apart_from_what_is_given_up(protocol: str) -> None:
-    """A member that was cut off too long must not commit over its successor's offsets."""
+    """A member that was disconnected for too long must not commit over its successor's offsets."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -265,7 +265,7 @@ def test_what_is_lost_is_told_apart_from_what_is_given_up(protocol: str) -> None
 
 
 def test_without_on_lost_it_is_on_revoked_as_in_java() -> None:
-    """onPartitionsLost calls onPartitionsRevoked unless it is overridden."""
+    """Java's onPartitionsLost calls onPartitionsRevoked unless it is overridden."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -284,7 +284,7 @@ def test_without_on_lost_it_is_on_revoked_as_in_java() -> None:
 
 
 def test_handlers_without_a_group_are_refused() -> None:
-    """They would never be called."""
+    """The handlers would never be called."""
     with pytest.raises(ConfigError, match="set group_id"):
         Consumer("t", bootstrap_servers="a:1", on_assigned=print)
     with pytest.raises(TypeError, match="on_lost"):

@@ -1,4 +1,4 @@
-"""Members that crash, stall, are not read, or close without a coordinator; brokers that restart."""
+"""Members that crash, stall, are not read, or close without a coordinator; broker restarts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_coordinator_that_restarts_keeps_its_group(protocol: str) -> None:
 
 @both
 def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None:
-    """max.poll.interval.ms: the partitions of a program that hangs must move to another member."""
+    """After max.poll.interval.ms the partitions of a program that hangs move to another member."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -99,7 +99,7 @@ def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None
             assert len(lost) == 2
             assert not c.health().ok
             await until(lambda: c.health().group.state == "out")  # type: ignore[union-attr]
-            # Somebody has to find out why: nothing is wrong with the broker or the network.
+            # health() gives the reason, because neither the broker nor the network has failed.
             assert "max_poll_interval_ms" in str(c.health().group.error)  # type: ignore[union-attr]
             async with w.member("t", protocol=protocol) as other:
                 assert len(await read(other, 10)) == 10
@@ -117,7 +117,7 @@ def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None
 
 @both
 def test_who_reads_again_while_its_member_is_on_the_way_out_comes_back(protocol: str) -> None:
-    """A read requested before the member had left was ignored, and waited forever."""
+    """A read that began before the member had left was ignored and waited for ever."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -139,7 +139,7 @@ def test_who_reads_again_while_its_member_is_on_the_way_out_comes_back(protocol:
 
 @both
 def test_a_member_that_waits_for_records_stays(protocol: str) -> None:
-    """An idle topic does not mean that the reader hangs."""
+    """The topic is idle, but the reader does not hang."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -156,7 +156,7 @@ def test_a_member_that_waits_for_records_stays(protocol: str) -> None:
 
 @both
 def test_closing_ends_in_time_though_the_coordinator_is_gone(protocol: str) -> None:
-    """AK 659, 773, 1013; LR 3740: shutdown hangs."""
+    """AK 659, 773, 1013; LR 3740: closing hangs."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -200,7 +200,7 @@ def test_closing_waits_for_the_work_of_other_tasks(protocol: str) -> None:
 
 @both
 def test_streams_keep_order_across_rebalances(protocol: str) -> None:
-    """A partition is in exactly one stream, also after it was revoked and assigned again."""
+    """A partition belongs to exactly one stream, also after it was revoked and assigned again."""
 
     async def body(w: World) -> None:
         await w.topic("t", 6)
@@ -232,7 +232,7 @@ def test_streams_keep_order_across_rebalances(protocol: str) -> None:
 
 @both
 def test_patterns_follow_topics(protocol: str) -> None:
-    """New topics that match are added to the subscription, and read from their beginning."""
+    """New topics that match are read from their beginning."""
 
     async def body(w: World) -> None:
         await w.topic("orders-a", 1)
@@ -251,7 +251,7 @@ def test_patterns_follow_topics(protocol: str) -> None:
 
 
 def test_a_regex_is_evaluated_by_the_broker() -> None:
-    """KIP-848; the consumer learns the topics from its assignment."""
+    """With KIP-848 the consumer learns the topics from its assignment."""
     pytest.importorskip("re2")
 
     async def body(w: World) -> None:
@@ -267,7 +267,7 @@ def test_a_regex_is_evaluated_by_the_broker() -> None:
 
 
 def test_a_regex_of_the_broker_needs_its_protocol() -> None:
-    """The classic protocol knows topic names only."""
+    """Members of the classic protocol subscribe to topic names only."""
 
     async def body(w: World) -> None:
         with pytest.raises(ConfigError, match="group_protocol='consumer'"):
@@ -278,7 +278,7 @@ def test_a_regex_of_the_broker_needs_its_protocol() -> None:
 
 @both
 def test_changing_the_subscription_moves_the_member(protocol: str) -> None:
-    """Partitions of the old topic are revoked in order, and those of the new one assigned."""
+    """Partitions of the old topic are revoked in order before those of the new one are assigned."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -301,7 +301,7 @@ def test_changing_the_subscription_moves_the_member(protocol: str) -> None:
 
 
 def test_a_static_member_that_is_restarted_gets_its_partitions_back_without_a_rebalance() -> None:
-    """KIP-345: the replaced instance is fenced, with an error that says so."""
+    """KIP-345: the replaced instance is fenced, and its error says so."""
 
     async def body(w: World) -> None:
         await w.topic("t", 4)
@@ -328,7 +328,9 @@ def test_a_static_member_that_is_restarted_gets_its_partitions_back_without_a_re
 
 @both
 def test_auto_takes_what_the_group_has(protocol: str) -> None:
-    """If a classic group may not be upgraded, the broker answers 69: the member joins it."""
+    """If a classic group may not be upgraded, the broker returns 69 (GROUP_ID_NOT_FOUND), and
+    the member joins by the classic protocol.
+    """
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -366,7 +368,7 @@ def test_cancelled_reads_lose_nothing(protocol: str) -> None:
 
 @pytest.mark.parametrize("normal", [True, False])
 def test_records_that_nobody_acknowledged_do_not_hold_closing_up(normal: bool) -> None:
-    """The loop that got them has ended: close() waited a third of its timeout for nothing."""
+    """The loop that received them has ended, but close() waited a third of its timeout for them."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -390,7 +392,7 @@ def test_records_that_nobody_acknowledged_do_not_hold_closing_up(normal: bool) -
 
 @both
 def test_closing_ends_a_rebalance_that_waits_for_records_in_work(protocol: str) -> None:
-    """They are no longer acknowledged: close() took its 30 s, and the other members waited."""
+    """Nobody acknowledges the records any more: close() took its 30 s, and the others waited."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -413,7 +415,7 @@ def test_closing_ends_a_rebalance_that_waits_for_records_in_work(protocol: str) 
 
 @pytest.mark.parametrize("moment", ["taking", "giving up"])
 def test_who_unsubscribes_and_subscribes_in_one_rebalance_reads_on(moment: str) -> None:
-    """Records of the partitions it kept were never delivered again, without an error."""
+    """Partitions that stayed assigned delivered no more records, without an error."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
@@ -461,11 +463,11 @@ def test_a_stalled_loop_leaves_its_trace_in_health() -> None:
 
 
 def test_who_may_not_read_the_group_is_told_each_time_reading_begins() -> None:
-    """A refusal is raised, and the request retried: permissions may be granted meanwhile."""
+    """The error is raised and the join retried, because the cause may have been removed."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
-        # Shorter than the broker allows: INVALID_SESSION_TIMEOUT, which is not retriable.
+        # The timeout is below the broker's minimum: INVALID_SESSION_TIMEOUT is not retriable.
         c = w.member("t", session_timeout_ms=900, heartbeat_interval_ms=300)
         async with c:
             for _ in range(2):
@@ -497,8 +499,8 @@ def test_who_may_not_upgrade_a_classic_group_is_told_what_to_set() -> None:
 
 
 def test_who_fell_back_to_the_classic_protocol_follows_its_group_to_the_other() -> None:
-    """The classic members left while it was cut off, and the group was recreated: the error then
-    advised the setting that was already in effect.
+    """While the member was disconnected, the classic members left and the group was recreated.
+    The error then advised the setting that was already in effect.
     """
 
     async def body(w: World) -> None:

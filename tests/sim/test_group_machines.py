@@ -1,8 +1,8 @@
-"""Members and coordinator, machine against machine, through random lives on virtual time.
+"""Members and coordinator as state machines in random histories on virtual time.
 
-No loop and no sockets: the machines of both ends exchange encoded requests with random delays, some
-of which are lost; members join, leave, crash, stand still, change what they read; topics grow; the
-coordinator starts again from its log. AIOKQ_GROUP_SEEDS sets how many seeds the long run takes.
+There are no loop and no sockets. Both ends exchange encoded requests with random delays and losses.
+Members join, leave, crash, stall, and change their subscriptions; topics grow; the coordinator
+restarts from its log. AIOKQ_GROUP_SEEDS sets the number of seeds of the long run.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ KINDS = ("range", "roundrobin", "sticky", "cooperative-sticky", "consumer")
 
 
 class World:
-    """The coordinator, the wire between, and what happens when."""
+    """The coordinator, the network, and the scheduled events."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -86,7 +86,7 @@ class World:
         heapq.heappush(self._events, (self.now + delay, self._sequence, action))
 
     def run(self, seconds: float) -> None:
-        """Everything that happens in so many seconds, each at its time, checked after each."""
+        """Run all events of the next `seconds` at their times, with checks after each."""
         end = self.now + seconds
         while True:
             when = self._events[0][0] if self._events else end
@@ -114,7 +114,7 @@ class World:
         return self.random.random() < self.loss
 
     def restart(self) -> None:
-        """Another coordinator replays the log; who waited for an answer gets none."""
+        """Replay the log with a new coordinator; requests in progress get no response."""
         self.epoch += 1
         self.broker.restart()
 
@@ -138,14 +138,15 @@ class World:
         arrives = self.delay()
 
         def arrived() -> None:
-            # The last words of a dead static process do not arrive after its successor's first,
-            # which a start takes too long for: the coordinator would take them for the newer one.
+            # A request of a dead static process must not arrive after the first one of its
+            # successor, or the coordinator would take it for the newer process. A process start
+            # takes longer than that.
             if member.life == life or member.instance_id is None:
                 self._serve(decode(kind, frame, version), version, answered)
 
         if not lost:
             self.at(arrives, arrived)
-        # The connection of a lost request breaks; one of a silent coordinator does so at last.
+        # A lost request ends with a lost connection, an unanswered one with a timeout.
         error = ConnectionLost("cut") if lost or lost_back else RequestTimeout("silent")
         wait = arrives + self.delay() if lost or lost_back else ask.timeout
         self.at(wait, lambda: member.failed(ask, error, life))
@@ -182,7 +183,7 @@ class World:
     # -- what must hold
 
     def check(self) -> None:
-        """Nobody whom the coordinator takes for a member owns what another such member owns."""
+        """Check that no two members that the coordinator considers current own a partition."""
         group = self.broker.shard.groups.get("g")
         owners: Counter[TopicPartition] = Counter()
         for member in self.members:
@@ -192,7 +193,7 @@ class World:
         assert not twice, f"{twice} at {self.now}"
 
     def check_settled(self) -> None:
-        """Every partition that somebody subscribes to is owned once, and everybody knows it."""
+        """Check that every subscribed partition has one owner and that all members agree on it."""
         live = [member for member in self.members if member.alive]
         for member in live:
             assert member.machine.state is MemberState.STABLE, (member.name, member.machine.state)
@@ -208,7 +209,7 @@ class World:
 
 
 class Member:
-    """A machine and its user, who may crash and start again."""
+    """A member's state machine and its user, who may crash and start again."""
 
     def __init__(self, world: World, name: str, kind: str, instance_id: str | None = None) -> None:
         self.world = world
@@ -254,13 +255,13 @@ class Member:
         self.poll()
 
     def crash(self) -> None:
-        """No word to anybody; nothing of it runs any more."""
+        """Stop without sending anything."""
         self.alive = False
         self.life += 1
         self.machine = self._make()
 
     def stall(self, seconds: float) -> None:
-        """Its event loop stands still: nothing is sent, and what comes is read later."""
+        """Stop the member's loop for `seconds`: nothing is sent, and responses are read later."""
         self.stalled_until = self.world.now + seconds
 
     @property
@@ -271,7 +272,7 @@ class Member:
         self.world.at(self.stalled_until - self.world.now, action)
 
     def is_current(self, group: object) -> bool:
-        """Whether the coordinator takes this very member for one of the group's present ones."""
+        """Return whether the coordinator considers this instance a current group member."""
         metadata = self.machine.group_metadata
         if isinstance(group, ClassicGroup):
             return (
@@ -321,8 +322,8 @@ class Member:
                     assert isinstance(machine, ConsumerMember)
                     world.at(world.delay() * 10, partial(self._named, names, life))
                 case Fail(error) if isinstance(error, UnreleasedInstanceId) and world.epoch:
-                    # A coordinator that starts again gives who was here before another session:
-                    # longer than a member waits for its place. Its user tries on.
+                    # A restarted coordinator grants former members another session, which is longer
+                    # than a member waits for its instance id. The user starts it again.
                     self.crash()
                     self.start()
                     return
@@ -346,7 +347,7 @@ class Member:
             self.poll()
 
     def _tell_topology(self, life: int) -> None:
-        """Now and every second: as metadata that is refreshed."""
+        """Pass the topology on now and every second, like metadata refreshes."""
         if life != self.life or not isinstance(self.machine, ClassicMember):
             return
         if self.stalled:
@@ -373,7 +374,7 @@ def _refusal(request: Any, error: BrokerError) -> Any:
 
 
 def live(seed: int) -> World:
-    """One life: up to twenty members, troubles for some minutes, then peace."""
+    """Run one history: up to twenty members, some minutes of faults, then a quiet time."""
     world = World(seed)
     rng = world.random
     kind = KINDS[seed % len(KINDS)]
@@ -417,13 +418,13 @@ def live(seed: int) -> World:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_group_settles_after_any_life_and_nothing_is_owned_twice(seed: int) -> None:
-    """Bounded: 150 s after the last trouble, with sessions of 10 s and handlers of 0.5 s."""
+    """It settles within 150 s after the last fault, with sessions of 10 s and handlers of 0.5 s."""
     live(seed)
 
 
 @pytest.mark.torture
 def test_thousands_of_lives() -> None:
-    """The same, for seeds that no run of CI takes."""
+    """The same for seeds that CI does not run."""
     for seed in range(200, 200 + LONG_RUN):
         live(seed)
 
@@ -431,7 +432,7 @@ def test_thousands_of_lives() -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("kind", ["roundrobin", "sticky", "cooperative-sticky", "consumer"])
 def test_equal_subscriptions_are_balanced_within_one(kind: str, seed: int) -> None:
-    """Also after members came one by one and some went."""
+    """Also after members joined one by one and some left."""
     world = World(seed)
     world.members = [Member(world, f"m{number}", kind) for number in range(6)]
     for member in world.members:

@@ -14,7 +14,7 @@ from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, unt
 
 @pytest.mark.parametrize("protocol", [*PROTOCOLS, "auto"])
 def test_one_member_reads_all_and_the_next_one_goes_on(protocol: str) -> None:
-    """Records read before a normal end are committed, including the one before `break`."""
+    """Records read before a normal exit are committed, including the last one before `break`."""
 
     async def body(w: World) -> None:
         await w.topic("t", 3)

@@ -1,4 +1,4 @@
-"""Groups with active members that change their protocol, on the embedded broker."""
+"""Groups with active members that change their group protocol, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRATEGIES = ("range", "cooperative-sticky")
 
 
 class Group:
-    """Members of `g` that read topic `t`, and the members that got each record."""
+    """Members of `g` that read topic `t`, and which members received each record."""
 
     def __init__(self, world: World, strategy: str = "range") -> None:
         self._world = world
@@ -49,7 +49,7 @@ class Group:
         await self._tasks.pop(member)
 
     async def die(self, member: Consumer) -> None:
-        """Cut the member's machine off for good."""
+        """Partition the member's machine from the network for good."""
         self.members.remove(member)
         self._world.network.partition(self._world.hosts[member])
         task = self._tasks.pop(member)
@@ -91,7 +91,7 @@ def _shared(members: Sequence[Consumer]) -> bool:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_group_changes_its_protocol_member_by_member_and_back(strategy: str) -> None:
-    """By default each member is served, and each record is read exactly once."""
+    """By default members of both protocols are served, and each record is read once."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -121,7 +121,7 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(strategy: str) -
 
 @pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
 def test_a_classic_group_is_upgraded_where_the_policy_says_so(policy: str) -> None:
-    """Its members keep the classic protocol, and share the partitions with the new member."""
+    """Its members keep the classic protocol and share the partitions with the new member."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -146,7 +146,7 @@ def test_a_classic_group_is_upgraded_where_the_policy_says_so(policy: str) -> No
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
 def test_a_classic_group_stays_one_where_the_policy_says_so(policy: str) -> None:
-    """Members of the consumer protocol are refused; those of `auto` join as classic ones."""
+    """Members of the consumer protocol are refused; members with `auto` join as classic ones."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -181,7 +181,7 @@ def test_a_classic_group_stays_one_where_the_policy_says_so(policy: str) -> None
 def test_a_group_without_members_of_the_consumer_protocol(
     policy: str, type_: str, leaves: bool
 ) -> None:
-    """If the policy allows it, the group is downgraded; the others own all partitions anyway."""
+    """In either case the remaining classic members own all partitions."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)
@@ -215,7 +215,7 @@ def test_a_group_without_members_of_the_consumer_protocol(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_mixed_group_survives_the_broker(strategy: str) -> None:
-    """Its log has the protocol of each member: all continue; the last one downgrades it."""
+    """The log has each member's protocol, so all continue after the restart."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)

@@ -178,8 +178,8 @@ def test_a_handler_that_fails_after_the_recreation_loses_nothing(
 
 @both
 def test_a_commit_under_way_is_refused_by_the_id_of_the_topic(protocol: str) -> None:
-    """The client learns of the new topic only by the answer: an automatic commit is dropped, and a
-    manual one fails with UnknownTopicId.
+    """The client learns of the new topic from the response: an automatic commit is dropped, and
+    a manual one fails with UnknownTopicId.
     """
 
     async def body(w: World) -> None:
@@ -209,7 +209,7 @@ def test_a_commit_under_way_is_refused_by_the_id_of_the_topic(protocol: str) -> 
 def test_an_offset_that_is_dropped_is_logged_once_and_is_no_failure(
     protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is nobody's mistake, and nothing is left to be done."""
+    """The user made no mistake and need not do anything."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -301,7 +301,7 @@ def test_the_new_topic_has_come_up_after_the_subscription(protocol: str, policy:
 
 
 def test_what_the_group_has_in_the_new_topic_comes_first() -> None:
-    """Another member may have committed there before the consumer learned of the topic."""
+    """Another member may have committed there before the consumer learned of the new topic."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -323,7 +323,7 @@ def test_what_the_group_has_in_the_new_topic_comes_first() -> None:
 @both
 @gaps
 def test_a_pause_outlives_the_topic_and_a_position_does_not(protocol: str, gap: float) -> None:
-    """A pause belongs to the partition's name, a position to its records."""
+    """A pause belongs to the partition name, a position to the records."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -335,7 +335,7 @@ def test_a_pause_outlives_the_topic_and_a_position_does_not(protocol: str, gap: 
             await w.recreate("t", 1, gap=gap)
             await w.produce("t", range(100, 104), 1)
             await asyncio.sleep(20)
-            if protocol == "classic" and gap < 5:  # else the group took the partition meanwhile
+            if protocol == "classic" and gap < 5:  # else the group reassigned it
                 assert c.paused() == {T0}
             c.resume(T0)
             assert numbers(await read(c, EACH)) == [100, 101, 102, 103]

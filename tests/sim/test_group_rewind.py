@@ -77,7 +77,7 @@ def test_members_at_work_go_on_from_the_new_offsets(protocol: str) -> None:
         await w.produce("t", range(300), 3)
         async with Crew(w, protocol, 2) as crew:
             await until(lambda: crew.total == 300)
-            await asyncio.sleep(2)  # committed
+            await asyncio.sleep(2)  # until the offsets are committed
             async with admin(w) as a:
                 results = await a.rewind_group(
                     "g", {("t", 0): "earliest", ("t", 1): 60}, raise_errors=True
@@ -110,7 +110,7 @@ def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) 
             before = {p: len(offsets) for p, offsets in crew.handed.items()}
             await a.rewind_group("g", {("t", 0): 7, ("t", 1): 0}, raise_errors=True)
             await producing
-            await asyncio.sleep(10)  # until heartbeats have told the members to join again
+            await asyncio.sleep(10)  # until heartbeats have told the members to rejoin
             await until(lambda: all(o[-1] == 999 for o in crew.handed.values()), 120)
             for partition, first in ((0, 7), (1, 0)):
                 again = crew.handed[partition][before[partition] :]
@@ -123,14 +123,14 @@ def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(3))
 def test_two_rewinds_at_once_both_hold(protocol: str, seed: int) -> None:
-    """Each rewind removes the members that joined again after the other."""
+    """Each rewind removes the members that rejoined after the other."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)
         await w.produce("t", range(200), 2)
         async with Crew(w, protocol, 2) as crew, admin(w) as a:
             await until(lambda: crew.total == 200)
-            await asyncio.sleep(2)  # committed
+            await asyncio.sleep(2)  # until the offsets are committed
 
             async def rewind(partition: int, to: int) -> None:
                 await asyncio.sleep(w.random.uniform(0, 0.2))
@@ -156,7 +156,7 @@ def test_of_two_rewinds_of_one_partition_the_later_counts(protocol: str, seed: i
         await w.produce("t", range(100), 1)
         async with Crew(w, protocol, 2) as crew, admin(w) as a:
             await until(lambda: crew.total == 100)
-            await asyncio.sleep(2)  # committed
+            await asyncio.sleep(2)  # until the offsets are committed
             ends: list[int] = []
 
             async def rewind(to: int) -> None:
@@ -187,7 +187,7 @@ def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed:
         await w.produce("t", range(200), 2)
         async with Crew(w, protocol, 3) as crew, admin(w) as a:
             await until(lambda: crew.total == 200)
-            await asyncio.sleep(2)  # committed
+            await asyncio.sleep(2)  # until the offsets are committed
             victim = w.hosts[crew.members[-1]]
 
             async def crash() -> None:
@@ -216,14 +216,14 @@ def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_coordinator_that_restarts_meanwhile_is_told_again(protocol: str, seed: int) -> None:
-    """Which requests the coordinator has applied is unknown; the rewind succeeds all the same."""
+    """It is unknown which requests the coordinator had applied."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
         await w.produce("t", range(100), 1)
         async with Crew(w, protocol, 2) as crew, admin(w) as a:
             await until(lambda: crew.total == 100)
-            await asyncio.sleep(2)  # committed
+            await asyncio.sleep(2)  # until the offsets are committed
             rewinding = asyncio.create_task(a.rewind_group("g", {("t", 0): 30}, raise_errors=True))
             await asyncio.sleep(w.random.uniform(0, 0.02))
             w.broker.kill()
@@ -239,7 +239,7 @@ def test_a_coordinator_that_restarts_meanwhile_is_told_again(protocol: str, seed
 
 
 def test_a_time_and_a_group_without_members() -> None:
-    """The rewind is a reset then; times are timestamps of records."""
+    """Without members the rewind is a plain reset; times are compared with record timestamps."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -261,7 +261,7 @@ def test_a_time_and_a_group_without_members() -> None:
 
 
 def test_what_is_no_target_is_refused_before_anything_happens() -> None:
-    """Removing a member for nothing would cost a rebalance."""
+    """Removing members in vain would cost a rebalance."""
 
     async def body(w: World) -> None:
         async with admin(w) as a:
@@ -276,7 +276,7 @@ def test_what_is_no_target_is_refused_before_anything_happens() -> None:
 
 
 def test_members_of_other_makes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the consumer protocol it is uncertain whether they join again."""
+    """With the consumer protocol it is uncertain whether such members rejoin."""
     monkeypatch.setattr("aiokq.consumer.membership.MEMBER_ID_PREFIX", "java-")
 
     async def body(w: World) -> None:
@@ -287,6 +287,6 @@ def test_members_of_other_makes_are_named(monkeypatch: pytest.MonkeyPatch) -> No
             with pytest.raises(ForeignMembers, match="java-") as caught:
                 await a.rewind_group("g", {("t", 0): "earliest"})
             assert len(caught.value.members) == 1
-            assert c.assignment() == {("t", 0)}  # it was not touched
+            assert c.assignment() == {("t", 0)}  # the group was not changed
 
     simulate(body)

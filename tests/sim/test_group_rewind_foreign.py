@@ -1,4 +1,4 @@
-"""Rewinding a classic group with members of other makes, which are not to undo it."""
+"""Rewinding a classic group whose members are other clients, which must not undo the rewind."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ UNKNOWN_MEMBER_ID = 25
 
 
 class ForeignMember:
-    """A member as aiokafka is one with automatic commits, request by request.
+    """A member that behaves like aiokafka with automatic commits, request by request.
 
-    When it learns that it is out it commits where it was, without id and generation, and joins
-    again; then it goes on from what is committed, to the end of the log.
+    When it learns that it was removed, it commits its position without member id and generation,
+    and rejoins. Then it continues from the committed offset to the log end offset.
 
     Attributes:
-        at: where it is, in the partitions that it owns.
-        resumed: where it began, each time that it was assigned a partition.
-        commits: error codes of what it committed from outside the group.
+    at: its position in each partition that it owns.
+    resumed: the offset at which it started, for each assignment of a partition.
+    commits: error codes of its commits from outside the group.
     """
 
     def __init__(self, w: World, host: str, *, assignor: str = "range", beat: float = 1.0) -> None:
@@ -86,7 +86,7 @@ class ForeignMember:
                 self.commits.append(code)
 
     async def _beats(self) -> None:
-        """Until it has to join again."""
+        """Send heartbeats until the member has to rejoin."""
         while True:
             await asyncio.sleep(self._beat)
             beaten = await self._ask(
@@ -124,7 +124,7 @@ class ForeignMember:
             elif joined.error_code == UNKNOWN_MEMBER_ID:
                 self._member = GroupMetadata(GROUP)
             else:
-                assert joined.error_code in (14, 15, 16, 27), joined  # anything else ends a client
+                assert joined.error_code in (14, 15, 16, 27), joined  # others are final
                 await asyncio.sleep(0.2)
             if not joined.error_code:
                 break
@@ -156,7 +156,7 @@ class ForeignMember:
         return True
 
     async def _resume(self) -> None:
-        """Find where to begin; it reads to the end at once."""
+        """Find the start positions; the member reads to the end at once."""
         if self.at:
             request = fetch_request(9, {GROUP: list(self.at)}, require_stable=False)
             found = fetched_offsets(await self._ask(request), [GROUP])[GROUP]
@@ -178,14 +178,14 @@ def admin(w: World) -> Admin:
 
 
 async def at_work(w: World) -> None:
-    """Topic t, with offsets of the group to go back from."""
+    """Create topic t, whose records can be read again after a rewind."""
     await w.topic("t", PARTITIONS)
     await w.produce("t", range(END * PARTITIONS), PARTITIONS)
-    assert await w.committed("t", PARTITIONS) == [None] * PARTITIONS  # who asks has a coordinator
+    assert await w.committed("t", PARTITIONS) == [None] * PARTITIONS  # finds the coordinator
 
 
 async def settled(w: World, *members: ForeignMember) -> None:
-    """The members own everything, and what they read is committed."""
+    """Wait until the members own all partitions and have committed what they read."""
     await until(lambda: sum(len(m.at) for m in members) == PARTITIONS)
     async with asyncio.timeout(60):
         while await w.committed("t", PARTITIONS) != [END] * PARTITIONS:  # noqa: ASYNC110
@@ -193,7 +193,7 @@ async def settled(w: World, *members: ForeignMember) -> None:
 
 
 def resumed(members: list[ForeignMember]) -> dict[int, int]:
-    """Where each partition was begun first, after the marks were wiped."""
+    """Return the lowest offset at which each partition was resumed."""
     first: dict[int, int] = {}
     for member in members:
         for tp, offset in member.resumed:
@@ -203,11 +203,11 @@ def resumed(members: list[ForeignMember]) -> dict[int, int]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: int) -> None:
-    """aiokafka with automatic commits: the group was empty, and took it; success was reported."""
+    """The empty group accepted such a commit of aiokafka, and the rewind reported success."""
 
     async def body(w: World) -> None:
         await at_work(w)
-        # The quick ones are back before the others are out.
+        # Fast members rejoin before the others are removed.
         slowest = 0.05 if seed % 2 else 3
         beats = [w.random.uniform(0.01, slowest) for _ in range(seed % 5 + 1)]
         members = [ForeignMember(w, f"10.0.3.{n}", beat=b) for n, b in enumerate(beats)]
@@ -224,7 +224,7 @@ def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: 
             await asyncio.sleep(10)
             assert resumed(members) == {0: 7, 1: 0}
             codes = {code for member in members for code in member.commits}
-            # Who joined again before it was taken out has nothing to commit from outside.
+            # A member that rejoined before it was removed does not commit from outside.
             assert codes == {UNKNOWN_MEMBER_ID} or (seed % 2 and not codes)
         finally:
             for member in members:
@@ -234,7 +234,7 @@ def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: 
 
 
 def test_a_group_is_held_until_its_members_are_back() -> None:
-    """For a heartbeat's time anybody could delete it, or reset its offsets."""
+    """Otherwise anyone could delete the group or reset its offsets for a heartbeat interval."""
 
     async def body(w: World) -> None:
         await at_work(w)
@@ -257,7 +257,7 @@ def test_a_group_is_held_until_its_members_are_back() -> None:
 
 @pytest.mark.parametrize("delay", [0.001, 0.01, 0.05, 0.5])
 def test_an_admin_that_dies_meanwhile_leaves_the_group_to_its_members(delay: float) -> None:
-    """Its session ends, and the group goes on: from the new offsets, or from the old ones."""
+    """Its session expires, and the group continues from the new or the old offsets."""
 
     async def body(w: World) -> None:
         await at_work(w)
@@ -282,7 +282,7 @@ def test_an_admin_that_dies_meanwhile_leaves_the_group_to_its_members(delay: flo
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_coordinator_that_restarts_meanwhile_undoes_nothing(seed: int) -> None:
-    """It may know the group as it was before, as it was held, or with members on their way."""
+    """It may have the group as it was before, as held, or with members that are rejoining."""
 
     async def body(w: World) -> None:
         await at_work(w)

@@ -1,6 +1,6 @@
 """A coordinator that moves, loads, or dies at each step of a classic member's life, on two nodes.
 
-The nodes are scripted: what real ones would do to a member, one step at a time.
+The nodes are scripted to behave like real ones towards a member, one step at a time.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ MEMBER = "member-1"
 
 
 class Group:
-    """One group with one member, coordinated by one of the nodes, which others refuse to be.
+    """A group with one member; one node is its coordinator, and the other returns NOT_COORDINATOR.
 
     Attributes:
-        node_id: who coordinates it now.
-        refuse: code of the answers, by API, of whoever is asked, while it is not zero.
-        offset: committed.
-        answered: the APIs that the coordinator granted, in order.
+    node_id: the current coordinator.
+    refuse: error code by API that the coordinator returns while it is set.
+    offset: the committed offset.
+    answered: the APIs that the coordinator granted, in order, with its node id.
     """
 
     def __init__(self, kafka: ScriptedCluster) -> None:
@@ -82,7 +82,7 @@ class Group:
             kafka.on(kind, self._asked(kind, grant))
 
     def move(self) -> None:
-        """To the other node."""
+        """Move the coordinator to the other node."""
         self.node_id = 3 - self.node_id
 
     def _asked(self, kind: type[Any], grant: Callable[[Any, int], Any]) -> Any:
@@ -191,7 +191,7 @@ class Group:
 
 
 def simulate(body: Callable[[Group, Any], Any]) -> None:
-    """Runs `body(group, consumer)` with a consumer that has not started."""
+    """Run `body(group, consumer)` with a consumer that has not started."""
 
     async def main(world: Simulation) -> None:
         async with ScriptedCluster(2, environment=world.environment(HOST), host=HOST) as kafka:
@@ -225,7 +225,7 @@ STEPS: list[type[wire.Request[Any]]] = [
 def test_a_coordinator_that_moves_before_an_answer_is_followed(
     step: type[wire.Request[Any]],
 ) -> None:
-    """21: 16 at any step; the other node is found, and the member goes on there."""
+    """NOT_COORDINATOR at any step: the new coordinator is found, and the member continues there."""
 
     async def body(group: Group, consumer: Any) -> None:
         moved: list[float] = []
@@ -256,7 +256,7 @@ def test_a_coordinator_that_moves_before_an_answer_is_followed(
 @pytest.mark.parametrize("code", [LOAD_IN_PROGRESS, NOT_AVAILABLE])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.NAME)
 def test_a_coordinator_that_loads_is_asked_again(step: type[wire.Request[Any]], code: int) -> None:
-    """14 and 15 for three seconds: nothing is lost, nothing raised, and nothing asked in a loop."""
+    """14 and 15 for three seconds: nothing is lost or raised, and there is no hot loop."""
 
     async def body(group: Group, consumer: Any) -> None:
         group.refuse[step] = code
@@ -278,7 +278,7 @@ def test_a_coordinator_that_loads_is_asked_again(step: type[wire.Request[Any]], 
 def test_a_coordinator_that_dies_with_an_answer_owed_is_followed(
     step: type[wire.Request[Any]],
 ) -> None:
-    """21: the connection ends in the middle of a join or a sync; the group is another node's."""
+    """The connection is lost during a join or sync, and the other node is the coordinator then."""
 
     async def body(group: Group, consumer: Any) -> None:
         dying: list[asyncio.Task[None]] = []

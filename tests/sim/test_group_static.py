@@ -1,4 +1,4 @@
-"""Two static members with one group_instance_id: the older one is told, at once and by name."""
+"""Two static members with one group_instance_id: the older one gets a specific error at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T0 = TopicPartition("t", 0)
 
 
 def test_a_fenced_static_member_is_told_at_its_next_commit_not_at_its_next_heartbeat() -> None:
-    """The commit was repeated until a heartbeat had learned the same, and then said "unknown"."""
+    """The commit was retried until a heartbeat failed too; the error was "unknown member"."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -39,7 +39,7 @@ def test_a_fenced_static_member_is_told_at_its_next_commit_not_at_its_next_heart
 
 
 def test_health_says_why_a_member_is_not_in_its_group() -> None:
-    """A static member whose place is taken waits for it, and looked as if it merely joined."""
+    """A static member that waits for its instance id was shown as merely joining."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -60,7 +60,7 @@ def test_health_says_why_a_member_is_not_in_its_group() -> None:
 def test_falling_back_to_the_classic_protocol_is_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """`auto` beside a classic group logged "membership ended", and then went on."""
+    """With `auto` and a classic group, "membership ended" was logged although it continued."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)

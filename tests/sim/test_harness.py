@@ -1,9 +1,9 @@
-"""The harness itself: time, network and seeds behave as the simulations rely on.
+"""The harness itself: properties of time, network and seeds on which the simulations rely.
 
-The disk is held to the real one's tests in tests/unit/core/test_files.py.
+tests/unit/core/test_files.py runs the tests of the real disk with the simulated one.
 """
 
-# ruff: noqa: ASYNC110, PT012  loops that poll are what these tests are about
+# ruff: noqa: ASYNC110, PT012  these tests are about loops that poll
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLIENT = "10.0.0.2"
 
 
 class Stream(asyncio.Protocol):
-    """Collects what it is told."""
+    """Records the callbacks that it gets."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -89,7 +89,7 @@ class Buffered(asyncio.BufferedProtocol):
 
 
 async def pair(world: Simulation, server=Stream, client=Stream) -> tuple[Stream, Stream, Wire]:
-    """A client's and a server's protocol, connected."""
+    """Return the protocols of a connected client and server, and their wire."""
     accepted: list[Stream] = []
 
     def accept() -> Stream:
@@ -105,7 +105,7 @@ async def pair(world: Simulation, server=Stream, client=Stream) -> tuple[Stream,
 
 
 def test_time_jumps_to_the_next_timer():
-    """An hour of retries takes no time to test."""
+    """Testing an hour of retries takes no real time."""
 
     async def main(world: Simulation) -> list[float]:
         times = [world.clock.monotonic()]
@@ -123,7 +123,7 @@ def test_time_jumps_to_the_next_timer():
 
 
 def test_timestamps_follow_the_virtual_time():
-    """A record's timestamp and the timers must agree."""
+    """Record timestamps and timers must agree."""
 
     async def main(world: Simulation) -> int:
         start = world.clock.timestamp_ms()
@@ -134,7 +134,7 @@ def test_timestamps_follow_the_virtual_time():
 
 
 def test_a_deadlock_is_raised_and_names_who_waits():
-    """Without this the suite would hang, with nothing said."""
+    """Otherwise the test suite would hang without a message."""
 
     async def main(world: Simulation) -> None:
         async def stuck() -> None:
@@ -148,7 +148,7 @@ def test_a_deadlock_is_raised_and_names_who_waits():
 
 
 def test_an_endless_loop_without_time_is_raised():
-    """A retry without backoff spins; real time would hide it."""
+    """It finds retries without backoff, which real time would hide."""
 
     async def main(world: Simulation) -> None:
         while True:
@@ -170,7 +170,7 @@ def test_a_run_that_takes_too_much_virtual_time_is_raised():
 
 
 def test_a_failure_nobody_saw_fails_the_run():
-    """A task that dies unseen is the very bug a simulation is for."""
+    """Simulations must find tasks that fail unnoticed."""
 
     async def main(world: Simulation) -> None:
         async def fail() -> None:
@@ -184,7 +184,7 @@ def test_a_failure_nobody_saw_fails_the_run():
 
 
 def test_the_executor_runs_in_place():
-    """A thread would come back at a moment of its own."""
+    """A thread would finish at a random moment."""
 
     async def main(world: Simulation) -> list[str]:
         loop = asyncio.get_running_loop()
@@ -196,7 +196,7 @@ def test_the_executor_runs_in_place():
 
 
 def test_tasks_are_cancelled_in_the_same_order_in_every_run():
-    """asyncio keeps them in sets, whose order by address differs from run to run."""
+    """asyncio keeps tasks in sets, whose order depends on addresses."""
 
     async def main(world: Simulation) -> list[int]:
         ended: list[int] = []
@@ -224,7 +224,7 @@ def test_tasks_are_cancelled_in_the_same_order_in_every_run():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bytes_arrive_whole_and_in_order_however_they_are_cut(seed: int):
-    """TCP promises nothing else; frames must not depend on how reads fall."""
+    """TCP guarantees nothing else; frames must not depend on segment sizes."""
     payload = random.Random(seed).randbytes(3_000_000)
 
     async def main(world: Simulation) -> bytes:
@@ -254,7 +254,7 @@ def test_a_buffered_protocol_reads_through_its_own_buffer_and_can_pause():
 
 
 def test_who_does_not_read_stops_the_writer():
-    """Backpressure: a slow consumer must not grow the broker's memory."""
+    """Without backpressure a slow consumer would make the broker's memory grow."""
 
     async def main(world: Simulation) -> None:
         client, server, _ = await pair(world)
@@ -273,7 +273,7 @@ def test_who_does_not_read_stops_the_writer():
 
 
 def test_close_flushes_and_abort_does_not():
-    """A clean close must not lose the last response."""
+    """A clean shutdown must not lose the last response."""
 
     async def main(world: Simulation) -> None:
         client, server, _ = await pair(world)
@@ -303,7 +303,7 @@ def test_close_flushes_and_abort_does_not():
 
 
 def test_writing_to_a_peer_that_closed_is_a_reset():
-    """As the kernel answers data for a socket that is gone."""
+    """A kernel responds with a reset to data for a closed socket."""
 
     async def main(world: Simulation) -> None:
         class Stays(Stream):
@@ -322,7 +322,7 @@ def test_writing_to_a_peer_that_closed_is_a_reset():
 
 
 def test_addresses_and_names():
-    """Peers ask a transport who is there."""
+    """Protocols ask their transport for the peer's address."""
 
     async def main(world: Simulation) -> None:
         client, server, _ = await pair(world)
@@ -346,7 +346,7 @@ def test_addresses_and_names():
 
 
 def test_refused_taken_and_foreign_addresses_are_os_errors():
-    """The very errors a user's first mistakes give."""
+    """They are the errors of a user's first mistakes."""
 
     async def main(world: Simulation) -> None:
         here = world.network.at(SERVER)
@@ -354,7 +354,7 @@ def test_refused_taken_and_foreign_addresses_are_os_errors():
             await here.connect(Stream, Address("127.0.0.1", 9092))
         listener = await here.listen(Always(Stream), "127.0.0.1", 0)
         await here.connect(Stream, Address("127.0.0.1", listener.port))
-        with pytest.raises(ConnectionRefusedError):  # bound to the loopback only
+        with pytest.raises(ConnectionRefusedError):  # it listens on the loopback interface only
             await world.network.at(CLIENT).connect(Stream, Address(SERVER, listener.port))
         with pytest.raises(OSError, match="in use"):
             await here.listen(Always(Stream), None, listener.port)
@@ -369,7 +369,7 @@ def test_refused_taken_and_foreign_addresses_are_os_errors():
 
 
 def test_a_partition_holds_bytes_and_connects_until_it_heals():
-    """TCP resends: nothing is lost, only late, and order stays."""
+    """TCP retransmits: data is delayed but neither lost nor reordered."""
 
     async def main(world: Simulation) -> None:
         client, server, _ = await pair(world)
@@ -393,7 +393,7 @@ def test_a_partition_holds_bytes_and_connects_until_it_heals():
 
 
 def test_a_partition_can_lie_between_two_machines_only():
-    """The client reaches one broker and not the other."""
+    """The client reaches one broker but not the other."""
 
     async def main(world: Simulation) -> None:
         network = world.network
@@ -410,7 +410,7 @@ def test_a_partition_can_lie_between_two_machines_only():
 
 
 def test_a_cut_connection_is_reset_at_both_ends():
-    """A router that forgot the connection."""
+    """For example when a router has lost its state."""
 
     async def main(world: Simulation) -> None:
         client, server, wire = await pair(world)
@@ -424,7 +424,7 @@ def test_a_cut_connection_is_reset_at_both_ends():
 
 
 def test_a_dropped_connection_is_silent():
-    """Half-open: only a timeout of one's own notices it."""
+    """Only the application's own timeout notices a half-open connection."""
 
     async def main(world: Simulation) -> None:
         client, server, wire = await pair(world, server=Echo)
@@ -442,7 +442,7 @@ def test_a_dropped_connection_is_silent():
 
 
 def test_delays_refusals_and_killed_machines():
-    """What a test of recovery scripts."""
+    """Tests of recovery use these faults."""
 
     async def main(world: Simulation) -> None:
         client, server, _ = await pair(world)
@@ -467,7 +467,7 @@ def test_delays_refusals_and_killed_machines():
 
 
 def test_a_powered_off_machine_leaves_half_open_connections():
-    """Nobody sends the reset."""
+    """No machine is left that could send a reset."""
 
     async def main(world: Simulation) -> None:
         client, _, _ = await pair(world)
@@ -480,7 +480,7 @@ def test_a_powered_off_machine_leaves_half_open_connections():
 
 
 def test_a_raising_protocol_loses_its_connection_and_is_reported():
-    """As asyncio does: one broken callback does not leave a zombie."""
+    """As in asyncio, the connection does not stay open after a failed callback."""
 
     class Broken(Stream):
         def data_received(self, data: bytes) -> None:
@@ -498,7 +498,7 @@ def test_a_raising_protocol_loses_its_connection_and_is_reported():
 
 
 def test_a_cancelled_connect_leaves_no_connection():
-    """The losing address of a race is cancelled."""
+    """When several addresses are tried concurrently, the slower attempts are cancelled."""
 
     async def main(world: Simulation) -> None:
         accepted: list[Stream] = []
@@ -521,7 +521,7 @@ def test_a_cancelled_connect_leaves_no_connection():
 
 
 async def busy(world: Simulation) -> int:
-    """Several clients talk to an echo; connections are cut by chance."""
+    """Let several clients use an echo server while random connections are cut."""
     await world.network.at(SERVER).listen(Always(Echo), None, 9092)
     echoed = 0
 
@@ -546,7 +546,7 @@ async def busy(world: Simulation) -> int:
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another():
-    """A failure found at night must be the same in the morning."""
+    """A failure must be reproducible."""
     first, second, other = run(7, busy), run(7, busy), run(8, busy)
     assert first.value == second.value
     assert str(first.trace) == str(second.trace)
@@ -555,7 +555,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another():
 
 
 def test_the_run_does_not_depend_on_the_process():
-    """Strings hash differently in each process: a set of them in the harness would show here."""
+    """Hashes of strings differ between processes: this finds sets of strings in the harness."""
     code = "from tests.sim.test_harness import busy, run; print(run(7, busy).trace.digest())"
     digests = [
         subprocess.run(
@@ -572,7 +572,7 @@ def test_the_run_does_not_depend_on_the_process():
 
 
 def test_the_real_network_is_out_of_reach():
-    """Code that reaches for it would pass here by accident, and by chance."""
+    """Otherwise a test could use the real network and pass by chance."""
 
     async def main(world: Simulation) -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A node with two listeners, in virtual time: opened together, closed together."""
+"""A node with two listeners in virtual time: they are opened and closed together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def node(world: Simulation) -> BrokerNode:
 
 
 def test_clients_keep_to_the_listener_that_they_came_to() -> None:
-    """A producer by one, a consumer by the other, and the same records."""
+    """A producer uses one listener, a consumer the other one, and the records are the same."""
 
     async def main(world: Simulation) -> list[bytes]:
         broker = node(world)
@@ -67,7 +67,7 @@ def test_clients_keep_to_the_listener_that_they_came_to() -> None:
 
 
 def test_a_second_listener_that_cannot_open_closes_the_first() -> None:
-    """All or nothing, and the directory may be opened again."""
+    """Then no listener is open, and the data directory can be opened again."""
 
     async def main(world: Simulation) -> None:
         network = world.environment(BROKER).network
@@ -77,7 +77,7 @@ def test_a_second_listener_that_cannot_open_closes_the_first() -> None:
             await broker.start()
         assert str(caught.value.endpoint) == f"INNER://{BROKER}:9094"
         assert f"INNER://{BROKER}:9094" in str(caught.value)
-        free = await network.listen(Always(asyncio.Protocol), BROKER, 9092)  # it was given back
+        free = await network.listen(Always(asyncio.Protocol), BROKER, 9092)  # it was closed
         for listener in (taken, free):
             listener.close()
             await listener.wait_closed()
@@ -89,7 +89,7 @@ def test_a_second_listener_that_cannot_open_closes_the_first() -> None:
 
 
 def test_an_embedded_cluster_has_the_address_of_each_listener() -> None:
-    """The first is bootstrap_servers."""
+    """The first listener's address is bootstrap_servers."""
 
     async def main(world: Simulation) -> None:
         settings = {**SETTINGS, "listeners": "PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0"}
@@ -109,7 +109,7 @@ def test_an_embedded_cluster_has_the_address_of_each_listener() -> None:
 
 
 def test_an_embedded_cluster_names_the_listener_whose_port_is_in_use() -> None:
-    """With several, the port alone does not tell which line to change."""
+    """With several listeners the port alone does not say which setting to change."""
 
     async def main(world: Simulation) -> None:
         environment = world.environment(BROKER)
@@ -127,7 +127,7 @@ def test_an_embedded_cluster_names_the_listener_whose_port_is_in_use() -> None:
 
 
 def test_a_listener_of_all_interfaces_gives_the_name_of_the_machine(monkeypatch) -> None:
-    """As Kafka does; the name is looked up once, in an executor, not for each answer."""
+    """As in Kafka; the name is looked up once, in an executor, not for each response."""
     looked_up = []
 
     def getfqdn() -> str:
@@ -157,7 +157,7 @@ def test_a_listener_of_all_interfaces_gives_the_name_of_the_machine(monkeypatch)
 
 
 def test_a_stop_with_fetches_waiting_on_both_listeners_is_quick() -> None:
-    """They are answered at once, and neither listener waits for its drain of five seconds."""
+    """The fetches are answered at once, so neither listener waits for its drain timeout of 5 s."""
 
     async def main(world: Simulation) -> float:
         broker = node(world)

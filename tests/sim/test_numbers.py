@@ -1,7 +1,7 @@
-"""Each number that a public call takes: at the ends of its range, past them, and what is none.
+"""Each number that a public call accepts: at the ends of its range, beyond them, and wrong types.
 
-The arguments are read from the signatures of `aiokq.__all__`: a new one fails the first test until
-it has an entry.
+The arguments are read from the signatures of `aiokq.__all__`: the first test fails if an argument
+has no entry in the table.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Kind:
     """A kind of number.
 
     Attributes:
-        taken: the ends of its range, and what else has a meaning.
-        past: ValueError.
-        none: TypeError.
+    taken: accepted values: the ends of the range and special values.
+    past: values out of range, which raise ValueError.
+    none: values of a wrong type, which raise TypeError.
     """
 
     taken: tuple[object, ...]
@@ -103,7 +103,7 @@ EPOCH = _ints(-1, INT32_MAX)
 
 
 class World:
-    """One of each client, on an embedded broker."""
+    """An embedded broker with one client of each kind."""
 
     def __init__(self, core: SimpleNamespace, kafka: EmbeddedCluster, cluster: Cluster) -> None:
         self.core = core
@@ -163,7 +163,7 @@ def _run_blocking_side(w: World, value: Any) -> Any:
 
 
 def _at(name: str, keyword: str, *arguments: Any, via: str = "admin", **options: Any) -> Call:
-    """A call of a method, the number by keyword."""
+    """Return a call of a method that passes the number as a keyword."""
 
     def call(w: World, value: Any) -> Any:
         client = w.cluster.registry if via == "registry" else getattr(w, via)
@@ -436,7 +436,7 @@ TABLE: dict[str, tuple[Kind, Call]] = {
     "ResetTo.shift(by)": (SHIFT, lambda w, v: ResetTo.shift(v)),
     "ResetTo.timestamp(timestamp_ms)": (TIMESTAMP, lambda w, v: ResetTo.timestamp(v)),
 }
-"""By class, method and argument: the kind of number, and a call with it."""
+"""The kind of number and a call with it, by class, method and argument."""
 
 INSIDE_VALUES: dict[str, tuple[Kind, Call]] = {
     "partition of seek": (
@@ -464,7 +464,7 @@ INSIDE_VALUES: dict[str, tuple[Kind, Call]] = {
         lambda w, v: w.admin.alter_group_offsets("g", {TP: OffsetAndMetadata(0, "", v)}),
     ),
 }
-"""Numbers inside of other arguments, which their signatures do not show."""
+"""Numbers inside other arguments, which are not visible in the signatures."""
 
 MADE_BY_AIOKQ = {
     "Assigned", "Assignment", "BatchInfo", "BrokerDescription", "BrokerDown", "BrokerHealth",
@@ -480,19 +480,19 @@ MADE_BY_AIOKQ = {
     "Subscription", "Throttled", "TopicAdded", "TopicCreated", "TopicInfo", "TopicListing",
     "TopicRecreated", "Topology",
 }  # fmt: skip
-"""Results, events and the like: their numbers come from a broker."""
+"""Results, events and similar classes, whose numbers come from a broker."""
 
 CALLED_BY_AIOKQ = {"Assignor", "Deserializer", "Interceptor", "Partitioner", "Serializer"}
-"""The user's side of these is called, and not the other way round."""
+"""Interfaces implemented by users; aiokq calls their methods."""
 
 CHECKED_WHERE_USED = {"GroupMetadata", "OffsetAndMetadata", "OffsetAndTimestamp", "ProducerRecord"}
-"""Values that both sides make."""
+"""Values that users and aiokq create; they are checked when they are used."""
 
 NOT_SENT = {
     "Consumer.ack(item)",
     "TopicPartition.of(cls)",
 }
-"""Arguments that are compared with what is there."""
+"""Arguments that are only compared with existing objects and never sent."""
 
 NUMERIC = re.compile(
     r"\b(int|float|OffsetSpec|ResetToLike|ManyRecord|NodeLike|GroupsLike|ChangeLike|PartitionLike)\b"
@@ -515,7 +515,7 @@ def _native_arguments(names: set[str]) -> Iterator[str]:
 
 
 def _arguments() -> set[str]:
-    """`Class.method(argument)` of all public numbers."""
+    """Return `Class.method(argument)` for all public numbers."""
     found = set(_native_arguments(NATIVE & set(aiokq.__all__)))
     left_out = MADE_BY_AIOKQ | CALLED_BY_AIOKQ | CHECKED_WHERE_USED | NATIVE
     for name in aiokq.__all__:
@@ -540,14 +540,14 @@ def _arguments() -> set[str]:
 
 
 def _takes_none(name: str) -> bool:
-    """Whether an argument of the table may be None, as its annotation says."""
+    """Return whether an argument of the table may be None according to its annotation."""
     parts = re.fullmatch(r"(\w+)\.(\w+)\((\w+)\)", name)
     assert parts is not None
     owner, method, argument = parts.groups()
     if owner == "Registry":
         call = getattr(Registry, method)
     elif owner in NATIVE or name.startswith("Producer.send_nowait("):
-        return True  # how the core takes None is the matter of its own tests
+        return True  # the core's own tests cover None
     else:
         call = getattr(getattr(aiokq, owner, None) or globals()[owner], method)
     annotation = inspect.signature(call).parameters[argument].annotation
@@ -555,24 +555,24 @@ def _takes_none(name: str) -> bool:
 
 
 def test_each_public_number_has_an_entry() -> None:
-    """Of a new one somebody has to say what it may be."""
+    """For a new argument, the accepted values have to be defined here."""
     arguments = _arguments()
     assert len(arguments) > 80
     assert sorted(arguments - TABLE.keys()) == []
 
 
 def test_no_class_is_left_out_that_there_is_not() -> None:
-    """A name that was changed would leave out the new one."""
+    """If a class were renamed, its old name here would have no effect."""
     assert set(aiokq.__all__) >= (MADE_BY_AIOKQ | CALLED_BY_AIOKQ | CHECKED_WHERE_USED)
 
 
 @pytest.fixture(params=cores.NAMES)
 def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The core that the producer is given."""
+    """The core that the producer uses."""
     module = cores.core(request.param)
 
     def accumulator(**options: Any) -> Any:
-        guard = module.LoopGuard(options["guard"].require)  # the other core's may be the default
+        guard = module.LoopGuard(options["guard"].require)  # of the same core
         return module.Accumulator(**{**options, "guard": guard})
 
     monkeypatch.setattr(delivery_engine, "Accumulator", accumulator)
@@ -589,7 +589,7 @@ async def _called(call: Call, world: World, value: object) -> None:
 def test_a_number_is_taken_to_its_ends_and_refused_past_them(
     name: str, core: SimpleNamespace
 ) -> None:
-    """Past them it was an OverflowError inside, an endless wait, or no request at all."""
+    """Numbers beyond it caused an internal OverflowError, an endless wait, or no request at all."""
     kind, call = {**TABLE, **INSIDE_VALUES}[name]
     if name == "EmbeddedCluster.run(timeout)":
         with EmbeddedCluster() as kafka:
@@ -606,13 +606,13 @@ def test_a_number_is_taken_to_its_ends_and_refused_past_them(
         without_default = () if name in INSIDE_VALUES or _takes_none(name) else (None,)
         for value in (*kind.past, *kind.none, *without_default):
             if name.startswith("Producer."):
-                # Not known to the producer: what it has is placed later.
+                # The topic is unknown to the producer, so its records get their partition later.
                 number += 1
                 w.topic = f"t{number}"
                 await w.kafka.create_topic(w.topic)
             accepted = w.producer.send_nowait(w.topic, b"before")
             used = w.producer._delivery.accumulator.used_bytes
-            # What some take as a text is refused in words of theirs, as a ConfigError.
+            # Arguments that also accept text raise ConfigError with their own message.
             errors = ValueError if value in kind.past else (TypeError, ConfigError)
             with pytest.raises(errors) as refused:
                 await _called(call, w, value)
@@ -622,12 +622,12 @@ def test_a_number_is_taken_to_its_ends_and_refused_past_them(
             assert (await accepted).offset >= 0
         for value in kind.taken:
             try:
-                async with asyncio.timeout(1):  # some wait for what does not come
+                async with asyncio.timeout(1):  # some calls wait for objects that do not exist
                     await _called(call, w, value)
             except ConfigError:
                 raise
             except (KafkaError, TimeoutError):
-                pass  # a broker, or the log, has no such thing
+                pass  # the object does not exist in the broker or the log
 
     async def main(simulation: Simulation) -> None:
         async with (
@@ -657,7 +657,7 @@ SETTINGS = {
     "ConsumerSettings": {"group_id": "g"},
     "ProducerSettings": {},
 }
-"""By class what its numbers need beside them."""
+"""Other settings that each class requires."""
 
 
 def _numbers_of(name: str) -> list[str]:
@@ -669,7 +669,7 @@ def _numbers_of(name: str) -> list[str]:
     ("settings", "name"), [(each, name) for each in SETTINGS for name in _numbers_of(each)]
 )
 def test_a_setting_is_a_number_that_fits(settings: str, name: str) -> None:
-    """A batch_size past int32 was taken, and linger_ms=inf never sent anything."""
+    """A batch_size beyond int32 was accepted, and with linger_ms=inf nothing was ever sent."""
     model, beside = getattr(aiokq, settings), SETTINGS[settings]
     values = importlib.import_module(f"aiokq.{settings.removesuffix('Settings').lower()}.values")
     table = getattr(values, settings.replace("Settings", "Values"))

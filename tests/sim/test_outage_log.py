@@ -1,4 +1,4 @@
-"""What an outage is in the log: a line when it appears, one a minute, one when it is over."""
+"""An outage in the log: a line at its beginning, one per minute, and one at its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVER_FILES = ("server.py", "accepted_connection.py")
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
-    """What the client logged; the broker lives in the same process."""
+    """Return the client's log lines, without those of the broker in the same process."""
     return [
         f"{record.name} {record.levelname} {record.getMessage()}"
         for record in caplog.records
@@ -35,7 +35,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> lis
 
 
 def stages(found: list[str]) -> list[str]:
-    """The lines about nodes in short."""
+    """Return the stages of the lines about nodes."""
     marks = {
         "unreachable: ": "began",
         "unreachable, still: ": "still",
@@ -55,7 +55,7 @@ def assert_one_outage(found: list[str], minutes: int, *, node: str = "0") -> Non
 
 @contextlib.asynccontextmanager
 async def clients(world: Any, **settings: Any) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """A producer, a consumer and two groups of one cluster, all at work."""
+    """Run a producer, a consumer and two groups of one cluster."""
     environment = world.world.environment("10.0.1.1")
 
     async def produce(cluster: Cluster) -> None:
@@ -91,7 +91,7 @@ async def clients(world: Any, **settings: Any) -> AsyncIterator[list[asyncio.Tas
 def test_ten_minutes_without_a_broker_are_a_dozen_lines(
     way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three lines a round, under two names: of the node, of the metadata and of each client."""
+    """There were three lines per attempt: for the node, for the metadata and for each client."""
 
     async def body(world: Any) -> None:
         await world.topic("orders", 3)
@@ -115,8 +115,8 @@ def test_ten_minutes_without_a_broker_are_a_dozen_lines(
             found = lines(caplog)
             outage = [line for line in found if "node unreachable" in line]
             assert_one_outage(outage, stages(outage).count("still"))
-            # What is found when the broker is back has lines of its own: the members of groups
-            # were away for too long, and the partitions have a new leader epoch.
+            # The failures found when the broker is back have their own lines: group members were
+            # away for too long, and partitions have a new leader epoch.
             others = [line for line in found if line not in outage]
             assert all("group" in line or "fetch refused" in line for line in others)
             assert len(others) <= 14, "\n".join(others)
@@ -128,7 +128,7 @@ def test_ten_minutes_without_a_broker_are_a_dozen_lines(
 def test_a_client_that_never_reached_its_cluster_says_so_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each bootstrap address is a node of its own, by its address."""
+    """Each bootstrap address counts as a node of its own."""
 
     async def body(world: Any) -> None:
         world.network.refuse(BROKER)
@@ -154,7 +154,7 @@ def test_a_client_that_never_reached_its_cluster_says_so_once_a_minute(
 def test_a_broker_that_comes_and_goes_is_four_lines_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A hundred times in ten minutes: what is not told is counted."""
+    """It flaps a hundred times in ten minutes; omitted lines are counted."""
 
     async def body(world: Any) -> None:
         await world.topic("orders", 1)
@@ -178,7 +178,7 @@ def test_a_broker_that_comes_and_goes_is_four_lines_a_minute(
 
 
 def test_each_broker_that_is_away_has_its_own_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """Two of three are gone for five minutes, the third does not notice."""
+    """Two of three brokers are down for five minutes; the third one has no lines."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2, 3])
@@ -202,7 +202,7 @@ def test_each_broker_that_is_away_has_its_own_lines(caplog: pytest.LogCaptureFix
         for node_id in (2, 3):
             of_node = [line for line in found if f"node={node_id} " in line]
             if stages(of_node)[:3] == ["began", "over", "began"]:
-                # Its listener took one more connection while it stopped.
+                # The listener accepted one more connection while the broker stopped.
                 del of_node[:2]
             assert_one_outage(of_node, stages(of_node).count("still"), node=str(node_id))
             assert 4 <= stages(of_node).count("still") <= 5
@@ -215,7 +215,7 @@ def test_each_broker_that_is_away_has_its_own_lines(caplog: pytest.LogCaptureFix
 def test_another_cause_at_a_broker_that_answers_has_its_own_lines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """NOT_ENOUGH_REPLICAS for three minutes, in several partitions of one broker."""
+    """NOT_ENOUGH_REPLICAS for three minutes in several partitions of one broker."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 5)
@@ -226,7 +226,7 @@ def test_another_cause_at_a_broker_that_answers_has_its_own_lines(
         async with producer_world.producer(world, kafka, delivery_timeout_ms=3_600_000) as p:
             waiting = [p.send_nowait("orders", b"v", partition=n) for n in range(5)]
             while world.loop.time() < 3 * MINUTE:
-                await p.send("other", b"v")  # which is no end of it
+                await p.send("other", b"v")  # this success does not end the outage
                 await asyncio.sleep(1)
             for delivery in waiting:
                 await delivery
@@ -244,7 +244,7 @@ def test_another_cause_at_a_broker_that_answers_has_its_own_lines(
 def test_records_that_an_outage_fails_are_one_error_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each batch was a line of its own: hundreds a second."""
+    """Each batch had its own line: hundreds per second."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -270,7 +270,7 @@ def test_records_that_an_outage_fails_are_one_error_a_minute(
 def test_a_broker_that_shakes_hands_and_hangs_up_is_not_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A listener that wants SASL closes after ApiVersions: a connection alone is no recovery."""
+    """A SASL listener closes the connection after ApiVersions, so a handshake is not a recovery."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.on(wire.MetadataRequest, Close())
@@ -290,7 +290,7 @@ def test_a_broker_that_shakes_hands_and_hangs_up_is_not_over(
 def test_refused_credentials_are_one_line_a_minute_by_their_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """They are no outage, and what follows from them is not told again."""
+    """They are not an outage, and failures caused by them are not logged again."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.on(wire.SaslHandshakeRequest, wire.SaslHandshakeResponse(mechanisms=["PLAIN"]))
@@ -317,15 +317,14 @@ def test_refused_credentials_are_one_line_a_minute_by_their_name(
 
 
 class PanicError(BaseException):
-    """As the panics of Rust extensions are."""
+    """Like the panics of Rust extensions."""
 
 
 @pytest.mark.parametrize("kind", [ValueError, PanicError, asyncio.CancelledError])
 def test_a_handler_of_the_log_that_raises_keeps_no_record_waiting(
     kind: type[BaseException],
 ) -> None:
-    """The line about a lost connection was written before those who waited for it were told, and
-    the line about its return before the answer was given."""
+    """The lost or returned connection was logged before the waiting records were handled."""
     raised: list[str] = []
     told: list[BaseException | None] = []
 

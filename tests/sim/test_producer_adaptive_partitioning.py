@@ -1,4 +1,4 @@
-"""Records without a key, where one of the brokers does not keep up (KIP-794)."""
+"""Records without a key when one of the brokers is slow (KIP-794)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sim.producer_world import producer, simulate
 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_a_slow_broker_is_given_less(adaptive: bool) -> None:
-    """Spread evenly, the memory fills with records for the slow one, and all go at its pace."""
+    """Spread evenly, records for the slow broker fill the buffer and delay all others."""
 
     async def body(world: Any, kafka: Any) -> Counter[int]:
         kafka.topic("orders", [1, 2])
@@ -43,7 +43,7 @@ def test_a_slow_broker_is_given_less(adaptive: bool) -> None:
 
 
 def test_a_silent_broker_is_avoided_if_asked_for() -> None:
-    """It takes connections and answers nothing: what is put there waits until it is given up."""
+    """The broker accepts connections but never responds; its records would expire."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])

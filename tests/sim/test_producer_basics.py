@@ -1,6 +1,6 @@
-"""A producer and a scripted cluster in virtual time: the ways in, batching, flush and close."""
+"""A producer of a scripted cluster in virtual time: ways to send, batching, flush and close."""
 
-# ruff: noqa: PT012  what fails is in the middle of a block, as in a program
+# ruff: noqa: PT012  exceptions are raised in the middle of a block, as in a program
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from tests.sim.producer_world import Silence, producer, simulate, times
 
 
 def test_a_record_is_acknowledged_with_its_place() -> None:
-    """The simplest program there is."""
-
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka) as p:
@@ -40,15 +38,13 @@ def test_a_record_is_acknowledged_with_its_place() -> None:
 
 
 def test_the_waiting_calls_are_coroutine_functions_and_only_send_nowait_is_not() -> None:
-    """People wrap them in create_task; a mere awaitable would fail there."""
+    """Programs pass them to create_task(), which does not accept other awaitables."""
     for name in ("send", "enqueue", "send_many", "flush", "close", "send_batch"):
         assert inspect.iscoroutinefunction(getattr(Producer, name)), name
     assert not inspect.iscoroutinefunction(Producer("localhost:9092").send_nowait)
 
 
 def test_what_is_sent_within_linger_travels_in_one_batch() -> None:
-    """Batching is what makes it fast."""
-
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka, linger_ms=50) as p:
@@ -64,7 +60,7 @@ def test_what_is_sent_within_linger_travels_in_one_batch() -> None:
 
 
 def test_a_full_batch_does_not_linger() -> None:
-    """linger_ms is a limit for batches that are not full."""
+    """linger_ms applies only to batches that are not full."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -80,7 +76,7 @@ def test_a_full_batch_does_not_linger() -> None:
 
 
 def test_flush_does_not_wait_for_linger() -> None:
-    """Complaint: a flush took as long as linger_ms; here it closes the batches."""
+    """In other clients a flush took as long as linger_ms; here it closes the batches."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -95,7 +91,7 @@ def test_flush_does_not_wait_for_linger() -> None:
 
 
 def test_linger_goes_on_after_a_flush() -> None:
-    """The hurry of a flush is over with it."""
+    """A flush affects only the records sent before it."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -111,7 +107,7 @@ def test_linger_goes_on_after_a_flush() -> None:
 
 
 def test_close_sends_what_lingers() -> None:
-    """Complaint: closing lost what was still being gathered."""
+    """In other clients closing lost records that were not sent yet."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -129,7 +125,7 @@ def test_close_sends_what_lingers() -> None:
 
 
 def test_close_gives_up_after_its_timeout_and_reports_what_was_not_sent() -> None:
-    """Complaint: shutdown hung on a broker that does not answer."""
+    """In other clients shutdown hung if a broker did not respond."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -151,7 +147,7 @@ def test_close_gives_up_after_its_timeout_and_reports_what_was_not_sent() -> Non
 
 
 def test_close_is_safe_twice_and_concurrently() -> None:
-    """Complaint: a second close raised, or waited for ever."""
+    """In other clients a second close raised or waited for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -166,7 +162,7 @@ def test_close_is_safe_twice_and_concurrently() -> None:
 
 
 def test_cancelling_close_aborts_and_still_closes_the_sockets() -> None:
-    """Whoever has no time to drain must not leak connections and tasks."""
+    """A caller without time to drain must not leak connections and tasks."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -186,7 +182,7 @@ def test_cancelling_close_aborts_and_still_closes_the_sockets() -> None:
 
 
 def test_what_comes_after_close_is_refused() -> None:
-    """Complaint: a send after close was swallowed, or never returned."""
+    """In other clients a send after close was lost or never returned."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -206,7 +202,7 @@ def test_what_comes_after_close_is_refused() -> None:
 
 
 def test_a_producer_that_was_not_started_says_so() -> None:
-    """Constructors touch no loop, so something must be said when start was forgotten."""
+    """Constructors touch no loop, so a forgotten start() is noticed only here."""
 
     async def body(world: Any, kafka: Any) -> None:
         p = producer(world, kafka)
@@ -221,7 +217,7 @@ def test_a_producer_that_was_not_started_says_so() -> None:
 
 
 def test_an_open_producer_that_is_forgotten_warns() -> None:
-    """Records that lingered would be lost without a word."""
+    """Its lingering records are lost."""
 
     async def body(world: Any, kafka: Any) -> None:
         p = producer(world, kafka)
@@ -234,7 +230,7 @@ def test_an_open_producer_that_is_forgotten_warns() -> None:
 
 
 def test_send_many_keeps_order_and_gives_the_outcome_of_each() -> None:
-    """One awaitable for many records."""
+    """One awaitable stands for many records."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1, 1])
@@ -259,7 +255,7 @@ def test_send_many_keeps_order_and_gives_the_outcome_of_each() -> None:
 
 
 def test_send_many_waits_for_room_as_often_as_it_takes() -> None:
-    """More records than fit buffer_memory at once."""
+    """The records together exceed buffer_memory."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -274,7 +270,7 @@ def test_send_many_waits_for_room_as_often_as_it_takes() -> None:
 
 
 def test_no_acknowledgement_is_done_when_the_socket_took_it() -> None:
-    """acks=0: the offset is unknown, and nobody waits for an answer that never comes."""
+    """The offset is unknown, and no response is expected."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -289,7 +285,7 @@ def test_no_acknowledgement_is_done_when_the_socket_took_it() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_batches_are_compressed_as_the_topic_wants(codec: str) -> None:
-    """compression_type for all, compression_type_by_topic for some."""
+    """compression_type applies to all topics, compression_type_by_topic to some."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("plain", [1])
@@ -306,7 +302,7 @@ def test_batches_are_compressed_as_the_topic_wants(codec: str) -> None:
 
 
 def test_large_batches_are_compressed_outside_of_the_loop_in_order() -> None:
-    """gzip from 32 KiB: the partition waits for it, and keeps its order."""
+    """This applies to gzip from 32 KiB; the partition waits for the compression."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -321,7 +317,7 @@ def test_large_batches_are_compressed_outside_of_the_loop_in_order() -> None:
 
 
 def test_a_record_that_no_broker_would_take_is_refused_at_once() -> None:
-    """Bad input: too large, a bad name, a partition that is not there, text for bytes."""
+    """A record that is too large, an invalid topic or partition, or text instead of bytes."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -342,7 +338,7 @@ def test_a_record_that_no_broker_would_take_is_refused_at_once() -> None:
 
 
 def test_a_record_for_a_new_partition_is_taken_once_metadata_has_it() -> None:
-    """The topic grew a moment ago: enqueue asks again before it refuses."""
+    """enqueue() refreshes the metadata before it refuses the partition."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -356,7 +352,7 @@ def test_a_record_for_a_new_partition_is_taken_once_metadata_has_it() -> None:
 
 
 def test_new_partitions_are_used_without_a_key() -> None:
-    """Complaint: the growth of a topic was ignored until a restart."""
+    """In other clients new partitions were ignored until a restart."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -371,7 +367,7 @@ def test_new_partitions_are_used_without_a_key() -> None:
 
 
 def test_many_partitions_share_one_request() -> None:
-    """A request carries a batch of each ready partition of its broker."""
+    """A request has a batch of each ready partition of its broker."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 20)
@@ -388,7 +384,7 @@ def test_many_partitions_share_one_request() -> None:
 
 
 def test_requests_stay_below_max_request_size() -> None:
-    """Complaint: max_request_size was documented for requests and checked for records only."""
+    """In other clients max_request_size was documented for requests but limited only records."""
 
     async def body(world: Any, kafka: Any) -> None:
         from aiokq import wire
@@ -411,7 +407,7 @@ def test_requests_stay_below_max_request_size() -> None:
 
 
 def test_failures_that_nobody_saw_are_raised_by_flush_once() -> None:
-    """Complaint: fire and forget hid errors."""
+    """In other clients errors of records that were not awaited were hidden."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -430,7 +426,7 @@ def test_failures_that_nobody_saw_are_raised_by_flush_once() -> None:
 
 
 def test_send_many_lists_every_outcome_and_flush_the_first_hundred() -> None:
-    """Who awaits the records of one call must find each; a flush has no input order to give."""
+    """Callers of send_many() need each error in input order; flush() has no such order."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -454,7 +450,7 @@ def test_send_many_lists_every_outcome_and_flush_the_first_hundred() -> None:
 
 
 def test_failures_that_somebody_awaited_are_not_raised_again() -> None:
-    """The task that awaits a Delivery has dealt with its error."""
+    """The task that awaited the Delivery has handled the error."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -477,7 +473,7 @@ def test_failures_that_somebody_awaited_are_not_raised_again() -> None:
 
 
 def test_leaving_the_block_raises_what_nobody_saw() -> None:
-    """A clean exit must not mean that all is well when it is not."""
+    """A normal exit must not hide failures."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -491,7 +487,7 @@ def test_leaving_the_block_raises_what_nobody_saw() -> None:
 
 @pytest.mark.parametrize("how", ["error", "cancelled"])
 def test_another_exception_wins_and_the_failures_become_an_event(how: str) -> None:
-    """The exception of the block, or a cancelled end, must not be hidden, nor hide what failed."""
+    """Neither the exception of the block (or its cancellation) nor the failures may be hidden."""
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.events import DeliveriesFailed
     from aiokq.producer.values import ProducerValues
@@ -527,7 +523,7 @@ def test_another_exception_wins_and_the_failures_become_an_event(how: str) -> No
 
 
 def test_a_batch_filled_by_hand_is_sent_whole_and_in_turn() -> None:
-    """create_batch and send_batch, behind what was sent before."""
+    """A batch of create_batch() is sent by send_batch() after the records sent before it."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -549,7 +545,7 @@ def test_a_batch_filled_by_hand_is_sent_whole_and_in_turn() -> None:
 
 
 def test_a_full_buffer_lets_send_wait_and_send_nowait_refuse() -> None:
-    """buffer_memory is a bound: room comes with acknowledgements."""
+    """buffer_memory is a limit; memory is freed by acknowledgements."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -568,7 +564,7 @@ def test_a_full_buffer_lets_send_wait_and_send_nowait_refuse() -> None:
 
 
 def test_waiting_for_room_ends_after_max_block_ms() -> None:
-    """Complaint: a full buffer blocked for ever."""
+    """In other clients a full buffer blocked for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -592,7 +588,7 @@ def test_waiting_for_room_ends_after_max_block_ms() -> None:
 
 
 def test_memory_pressure_does_not_wait_for_linger() -> None:
-    """What lingers holds the memory that somebody waits for."""
+    """Lingering batches occupy the memory that waiters need."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1] * 4)
@@ -608,7 +604,7 @@ def test_memory_pressure_does_not_wait_for_linger() -> None:
 
 
 def test_a_cancelled_wait_for_room_sends_nothing() -> None:
-    """Complaint: a cancelled send was lost or sent, and the caller could not tell."""
+    """In other clients the caller could not know whether a cancelled send was lost or sent."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -625,7 +621,7 @@ def test_a_cancelled_wait_for_room_sends_nothing() -> None:
             task = asyncio.create_task(p.send("orders", b"never" * 150))
             await asyncio.sleep(0.01)
             with pytest.raises(BufferFull):
-                p.send_nowait("orders", b"")  # somebody waits: no overtaking
+                p.send_nowait("orders", b"")  # another task waits and must not be overtaken
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -636,7 +632,7 @@ def test_a_cancelled_wait_for_room_sends_nothing() -> None:
 
 
 def test_a_cancelled_wait_for_the_acknowledgement_delivers_all_the_same() -> None:
-    """Accepted is accepted: a timeout around send ends the wait, not the record."""
+    """A timeout around send() ends the wait, but the accepted record is delivered."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -650,7 +646,7 @@ def test_a_cancelled_wait_for_the_acknowledgement_delivers_all_the_same() -> Non
 
 
 def test_waiters_for_room_are_served_in_order() -> None:
-    """FIFO: a small late record does not overtake a large early one."""
+    """A later small record does not overtake an earlier large one."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -677,7 +673,7 @@ def test_waiters_for_room_are_served_in_order() -> None:
 
 
 def test_health_is_read_while_another_thread_adds_batches() -> None:
-    """health() may be read in any thread; it failed when a batch was begun meanwhile."""
+    """health() may be called in any thread; it failed if a batch was created meanwhile."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -686,7 +682,7 @@ def test_health_is_read_while_another_thread_adds_batches() -> None:
             unfinished: dict[Any, None] = p._delivery._incomplete._batches
 
             class Begun:
-                """A batch; another one is begun while it is looked at."""
+                """A batch during whose inspection another batch is created."""
 
                 partition = 0
 

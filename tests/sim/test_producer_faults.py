@@ -1,4 +1,4 @@
-"""A producer against a cluster where things go wrong: nothing lost, doubled or out of order."""
+"""A producer and a faulty cluster: no record is lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ async def outcome(delivery: Any) -> Any:
 
 
 SEEDS = int(os.environ.get("AIOKQ_PRODUCER_SEEDS", "5"))
-"""Random runs of each kind; a long run sets the variable."""
+"""Random runs of each kind; the variable sets a larger number for long runs."""
 
 SMALL = {"batch_size": 300, "linger_ms": 2}
 """Batches of about ten small records."""
 
 
 def test_leader_change_keeps_unacked_records_at_head() -> None:
-    """The leader moves with batches in flight: they go to the new one, before all later ones."""
+    """The leader changes with batches in flight: the new leader gets them before later ones."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -68,7 +68,7 @@ def test_leader_change_keeps_unacked_records_at_head() -> None:
 
 
 def test_a_leader_hint_moves_the_queue_without_asking_for_metadata() -> None:
-    """KIP-951: the former leader names the new one, so nobody waits for a refresh."""
+    """With KIP-951 the former leader names the new one."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -85,7 +85,7 @@ def test_a_leader_hint_moves_the_queue_without_asking_for_metadata() -> None:
 
 
 def test_a_lost_reply_gives_one_copy() -> None:
-    """The batch was written, the answer was not heard: the repetition is recognized."""
+    """The batch was appended and the response lost: the broker detects the duplicate."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -101,7 +101,7 @@ def test_a_lost_reply_gives_one_copy() -> None:
 
 
 def test_a_reply_that_never_comes_gives_one_copy() -> None:
-    """The broker falls silent after the append: request_timeout_ms, then the same bytes again."""
+    """The broker is silent after the append: the batch is retried after request_timeout_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -116,7 +116,7 @@ def test_a_reply_that_never_comes_gives_one_copy() -> None:
 
 @pytest.mark.parametrize("code", [2, 5, 6, 7, 19, 20, 56, 89])
 def test_five_in_flight_with_the_first_failing_keep_their_order(code: int) -> None:
-    """Later batches in flight are refused as out of order, and follow the first again."""
+    """The later batches are refused as out of order and are retried after the first one."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -143,7 +143,7 @@ def test_five_in_flight_with_the_first_failing_keep_their_order(code: int) -> No
 
 
 def test_several_batches_of_a_partition_are_in_flight() -> None:
-    """Pipelining is what a distant broker needs: five requests at once, not one."""
+    """A distant broker needs pipelining: five requests at once, not one."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -161,7 +161,7 @@ def test_several_batches_of_a_partition_are_in_flight() -> None:
 
 
 def test_without_idempotence_order_is_kept_on_retry() -> None:
-    """No numbers to go by: a partition then has one batch in flight, other partitions theirs."""
+    """Without sequence numbers each partition may have only one batch in flight."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -180,7 +180,7 @@ def test_without_idempotence_order_is_kept_on_retry() -> None:
 
 
 def test_a_slow_broker_does_not_delay_another() -> None:
-    """Complaint: one round of requests waited for the slowest broker."""
+    """In other clients the slowest broker delayed a round of requests."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])
@@ -198,7 +198,7 @@ def test_a_slow_broker_does_not_delay_another() -> None:
 
 
 def test_a_dead_broker_does_not_delay_another() -> None:
-    """Complaint: connecting to a dead node held up the healthy ones."""
+    """In other clients connecting to a dead broker delayed requests to the others."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])
@@ -218,7 +218,7 @@ def test_a_dead_broker_does_not_delay_another() -> None:
 
 
 def test_a_leader_that_hangs_does_not_hold_on_to_what_another_leads_now() -> None:
-    """The old leader accepts connections and says nothing; the new one gets the batches at once."""
+    """It accepts connections but never responds; the new leader gets the batches at once."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -240,7 +240,7 @@ def test_a_leader_that_hangs_does_not_hold_on_to_what_another_leads_now() -> Non
 
 
 def test_a_failing_partition_does_not_stall_its_broker() -> None:
-    """Complaint: one partition's retry pause locked its whole broker."""
+    """In other clients one partition's backoff stopped its whole broker."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -259,7 +259,7 @@ def test_a_failing_partition_does_not_stall_its_broker() -> None:
 
 
 def test_a_batch_that_is_too_large_is_split_and_its_deliveries_follow() -> None:
-    """MESSAGE_TOO_LARGE: halves, and halves of these, in order and under the same numbers."""
+    """After MESSAGE_TOO_LARGE it is halved repeatedly; order and sequence numbers stay the same."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -278,7 +278,7 @@ def test_a_batch_that_is_too_large_is_split_and_its_deliveries_follow() -> None:
 
 
 def test_a_compressed_batch_is_split_too() -> None:
-    """The broker's limit is on the compressed size; the halves are compressed again."""
+    """The broker's limit applies to the compressed size; the halves are compressed again."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -295,7 +295,7 @@ def test_a_compressed_batch_is_split_too() -> None:
 
 
 def test_a_single_record_that_is_too_large_fails_and_the_producer_goes_on() -> None:
-    """Complaint: after one failed batch an idempotent producer was out of order for ever."""
+    """In other clients an idempotent producer stayed out of order after a failed batch."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -316,7 +316,7 @@ def test_a_single_record_that_is_too_large_fails_and_the_producer_goes_on() -> N
 
 
 def test_refused_records_fail_alone_and_the_rest_of_their_batch_is_written() -> None:
-    """KIP-467: the broker names the records it refuses."""
+    """With KIP-467 the broker names the refused records."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -350,7 +350,7 @@ def test_refused_records_fail_alone_and_the_rest_of_their_batch_is_written() -> 
 
 @pytest.mark.parametrize(("code", "kind"), [(29, TopicAuthorization), (999, UnknownBrokerError)])
 def test_a_refusal_fails_its_batch_and_never_the_producer(code: int, kind: type) -> None:
-    """Complaint: an unexpected error code ended the sender until a restart."""
+    """In other clients an unexpected error code ended the sender until a restart."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -365,7 +365,7 @@ def test_a_refusal_fails_its_batch_and_never_the_producer(code: int, kind: type)
 
 @pytest.mark.parametrize(("code", "ids"), [(45, 1), (47, 2), (59, 1), (90, 2)])
 def test_a_broker_that_disputes_the_numbers_gets_new_ones(code: int, ids: int) -> None:
-    """KIP-360: epoch bump, or a new producer id where the old one is fenced."""
+    """KIP-360: the epoch is bumped; if the producer id is fenced, a new one is requested."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -391,7 +391,7 @@ def test_a_broker_that_disputes_the_numbers_gets_new_ones(code: int, ids: int) -
 
 
 def test_a_duplicate_answer_is_a_success() -> None:
-    """DUPLICATE_SEQUENCE_NUMBER: in the log, at an offset the broker forgot."""
+    """The batch is in the log, but the broker no longer knows its offset."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -404,7 +404,7 @@ def test_a_duplicate_answer_is_a_success() -> None:
 
 
 def test_a_batch_expires_after_delivery_timeout_and_says_why() -> None:
-    """Complaint: batches of an idle or stuck producer expired late, or never."""
+    """In other clients batches of an idle or stuck producer expired late or never."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -426,7 +426,7 @@ def test_a_batch_expires_after_delivery_timeout_and_says_why() -> None:
 
 
 def test_a_batch_that_expires_in_flight_leaves_the_numbers_in_order() -> None:
-    """Whether it was written is unknown: the next ones are written all the same, once."""
+    """It is unknown whether the expired batch was appended and its sequence numbers were used."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -446,7 +446,7 @@ def test_a_batch_that_expires_in_flight_leaves_the_numbers_in_order() -> None:
 
 
 def test_an_expired_batch_that_was_written_after_all_costs_nothing() -> None:
-    """Its answer comes after its failure: the numbers were used, no epoch is spent."""
+    """Its response arrives after its expiry and shows that the sequence numbers were used."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -471,7 +471,7 @@ def test_an_expired_batch_that_was_written_after_all_costs_nothing() -> None:
 
 
 def test_without_retries_a_lost_reply_says_that_it_may_have_been_written() -> None:
-    """retries=0: the application decides, so it must know."""
+    """With retries=0 the application decides about a retry and needs this information."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -487,7 +487,7 @@ def test_without_retries_a_lost_reply_says_that_it_may_have_been_written() -> No
 
 
 def test_an_unknown_topic_fails_its_own_records_only() -> None:
-    """Complaint: a missing topic stalled its callers, and everybody else."""
+    """In other clients a missing topic blocked its callers and all others."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -505,7 +505,7 @@ def test_an_unknown_topic_fails_its_own_records_only() -> None:
 
 
 def test_records_wait_for_a_topic_that_is_created_a_little_later() -> None:
-    """They wait in order, with the partitions they asked for, and keep their Deliveries."""
+    """The records wait in order, keep their requested partitions and their Deliveries."""
 
     async def body(world: Any, kafka: Any) -> None:
         async with producer(world, kafka) as p:
@@ -519,7 +519,7 @@ def test_records_wait_for_a_topic_that_is_created_a_little_later() -> None:
 
 
 def test_records_of_a_deleted_topic_fail_with_its_name() -> None:
-    """Not a timeout after two minutes: the topic is gone, and the error says so."""
+    """The error says that the topic is gone, instead of a timeout after two minutes."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -537,7 +537,7 @@ def test_records_of_a_deleted_topic_fail_with_its_name() -> None:
 
 
 def test_a_topic_that_is_created_again_takes_the_records() -> None:
-    """Another topic id under the same name: what is queued goes there."""
+    """The topic has the same name and another topic id."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -555,7 +555,7 @@ def test_a_topic_that_is_created_again_takes_the_records() -> None:
 
 
 def test_all_brokers_may_be_gone_for_a_while() -> None:
-    """Nothing is lost: records wait for as long as delivery_timeout_ms."""
+    """Nothing is lost: records wait up to delivery_timeout_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])
@@ -577,7 +577,7 @@ def test_all_brokers_may_be_gone_for_a_while() -> None:
 
 
 def test_a_partition_without_a_leader_waits_for_one() -> None:
-    """Leader -1: the engine looks for one; the records go as soon as it is known."""
+    """The leader is -1; the records are sent as soon as there is a leader."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [-1])
@@ -593,7 +593,7 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
 
 
 def test_a_broker_s_silence_is_kept() -> None:
-    """KIP-219: after a throttle time nothing is sent for that long, and answers still count."""
+    """KIP-219: during the throttle time nothing is sent, but responses are processed."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -621,7 +621,7 @@ def test_a_broker_s_silence_is_kept() -> None:
 
 
 def test_a_broker_that_is_too_old_is_named() -> None:
-    """Bad input: no record batches of version 2 before 0.11."""
+    """Brokers before 0.11 do not support record batches with magic 2."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -634,7 +634,7 @@ def test_a_broker_that_is_too_old_is_named() -> None:
 
 
 def test_a_broker_without_idempotent_producers_names_the_way_out() -> None:
-    """Bad input: the default wants InitProducerId."""
+    """The default settings need InitProducerId."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -647,7 +647,7 @@ def test_a_broker_without_idempotent_producers_names_the_way_out() -> None:
 
 
 def test_a_producer_without_the_right_to_a_producer_id_can_get_it_later() -> None:
-    """Complaint: an authorization failure was final until a restart."""
+    """In other clients an authorization failure was final until a restart."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -668,7 +668,7 @@ def test_a_producer_without_the_right_to_a_producer_id_can_get_it_later() -> Non
 
 @pytest.mark.parametrize("version", list(range(3, 14)))
 def test_every_version_of_produce_works(version: int) -> None:
-    """From 0.11 to topic ids."""
+    """From 0.11 up to versions with topic ids."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -683,7 +683,7 @@ def test_every_version_of_produce_works(version: int) -> None:
 
 
 def test_zstd_is_refused_by_a_broker_before_it() -> None:
-    """Produce below version 7 cannot carry it; the error names what to do."""
+    """Produce below version 7 does not support zstd; the error says what to do."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -697,7 +697,7 @@ def test_zstd_is_refused_by_a_broker_before_it() -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int) -> None:
-    """Leaders move, answers are lost, batches are refused: exactly once, per partition in order."""
+    """Leaders change, responses are lost, batches are refused."""
 
     async def body(world: Any, kafka: Any) -> None:
         chance = random.Random(seed)
@@ -714,7 +714,7 @@ def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int)
             if roll < 0.05:
                 return Close()
             if roll < 0.06 and attempt.header.count > 1 and stamp not in seen:
-                return 10  # not for a repetition, which a broker with one limit never refuses so
+                return 10  # a broker never refuses a retry with this code
             seen.add(stamp)
             return None
 
@@ -766,7 +766,7 @@ def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int)
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
-    """Refused and expired batches among the others: what failed for sure is not in the log."""
+    """With refused and expired batches: a record that failed for certain is not in the log."""
 
     async def body(world: Any, kafka: Any) -> None:
         chance = random.Random(seed)
@@ -805,7 +805,7 @@ def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
             results = [await outcome(delivery) for _, _, delivery in sent]
             kafka.faults.clear()
             kafka.after_append.clear()
-            await p.send("orders", b"last", partition=0)  # it still works
+            await p.send("orders", b"last", partition=0)  # the producer still works
         for partition in range(2):
             values = [v for v in kafka.log("orders", partition).values if v != b"last"]
             assert values == sorted(set(values))
@@ -824,8 +824,9 @@ def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
 
 
 def test_without_acknowledgements_a_silent_broker_is_given_up_all_the_same() -> None:
-    """acks=0 has no answer that could be late: its connection, full of what was not taken, was
-    kept until it counted as idle, nine minutes later."""
+    """With acks=0 no response can be late: the connection, full of unsent data, stayed open
+    until the idle timeout nine minutes later.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])

@@ -1,4 +1,4 @@
-"""A bug in whatever the core calls, or in what works on a batch: only its records fail."""
+"""Bugs in code that the core calls, or in code that handles batches: only their records fail."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ SENT = 40
 
 
 class Boom(Exception):
-    """The bug."""
+    """Raised as the bug."""
 
 
 class Fuse:
-    """Raises Boom in place of a call, while it is armed."""
+    """Raises Boom in a call while it is armed."""
 
     def __init__(self) -> None:
         self.armed = True
@@ -58,24 +58,24 @@ class Fuse:
 
 
 Wire = Callable[[Fuse, pytest.MonkeyPatch, SimpleNamespace], dict[str, Any]]
-"""Puts the fuse into a producer to be made; gives settings that it needs."""
+"""Installs the fuse for a producer about to be created; returns the settings that it needs."""
 
 
 @pytest.fixture(params=cores.NAMES)
 def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The core that the producer is given."""
+    """The core that the producer uses."""
     module = cores.core(request.param)
     monkeypatch.setattr(delivery_engine, "Accumulator", partial(_accumulator, module))
     return module
 
 
 def _accumulator(core: SimpleNamespace, **options: Any) -> Any:
-    guard = core.LoopGuard(options["guard"].require)  # the other core's may be the default
+    guard = core.LoopGuard(options["guard"].require)  # of the same core
     return core.Accumulator(**{**options, "guard": guard})
 
 
 def _argument(name: str, *, concerns: Callable[..., bool] = lambda *_: True) -> Wire:
-    """A callback that the core is constructed with."""
+    """Return a Wire for a callback that is passed to the core's constructor."""
 
     def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         def accumulator(**options: Any) -> Any:
@@ -120,7 +120,7 @@ def _clock(method: str) -> Wire:
 
 
 def _method(owner: Any, name: str, topic: Callable[..., str] | None, **settings: Any) -> Wire:
-    """A method, or a function of a module; `topic` finds out of its arguments whose call it is."""
+    """Return a Wire for a method or function; `topic` derives the topic from its arguments."""
 
     def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         call = getattr(owner, name)
@@ -155,7 +155,8 @@ def _hook(stage: str) -> Wire:
 def _user(setting: str) -> Wire:
     def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         def call(*args: Any) -> Any:
-            # A plain callable is not told the topic: the values of "good" say it.
+            # A plain callable does not get the topic; records of "good" are recognised by their
+            # values.
             if args[-1] != b"good" * 80:
                 fuse.blow()
             return args[-1]
@@ -166,7 +167,7 @@ def _user(setting: str) -> Wire:
 
 
 class ChoosesByTopic:
-    """A partitioner of the user's."""
+    """A user's partitioner."""
 
     def __init__(self, fuse: Fuse) -> None:
         self.fuse = fuse
@@ -194,7 +195,7 @@ EVERYBODYS = {
     "accumulator.clock.monotonic",
     "accumulator.clock.timestamp_ms",
 }
-"""Without them no record can be taken, or none that waits for room."""
+"""Without these calls no record can be accepted, or none that waits for buffer memory."""
 
 CALLS_OUT: dict[str, Wire] = {
     "accumulator.on_unknown_topic": _argument(
@@ -212,7 +213,7 @@ CALLS_OUT: dict[str, Wire] = {
         PartitionQueue, "batch_full", lambda queue, _: str(queue.topic)
     ),
 }
-"""What the core calls while records are taken and ended, by the text of the call."""
+"""Calls by the core while records are accepted and completed, by their source text."""
 
 AROUND_THE_CORE: dict[str, Wire] = {
     "opened": _method(PartitionQueues, "opened", lambda _, queue, batch: str(queue.topic)),
@@ -251,7 +252,7 @@ AROUND_THE_CORE: dict[str, Wire] = {
 
 
 async def send_all(p: Producer) -> dict[str, list[object]]:
-    """What became of each record of both topics, in time or this raises TimeoutError."""
+    """Return the results of both topics' records; raise TimeoutError if one has no result."""
     outcomes: dict[str, list[object]] = {"bad": [], "good": []}
 
     async def send(topic: str, partition: int | None) -> None:
@@ -275,7 +276,7 @@ def test_a_bug_ends_its_own_records_and_no_others(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One call that raised left records without an outcome, or ended the whole producer."""
+    """An exception in one call left records without a result, or ended the whole producer."""
     fuse = Fuse()
     wire = (CALLS_OUT | AROUND_THE_CORE)[where]
     settings = {
@@ -303,7 +304,7 @@ def test_a_bug_ends_its_own_records_and_no_others(
             bugs = [each for each in failures if isinstance(each, InternalError)]
             assert all(isinstance(each.__cause__, Boom) for each in bugs)
             told = [each for each in caplog.messages if "Boom" in each]
-            # Raised to the caller, it is the caller's to log.
+            # An exception that is raised in the caller is not logged.
             unlogged = where == "accumulator.on_bug" or any(type(e) is Boom for e in failures)
             assert len(told) == (0 if unlogged else 1), caplog.text
 
@@ -325,7 +326,7 @@ def test_a_bug_ends_its_own_records_and_no_others(
 def test_a_bug_that_comes_with_each_topic_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each topic had its line and traceback."""
+    """It was logged with a traceback for each topic."""
 
     def broken(*args: Any) -> None:
         raise Boom("a bug")
@@ -349,7 +350,7 @@ def test_a_bug_that_comes_with_each_topic_is_logged_once(
 def test_records_behind_an_impossible_partition_have_an_outcome(
     core: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Past int32 it was an OverflowError when metadata came, in the middle of placing them all."""
+    """A partition beyond int32 raised OverflowError while records were placed after a refresh."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1])
@@ -374,7 +375,7 @@ def test_records_behind_an_impossible_partition_have_an_outcome(
 
 
 def test_a_done_callback_that_raises_keeps_none_from_the_others(core: SimpleNamespace) -> None:
-    """As with a future of asyncio's: the loop is told, and goes on."""
+    """As with asyncio futures, the loop's exception handler is called."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -406,7 +407,7 @@ READING = {
     "stream.source.wait",
     "stream.source.wait().__await__",
 }
-"""Calls out while records are read: tests/unit/fastpath/test_stream.py and test_cursor.py."""
+"""Calls while records are read: tests/unit/fastpath/test_stream.py and test_cursor.py test them."""
 
 LOOP = {
     "accumulator.loop.call_soon",
@@ -415,20 +416,20 @@ LOOP = {
     "self.loop.call_soon",
     "wait.loop.call_soon",
 }
-"""The event loop's: where they fail, nothing can be woken any more."""
+"""Calls of the event loop: if they fail, no task can be woken."""
 
 HERE = {"fn", "self.clock.timestamp_ms", "wait.context.run"}
-"""Callbacks of Deliveries, tested above; and the pure core's own way to ask the clock."""
+"""Callbacks of Deliveries, tested above, and the clock of the pure core."""
 
 GUARD = {"guard.check"}
-"""Called first of all, to raise: tests/unit/fastpath/test_guard.py."""
+"""Called first, and meant to raise: tests/unit/fastpath/test_guard.py tests it."""
 
 INSIDE = {"error.with_traceback", "kind"}
-"""Nobody else's; `kind` is an exception's class, for throw()."""
+"""Calls that do not leave the core; `kind` is the exception class passed to throw()."""
 
 
 def test_each_call_out_of_the_core_has_a_test() -> None:
-    """A new one is to be added above, with a bug in it."""
+    """A new call must be added above with a bug in it."""
     package = Path(aiokq.__file__).parent
     paths = [package / path for name, path in extensions() if ".broker." not in name]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]

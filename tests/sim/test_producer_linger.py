@@ -47,7 +47,7 @@ def test_tasks_that_wait_together_share_a_batch() -> None:
 
 
 def test_a_record_that_nobody_awaits_lingers_and_so_do_the_others() -> None:
-    """A program that does not wait sends more: the batch should take the next records."""
+    """A program that does not wait will send more records, which the batch can take."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -63,7 +63,7 @@ def test_a_record_that_nobody_awaits_lingers_and_so_do_the_others() -> None:
 
 
 def test_while_an_answer_is_due_what_comes_lingers() -> None:
-    """Otherwise a busy service would send every record in a batch of its own."""
+    """Otherwise a busy service would send each record in its own batch."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -112,7 +112,7 @@ async def pending_after(p: Any, seconds: float) -> bool:
 
 
 def test_a_linger_that_was_asked_for_holds_for_awaited_records_too() -> None:
-    """With linger_ms=1000 given, an awaited record was sent at once, against the setting."""
+    """With an explicit linger_ms=1000 an awaited record was sent at once."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -146,7 +146,7 @@ def test_a_full_batch_and_a_flush_end_a_linger_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize("way", ["settings", "environment", "properties"])
 def test_a_linger_from_elsewhere_was_asked_for_as_well(way: str, tmp_path: Path) -> None:
-    """A settings file or an environment variable counts like a keyword."""
+    """A setting from a file or an environment variable counts like a keyword."""
     if way == "environment":
         settings = ProducerSettings.from_env(environ={"KAFKA_LINGER_MS": "1000"})
     elif way == "properties":
@@ -165,7 +165,7 @@ def test_a_linger_from_elsewhere_was_asked_for_as_well(way: str, tmp_path: Path)
 
 
 def test_without_a_linger_of_its_own_an_awaited_record_goes_at_once() -> None:
-    """The default linger was not chosen by the user: `await send()` takes one round trip."""
+    """The user did not choose the default linger, so `await send()` takes one round trip."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -251,7 +251,7 @@ def test_a_wait_for_send_many_that_was_cancelled_counts_no_longer() -> None:
 
 @pytest.mark.parametrize("how", ["gather", "wait_for", "tasks"])
 def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
-    """gather() and wait_for() begin to wait one loop iteration later: each took linger_ms."""
+    """gather() and wait_for() begin to wait one iteration later, and each took linger_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -270,7 +270,7 @@ def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
 
 
 def test_what_came_in_a_hurry_lingers_no_longer_than_others_when_the_hurry_is_over() -> None:
-    """A record that was to be sent at once, while another was in flight, was then forgotten until
+    """A record that was to be sent at once while another was in flight was forgotten, until
     delivery_timeout_ms failed it.
     """
 
@@ -287,7 +287,7 @@ def test_what_came_in_a_hurry_lingers_no_longer_than_others_when_the_hurry_is_ov
             late = p.send_nowait("orders", b"behind it", partition=1)
             await flush
             start = world.loop.time()
-            while not late.done():  # noqa: ASYNC110  a wait would hurry it
+            while not late.done():  # noqa: ASYNC110  awaiting would send it at once
                 await asyncio.sleep(0.1)
             assert world.loop.time() - start < 3
 

@@ -1,4 +1,4 @@
-"""Records for topics that are not known yet: what they wait for, and what becomes of them."""
+"""Records for topics that are not known yet: what they wait for, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sim.producer_world import producer, simulate
 
 
 def test_flush_raises_for_a_partition_that_turned_out_not_to_exist() -> None:
-    """The record was accepted before the topic was known; nobody heard of its end."""
+    """The record was accepted before the topic was known, and its failure was not reported."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -36,7 +36,7 @@ def test_flush_raises_for_a_partition_that_turned_out_not_to_exist() -> None:
 
 
 def test_one_that_was_awaited_is_not_raised_again() -> None:
-    """Whoever awaits it has the error already, whenever the other failures are looked at."""
+    """The caller that awaits the record has received its error."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -53,7 +53,7 @@ def test_one_that_was_awaited_is_not_raised_again() -> None:
 
 
 def test_interceptors_hear_of_records_that_never_reached_a_queue() -> None:
-    """on_error was silent for a topic that does not exist: its records just vanished."""
+    """on_error was not called for records of a missing topic."""
 
     class Ear(Interceptor):
         def __init__(self) -> None:
@@ -74,7 +74,7 @@ def test_interceptors_hear_of_records_that_never_reached_a_queue() -> None:
 
 
 def test_a_refused_first_record_does_not_silence_the_next_one() -> None:
-    """Another thread's record was left behind, so that nobody looked the topic up any more."""
+    """A refused record of another thread was left behind, so the topic was never looked up."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -99,7 +99,7 @@ def test_a_refused_first_record_does_not_silence_the_next_one() -> None:
 
 
 def test_hooks_run_once_for_a_record_that_waits_for_the_partitions() -> None:
-    """A partitioner of one's own needs metadata: the record had been through the hooks before."""
+    """A custom partitioner needs metadata; interceptors ran before the wait and again after it."""
 
     class Counting(Interceptor):
         calls = 0
@@ -129,7 +129,7 @@ def test_hooks_run_once_for_a_record_that_waits_for_the_partitions() -> None:
 
 @pytest.mark.parametrize("hooks", [True, False])
 def test_a_partition_that_was_just_added_is_found_by_every_way_in(hooks: bool) -> None:
-    """Metadata is older than the partition; the hooks run once, and who may wait is served."""
+    """The metadata is older than the partition; interceptors run once per record."""
 
     class Counting(Interceptor):
         calls = 0
@@ -163,7 +163,7 @@ def test_a_partition_that_was_just_added_is_found_by_every_way_in(hooks: bool) -
 
 
 def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
-    """A topic per customer and day: each metadata request named all there had ever been."""
+    """With a topic per customer and day, each Metadata request named all topics ever used."""
 
     async def body(world: Any, kafka: Any) -> None:
         options = {"metadata_max_idle_ms": 10_000, "metadata_max_age_ms": 5_000}
@@ -176,7 +176,8 @@ def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
                 await asyncio.sleep(4)
                 await p.send("day-4", b"more")
             assert set(p._engine.metadata.topics) == {"day-4"}
-            # Numbered on: the broker would refuse a producer that begins again at 0.
+            # The sequence numbers continue, because the broker would refuse a producer that
+            # restarts at 0.
             assert (await p.send("day-0", b"second")).offset == 1
         assert kafka.values("day-0") == [b"first", b"second"]
 
@@ -184,8 +185,9 @@ def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
 
 
 def test_looking_at_a_topic_does_not_end_the_pauses_of_its_partitions() -> None:
-    """Each send_batch and each partitions_for took every partition for moved: what failed was sent
-    again at once, a hundred times a second."""
+    """send_batch and partitions_for treated every partition as moved, so that failed batches
+    were retried at once, a hundred times per second.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -196,6 +198,6 @@ def test_looking_at_a_topic_does_not_end_the_pauses_of_its_partitions() -> None:
                 await p.partitions_for("orders")
                 await asyncio.sleep(0.01)
             assert (await delivery).offset == 0
-        assert len(kafka.attempts) < 20  # 0.1, 0.2, 0.4, 0.8 and 1 s apart
+        assert len(kafka.attempts) < 20  # retries after 0.1, 0.2, 0.4, 0.8 and 1 s
 
     simulate(body)

@@ -1,4 +1,4 @@
-"""A topic that does not exist: one warning, an error with the nearest name, and a short close()."""
+"""A missing topic: one warning, an error that suggests the nearest name, and a short close()."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.sim.producer_world import producer, simulate
 
 
 class First:
-    """A partitioner that needs to know the partitions."""
+    """A partitioner that needs the list of partitions."""
 
     def partition(self, topic: str, key: Any, value: Any, partitions: Any, available: Any) -> int:
         return int(partitions[0])
@@ -69,7 +69,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, said: str = "topic does not ex
 def test_one_warning_after_a_second_and_an_error_after_max_block_ms(
     way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A slip in a name was a minute of silence, then an error that left one to find it."""
+    """A misspelled topic caused a minute of silence and then an error without a suggestion."""
     wait, options = WAYS[way]
 
     async def body(world: Any, kafka: Any) -> None:
@@ -90,7 +90,7 @@ def test_one_warning_after_a_second_and_an_error_after_max_block_ms(
             assert "auto.create.topics.enable" in str(caught.value)
             assert world.loop.time() - started == pytest.approx(60.0, abs=0.2)
             assert len(warnings_of(caplog)) == 1
-            # The names of all topics were asked for once.
+            # The names of all topics are requested once.
             asked = kafka[1].seen_of(wire.MetadataRequest)
             assert sum(request.topics is None for request in asked) == 1
 
@@ -100,7 +100,7 @@ def test_one_warning_after_a_second_and_an_error_after_max_block_ms(
 def test_suggestions_hold_up_nothing_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With 1,500 topics a dozen missing ones stopped the loop for seconds, several times over."""
+    """With 1,500 topics a dozen missing ones blocked the loop for seconds, several times."""
     compared: list[int] = []
 
     def counting(name: str, known: Sequence[str]) -> str | None:
@@ -125,7 +125,7 @@ def test_suggestions_hold_up_nothing_else(
 def test_the_own_setting_is_named_where_it_forbids_creation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The brokers' setting alone would not help; and no name is near, so none is suggested."""
+    """Only changing the brokers' setting would not help. No name is similar enough to suggest."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("payments", [1])
@@ -144,7 +144,7 @@ def test_the_own_setting_is_named_where_it_forbids_creation(
 
 
 def test_many_who_wait_for_a_topic_are_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """A thousand requests a second for one misspelt topic."""
+    """A thousand sends per second use one misspelled topic."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -165,7 +165,7 @@ def levels(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 def test_many_topics_that_do_not_exist_are_a_few_lines_and_their_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A thousand of them were a thousand warnings, and a thousand errors at the end."""
+    """A thousand missing topics caused a thousand warnings and, at the end, a thousand errors."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -194,7 +194,7 @@ def test_many_topics_that_do_not_exist_are_a_few_lines_and_their_number(
 
 
 def test_other_topics_do_not_notice_and_health_names_the_missing_one() -> None:
-    """Each topic is waited for by itself."""
+    """Each topic is waited for separately."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -216,7 +216,7 @@ def test_other_topics_do_not_notice_and_health_names_the_missing_one() -> None:
 
 
 def test_an_outage_is_not_called_a_missing_topic(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody says that the topic does not exist while nobody answers."""
+    """Without any response it is unknown whether the topic exists."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -234,7 +234,7 @@ def test_an_outage_is_not_called_a_missing_topic(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_topic_that_appears_late_gets_its_records(caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody creates it after a second and a half; one warning, and no error."""
+    """The topic is created after 1.5 s: there is one warning and no error."""
 
     async def body(world: Any, kafka: Any) -> None:
         async with producer(world, kafka) as p:
@@ -249,7 +249,7 @@ def test_a_topic_that_appears_late_gets_its_records(caplog: pytest.LogCaptureFix
 
 
 def test_a_topic_that_appears_at_once_is_worth_no_word(caplog: pytest.LogCaptureFixture) -> None:
-    """Automatic creation takes a moment; it is the ordinary case."""
+    """Automatic creation takes a moment and is the normal case."""
 
     async def body(world: Any, kafka: Any) -> None:
         async with producer(world, kafka) as p:
@@ -261,7 +261,7 @@ def test_a_topic_that_appears_at_once_is_worth_no_word(caplog: pytest.LogCapture
 
 
 def test_a_right_that_is_missing_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The brokers do not say whether such a topic exists."""
+    """Brokers do not reveal whether such a topic exists."""
 
     async def body(world: Any, kafka: Any) -> None:
         usual = kafka.metadata
@@ -292,7 +292,7 @@ def test_a_right_that_is_missing_is_told_at_once(caplog: pytest.LogCaptureFixtur
 
 
 def test_close_gives_a_topic_that_does_not_exist_two_seconds() -> None:
-    """After `wait_for(send, 10)` ran out, leaving `async with` took another half a minute."""
+    """After `wait_for(send, 10)` had timed out, leaving `async with` took another half a minute."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -316,7 +316,7 @@ def test_close_gives_a_topic_that_does_not_exist_two_seconds() -> None:
 
 
 def test_leaving_async_with_raises_for_records_of_a_topic_that_does_not_exist() -> None:
-    """They are counted, with the topic, as any other failure that nobody looked at."""
+    """They count as failures that were not awaited, and the error names the topic."""
 
     async def body(world: Any, kafka: Any) -> None:
         async def leave() -> None:
@@ -330,14 +330,14 @@ def test_leaving_async_with_raises_for_records_of_a_topic_that_does_not_exist() 
         assert caught.value.topic_partitions == (TopicPartition("missing", -1),)
         assert caught.value.message.startswith("3 records not delivered to missing; the first:")
         assert isinstance(caught.value.errors[0], UnknownTopicOrPartition)
-        # One second for the second answer, then two.
+        # One second until the second response, then two more.
         assert 3 <= world.loop.time() < 4
 
     simulate(body)
 
 
 def test_a_topic_that_appears_while_close_waits_gets_its_records() -> None:
-    """A program that sends one record and ends must create its topic, as others do."""
+    """A program that sends one record and exits must be able to create its topic."""
 
     async def body(world: Any, kafka: Any) -> None:
         for late in (0.3, 1.5, 2.5):
@@ -352,7 +352,7 @@ def test_a_topic_that_appears_while_close_waits_gets_its_records() -> None:
 
 
 def test_close_waits_for_brokers_that_say_nothing_about_a_topic() -> None:
-    """Silence does not mean that a topic does not exist: the time that was given is used."""
+    """Without a response the topic may exist."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -369,7 +369,7 @@ def test_close_waits_for_brokers_that_say_nothing_about_a_topic() -> None:
 
 
 def test_close_ends_with_its_own_time_though_a_topic_had_more() -> None:
-    """The record is unsent then; its error says what it waited for."""
+    """The record stays unsent, and its error names what it waited for."""
 
     async def body(world: Any, kafka: Any) -> None:
         p = producer(world, kafka)
@@ -389,7 +389,7 @@ def test_close_ends_with_its_own_time_though_a_topic_had_more() -> None:
 
 
 def test_close_delivers_to_other_topics_meanwhile() -> None:
-    """One that does not exist costs the others nothing."""
+    """The wait for a missing topic does not delay other topics."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -408,7 +408,7 @@ def test_close_delivers_to_other_topics_meanwhile() -> None:
 
 
 def test_a_topic_that_is_deleted_while_records_wait_is_given_two_seconds() -> None:
-    """Records for a partition that had no leader: the topic goes away under them."""
+    """The records waited for a partition without a leader when the topic was deleted."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -435,7 +435,7 @@ def test_a_topic_that_is_deleted_while_records_wait_is_given_two_seconds() -> No
 
 
 def test_a_topic_that_is_deleted_while_close_drains_is_given_up_as_well() -> None:
-    """Nobody looked it up when close() began."""
+    """The topic was not being looked up when close() began."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])
@@ -463,7 +463,7 @@ def test_a_topic_that_is_deleted_while_close_drains_is_given_up_as_well() -> Non
 
 @pytest.mark.parametrize("options", [{}, {"partitioner": First()}])
 def test_calls_that_wait_for_a_topic_end_with_the_producer(options: dict[str, Any]) -> None:
-    """They waited on for a minute on a Cluster that stayed open; nothing of theirs is accepted."""
+    """On a Cluster that stayed open they waited for a minute. Their records are not accepted."""
 
     async def body(world: Any, kafka: Any) -> None:
         p = producer(world, kafka, **options)
@@ -483,7 +483,7 @@ def test_calls_that_wait_for_a_topic_end_with_the_producer(options: dict[str, An
 
 
 def test_flush_waits_for_a_missing_topic_within_the_records_own_limit() -> None:
-    """flush() is no end: the topic may be created yet. What fails then is raised."""
+    """The topic may still be created, unlike at close(). Failures are raised."""
 
     async def body(world: Any, kafka: Any) -> None:
         async with producer(world, kafka, max_block_ms=10_000) as p:
@@ -502,8 +502,6 @@ def test_flush_waits_for_a_missing_topic_within_the_records_own_limit() -> None:
 
 
 def test_a_flush_that_waits_for_a_missing_topic_ends_with_close() -> None:
-    """Both are told by the same rule."""
-
     async def body(world: Any, kafka: Any) -> None:
         p = producer(world, kafka)
         await p.start()
@@ -521,7 +519,7 @@ def test_a_flush_that_waits_for_a_missing_topic_ends_with_close() -> None:
 
 
 def test_a_cancelled_close_gives_up_a_missing_topic_at_once() -> None:
-    """Whoever cancels it does not want to wait; the sockets are closed all the same."""
+    """The sockets are closed all the same."""
 
     async def body(world: Any, kafka: Any) -> None:
         p = producer(world, kafka)

@@ -1,6 +1,6 @@
-"""Producers that are used from the wrong place or after their end, and internal failures."""
+"""Producers used from the wrong thread, loop or process or after their end; internal failures."""
 
-# ruff: noqa: PT031, ASYNC222  a forked child, and an object that is collected
+# ruff: noqa: PT031, ASYNC222  for a forked child and an object that is garbage collected
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.sim.producer_world import CLIENT, Kafka, producer, simulate
 
 
 def test_another_thread_is_refused_with_words_and_does_no_harm() -> None:
-    """Its record is refused; records of the owning thread are accepted."""
+    """The record of the other thread is refused, those of the owning thread are accepted."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -50,7 +50,7 @@ def test_another_thread_is_refused_with_words_and_does_no_harm() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"value_serializer": lambda value: value}])
 def test_records_and_headers_of_a_wrong_type_are_refused_by_name(options: dict[str, Any]) -> None:
-    """The error was "'int' object is not iterable"; with a serializer, other code runs."""
+    """The error was "'int' object is not iterable". With a serializer another code path is used."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -81,7 +81,7 @@ def test_records_and_headers_of_a_wrong_type_are_refused_by_name(options: dict[s
 
 
 def test_another_loop_cannot_close_it() -> None:
-    """A close() from another thread ended the producer, and waited on the wrong loop."""
+    """close() from another thread ended the producer and waited on the wrong loop."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -105,7 +105,7 @@ def test_another_loop_cannot_close_it() -> None:
 
 
 def test_another_loop_is_refused_after_the_first_has_ended() -> None:
-    """With one producer in two calls of asyncio.run, nothing would ever be sent."""
+    """If one producer is used in two calls of asyncio.run, nothing would ever be sent."""
     kept: list[Producer] = []
 
     async def body(world: Any, kafka: Any) -> None:
@@ -134,7 +134,7 @@ def test_another_loop_is_refused_after_the_first_has_ended() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_forked_child_is_refused() -> None:
-    """The child shares the parent's sockets: both would write to them."""
+    """The child shares the parent's sockets, and both would write to them."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -163,7 +163,7 @@ def test_a_forked_child_is_refused() -> None:
 
 
 def test_a_bug_inside_reaches_every_waiter() -> None:
-    """An exception that leaves an internal task fails the producer: no caller may wait forever."""
+    """The exception fails the producer, so that no caller waits for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -188,7 +188,7 @@ def test_a_bug_inside_reaches_every_waiter() -> None:
 
 
 def test_hooks_run_once_for_a_record_that_waits_for_room() -> None:
-    """The record was serialized before it waited for buffer memory."""
+    """The record was serialized before it waited."""
 
     class Counting(Interceptor):
         calls = 0
@@ -211,7 +211,7 @@ def test_hooks_run_once_for_a_record_that_waits_for_room() -> None:
 
 
 def test_a_start_that_fails_leaves_nothing_open() -> None:
-    """No broker answers: the error says so, and nothing needs to be closed."""
+    """No broker responds: the error says so, and the caller need not close anything."""
     from aiokq.core.errors import BootstrapFailed
 
     async def body(world: Any, kafka: Kafka) -> None:
@@ -230,7 +230,7 @@ def test_a_start_that_fails_leaves_nothing_open() -> None:
 
 
 def test_a_cancelled_close_of_the_cluster_closes_all_its_producers() -> None:
-    """The second producer kept its tasks, and callers that awaited its records waited on."""
+    """The second producer kept its tasks, and callers that awaited its records waited for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -260,7 +260,7 @@ def test_a_cancelled_close_of_the_cluster_closes_all_its_producers() -> None:
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_open() -> None:
-    """__aexit__ is not called after a failed start: the producer's own cluster stayed open."""
+    """__aexit__ is not called after a failed start, and the producer's own cluster stayed open."""
 
     async def body(world: Any, kafka: Any) -> None:
         for turns in range(1, 40):
@@ -285,7 +285,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_open() -> None:
 
 
 def test_two_tasks_may_start_it() -> None:
-    """The second call started everything again: two timers, two subscriptions."""
+    """The second call started everything again, with a second timer and subscription."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -300,7 +300,7 @@ def test_two_tasks_may_start_it() -> None:
 
 
 def test_a_producer_of_a_cluster_that_is_not_open_says_so() -> None:
-    """It started, and its records waited for metadata that was never requested."""
+    """The producer started, and its records waited for metadata that was never requested."""
 
     async def body(world: Any, kafka: Any) -> None:
         cluster = Cluster(kafka.bootstrap_servers, _environment=world.environment(CLIENT))
@@ -312,7 +312,7 @@ def test_a_producer_of_a_cluster_that_is_not_open_says_so() -> None:
 
 
 def test_a_long_silence_is_one_timer() -> None:
-    """Each record sent while a broker throttled the producer (KIP-219) set a timer of its own."""
+    """Each record sent while a broker throttled the producer (KIP-219) set its own timer."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -334,7 +334,7 @@ def test_a_long_silence_is_one_timer() -> None:
 
 
 def test_a_quota_does_not_outlive_its_producer() -> None:
-    """After a throttle time of a minute, a timer kept a closed producer alive for so long."""
+    """A throttle time of a minute kept a closed producer in memory for that time."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])

@@ -1,4 +1,4 @@
-"""A producer with a short delivery_timeout_ms: what follows from it, and what health() tells."""
+"""A producer with a short delivery_timeout_ms: its other timeouts, and what health() shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sim.producer_world import CLIENT, Close, Silence, producer, simulate,
 
 
 def test_a_lost_request_is_sent_again_within_a_short_delivery_timeout() -> None:
-    """With half a minute for a Produce request, two seconds were over before the second try."""
+    """With a request timeout of 30 s, a delivery timeout of 2 s left no time for a retry."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -32,7 +32,7 @@ def test_a_lost_request_is_sent_again_within_a_short_delivery_timeout() -> None:
 def test_a_producer_of_a_shared_cluster_has_its_own_request_timeout(
     request_timeout_ms: int | None,
 ) -> None:
-    """The Cluster's holds for its other requests, and cannot be given to cluster.producer()."""
+    """The Cluster's timeout is for other requests and cannot be passed to cluster.producer()."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -55,7 +55,7 @@ def test_a_producer_of_a_shared_cluster_has_its_own_request_timeout(
 
 
 def test_a_record_fails_at_its_own_delivery_timeout_while_a_broker_is_silent() -> None:
-    """The last error is named, and the record is not waited for any longer than was asked."""
+    """The last error is the cause, and the wait is no longer than the delivery timeout."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -71,7 +71,7 @@ def test_a_record_fails_at_its_own_delivery_timeout_while_a_broker_is_silent() -
 
 
 def test_health_and_repr_show_the_limits_that_hold() -> None:
-    """Whoever asked for two seconds sees what became of the other limits."""
+    """A delivery timeout of two seconds changes the other timeouts too."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -92,7 +92,7 @@ def test_health_and_repr_show_the_limits_that_hold() -> None:
 
 
 def test_health_tells_which_partitions_cannot_be_sent_to_and_why() -> None:
-    """A record that is on its way for long says what it waits for."""
+    """It explains what an undelivered record waits for."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -112,7 +112,7 @@ def test_health_tells_which_partitions_cannot_be_sent_to_and_why() -> None:
 
 
 def test_a_broker_that_hangs_up_is_named_by_health() -> None:
-    """The connection is lost with each request."""
+    """The broker closes the connection at each request."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])

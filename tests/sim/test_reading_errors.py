@@ -1,4 +1,4 @@
-"""An unreadable record or batch costs only itself, in every way of reading."""
+"""An unreadable record or batch affects only itself, in all forms of reading."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WAYS = ("on", "seek", "close", "exception", "crash")
 
 
 class Counts(NamedTuple):
-    """What the first error leaves, as offsets that may be committed.
+    """The offsets that may be committed after the first error.
 
     Attributes:
-        work: behind what is finished: where the work of the reader begins.
-        acked: behind what was acknowledged, when all but the error was.
-        handed: behind what was handed over, the error included where it counts.
+    work: with automatic commits: the first offset that is not finished.
+    acked: after everything but the error was acknowledged.
+    handed: with commit(): the end of what was delivered, including the error if it counts.
     """
 
     work: int
@@ -40,7 +40,7 @@ class Counts(NamedTuple):
 def counts(form: str, error: str) -> Counts:
     """Return the expected counts, taken from docs/guides/consuming.md and not from the model."""
     if error == "crc":
-        return Counts(2, 2, 2)  # no batch has it: it is met when more is asked for
+        return Counts(2, 2, 2)  # found by the next request, in no batch
     if error in DAMAGES:
         at = {"decompress": 2, "truncated": 4}[error]
         if form in SINGLE:
@@ -49,7 +49,7 @@ def counts(form: str, error: str) -> Counts:
     if form in SINGLE:
         return Counts(POISON, POISON, POISON + 1)
     if form == "to_arrow":
-        return Counts(END, END, END)  # nothing is deserialized
+        return Counts(END, END, END)  # to_arrow does not deserialize
     return Counts(0, 0, 0) if form == "records" else Counts(0, POISON + 1, POISON + 1)
 
 
@@ -84,7 +84,7 @@ async def read_batch(pair: Pair, form: str) -> Any:
 
 
 async def read_on(pair: Pair, form: str) -> None:
-    """Read until nothing is left, continue after errors; acknowledge all, also the errors."""
+    """Read until nothing is left, continuing after errors; acknowledge records and errors."""
     if form == "same batch again":
         await pair.step("iterate")
     if form in ("same batch again", "same iterator"):
@@ -104,7 +104,7 @@ async def acknowledge(pair: Pair, *, errors: bool = True) -> None:
 
 
 async def first_commits(pair: Pair, expected: Counts) -> int | None:
-    """Check the commits after the first error, without further reads; return the last one."""
+    """Check the commits after the first error, before further reads; return the last one."""
     offsets = pair.store.offsets
     if pair.mode == "manual":
         await pair.step("commit")
@@ -133,14 +133,15 @@ CASES = [
 def test_each_way_to_read_meets_each_error_and_goes_on_in_each_way(
     source: str, form: str, error: str, mode: str
 ) -> None:
-    """The table of docs/guides/consuming.md: a batch with a record that did not deserialize was
-    committed as a whole, and its remaining records were never delivered.
+    """This is the table of docs/guides/consuming.md. A batch with a record that failed to
+    deserialize used to be committed as a whole, and its remaining records were never
+    delivered.
     """
     damage = DAMAGES.get(error)
     log = Log(frozenset() if damage else frozenset({POISON}), damage)
     at, beyond = (damage.offset, damage.beyond) if damage else (POISON, POISON + 1)
     good = set(log.good())
-    raw = form == "to_arrow" and not damage  # nothing is deserialized, nothing is wrong
+    raw = form == "to_arrow" and not damage  # to_arrow does not deserialize, so there is no error
     expected = counts(form, error)
 
     async def body(pair: Pair, way: str) -> None:
@@ -191,10 +192,10 @@ def test_each_way_to_read_meets_each_error_and_goes_on_in_each_way(
 
 
 async def others_go_on(pair: Pair) -> None:
-    """Check that a partition that waits for seek() does not hold up others."""
+    """Check that a partition that waits for a seek() does not delay others."""
     pair.kafka.append("t", 1, b"100", b"101")
     if pair.form == "stream":
-        return  # it is in the other stream
+        return  # the partition belongs to the other stream
     for offset in range(2):
         record = await pair.consumer.getone()
         assert (record.partition, record.offset) == (OTHER.partition, offset)
@@ -204,7 +205,7 @@ async def others_go_on(pair: Pair) -> None:
 
 
 def poisoned(data: bytes) -> int:
-    """Deserialize all numbers but 3."""
+    """Deserialize all numbers except 3."""
     if data == b"3":
         raise ValueError("poison")
     return int(data)
@@ -236,11 +237,11 @@ def test_a_rebalance_waits_for_a_record_whose_error_is_in_work(form: str, protoc
             with pytest.raises(ValueError):
                 await work()
             assert seen == [0, 1, 2]
-            # Not by this task, which would finish nothing while it waits.
+            # Called outside this task, because this task would finish nothing while it waits.
             asyncio.get_running_loop().call_soon(c.subscribe, ["other"])
             await asyncio.sleep(6)
             assert await w.committed("t", 1) == [3 if form == "record" else 0], "it is in work"
-            reading = asyncio.create_task(c.getone())  # it is finished
+            reading = asyncio.create_task(c.getone())  # finishes the record
             async with w.member("t", **options) as other:
                 assert [record.offset for record in await read_group(other, 2)] == [4, 5]
             reading.cancel()
@@ -250,7 +251,7 @@ def test_a_rebalance_waits_for_a_record_whose_error_is_in_work(form: str, protoc
 
 
 def test_a_batch_that_a_thread_reads_counts_as_far_as_the_thread_got() -> None:
-    """Positions are read from the iteration, whichever thread it runs in."""
+    """Positions are taken from the iteration, whichever thread it runs in."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -280,7 +281,7 @@ def test_a_batch_that_a_thread_reads_counts_as_far_as_the_thread_got() -> None:
 
 
 def test_a_worker_that_is_late_keeps_what_it_has_not_read_from_being_committed() -> None:
-    """The next batch was delivered meanwhile; the worker continues with its own."""
+    """The next batch was delivered meanwhile; the worker continues with its own batch."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -341,7 +342,7 @@ def test_a_deserializer_that_raises_what_ends_loops_and_tasks_ends_none(
 
 
 class SetInStoneError(Exception):
-    """An exception that refuses attributes, as those of extension modules may."""
+    """An exception that refuses attributes, as those of extension modules may do."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} is read-only")
@@ -352,7 +353,7 @@ class SetInStoneError(Exception):
 def test_what_a_deserializer_raised_is_raised_whatever_can_be_done_with_it(
     form: str, kind: type[Exception]
 ) -> None:
-    """`getmany()` raised the AttributeError of the exception that it had caught."""
+    """`getmany()` raised the AttributeError caused by the attempt to set an attribute."""
 
     def broken(data: bytes) -> Any:
         if data == b"0":
@@ -389,7 +390,7 @@ def test_what_a_deserializer_raised_is_raised_whatever_can_be_done_with_it(
 def test_an_interrupt_in_a_deserializer_is_raised_and_nothing_taken_with_it_is_committed(
     mode: str, at: bytes
 ) -> None:
-    """`getmany` may have others in its hands then, which it can neither return nor count."""
+    """`getmany` may have taken other records by then, which it can neither return nor count."""
     interrupts = [KeyboardInterrupt]
 
     def interrupted(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""The registry view of a cluster in memory: what is read, and what watches tell."""
+"""The registry view of a cluster in memory: reading nodes, and changes reported by watches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CREATED, DELETED, DATA, CHILDREN = RegistryChangeKind
 
 
 async def told(watch: RegistryWatch, seconds: float = 20.0) -> list[RegistryChangeKind]:
-    """The kinds of changes until there is silence for so long."""
+    """Return the kinds of changes until none arrives for `seconds`."""
     kinds = []
     while True:
         try:
@@ -28,7 +28,7 @@ async def told(watch: RegistryWatch, seconds: float = 20.0) -> list[RegistryChan
 
 
 def test_a_topic_is_watched_from_its_creation_to_its_end() -> None:
-    """Each change is told once, to who waits and to who comes late."""
+    """Each change is reported once, to waiting and to late readers."""
 
     async def main(world: Any) -> None:
         environment = world.environment()
@@ -45,7 +45,7 @@ def test_a_topic_is_watched_from_its_creation_to_its_end() -> None:
             ):
                 assert topic.node is None
                 assert await told(topic, 10) == []
-                # Looking does not create it, though the broker would.
+                # Reading a node does not create the topic, although the broker would.
                 await admin.create_topics("t", num_partitions=1, raise_errors=True)
                 assert await told(topic) == [CREATED]
                 assert topic.node is not None
@@ -64,7 +64,7 @@ def test_a_topic_is_watched_from_its_creation_to_its_end() -> None:
 
 
 def test_a_group_is_watched_by_looking_again_and_again() -> None:
-    """At the interval that the caller sets; between two looks only the last state counts."""
+    """The caller sets the interval; of several changes in between only the last is reported."""
 
     async def main(world: Any) -> None:
         async with (
@@ -99,7 +99,7 @@ def test_a_group_is_watched_by_looking_again_and_again() -> None:
 
 
 def test_lost_connections_change_no_node() -> None:
-    """A watch outlives them: what it tells of is the cluster, not the way to it."""
+    """A watch survives lost connections, because it reports changes of the cluster."""
 
     async def main(world: Any) -> None:
         async with (
@@ -122,13 +122,13 @@ def test_lost_connections_change_no_node() -> None:
 
 
 def test_watches_end_with_their_cluster() -> None:
-    """`async for` must not wait for ever for a cluster that is gone."""
+    """`async for` must not wait for ever after the cluster is closed."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
             cluster = Cluster(kafka.bootstrap_servers, _environment=world.environment())
             await cluster.start()
-            assert not await cluster.registry.exists("/consumers/g")  # makes __consumer_offsets
+            assert not await cluster.registry.exists("/consumers/g")  # creates __consumer_offsets
             watches = [
                 await cluster.registry.watch(path, interval=interval)
                 for path in ("/brokers/ids", "/brokers/topics", "/consumers", "/consumers/g")

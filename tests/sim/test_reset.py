@@ -16,11 +16,11 @@ from tests.sim.harness.simulation import run
 
 ROUNDS = 5
 MANY = 6
-"""Records of the topic that is made again: more than the reader had read of the old one."""
+"""Records in the recreated topic: more than the reader had read from the old one."""
 
 
 def test_producer_and_consumer_live_through_resets() -> None:
-    """A test-suite keeps its clients as it keeps its broker: new ones for each test are slow."""
+    """A test suite keeps its clients with its broker, because new ones for each test are slow."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
@@ -47,7 +47,7 @@ def test_producer_and_consumer_live_through_resets() -> None:
 
 
 def test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy() -> None:
-    """Fault 35: what is deleted and made again while somebody reads is another topic."""
+    """The recreated topic has the same name but is a different topic."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
@@ -80,7 +80,7 @@ def test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy() -> None:
 def test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_position(
     policy: str,
 ) -> None:
-    """Fault 35: the old offset is in range there, and is another record's."""
+    """The old offset exists in the new topic too, but belongs to another record."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
@@ -113,8 +113,8 @@ def test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_positi
                     await asyncio.sleep(30)
                     await producer.send("orders", b"%d" % MANY)
                 first = await asyncio.wait_for(anext(reader), 120)
-                assert first.value == b"%d" % first.offset  # of the new topic
-                # the latest is where the new one ended when the reader noticed it
+                assert first.value == b"%d" % first.offset  # a record of the new topic
+                # "latest" is the log end offset at the time when the reader noticed the new topic
                 assert first.offset in ((0,) if policy == "earliest" else (0, MANY))
 
     run(1, main, limit=3600.0)
@@ -122,7 +122,7 @@ def test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_positi
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_a_topic_made_again_long_after_is_not_read_from_the_old_position(by_hand: bool) -> None:
-    """Fault 35: the reader saw that it was gone, and took the next one of its name for it."""
+    """The reader had noticed the deletion, but took the new topic for the old one."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(

@@ -1,4 +1,4 @@
-"""Retention under readers, in virtual time: fault 36, a consumer that is slower than retention."""
+"""Retention while topics are read, in virtual time: a consumer that is slower than retention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TP = TopicPartition("t", 0)
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 def test_a_reader_whose_records_are_gone_goes_on_by_its_policy_or_is_told(policy: str) -> None:
-    """Given other records in silence, or none for ever, it would never know what it missed."""
+    """With the policy none it must get an error, or it would not know what it missed."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
@@ -28,7 +28,7 @@ def test_a_reader_whose_records_are_gone_goes_on_by_its_policy_or_is_told(policy
             async with Producer(servers, _environment=world.environment()) as producer:
                 for number in range(5):
                     await producer.send("t", b"old%d" % number)
-                await asyncio.sleep(70)  # the node's own job deletes them meanwhile
+                await asyncio.sleep(70)  # the node's retention job deletes them meanwhile
                 log = kafka.node.topics.partition("t", 0).log
                 assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (5, 5, 0)
                 await producer.send("t", b"new5")
@@ -55,7 +55,7 @@ def test_a_reader_whose_records_are_gone_goes_on_by_its_policy_or_is_told(policy
 
 
 def test_the_error_says_what_there_is() -> None:
-    """Fault 36 for who reads without a consumer: the range that is left."""
+    """For reads without a consumer."""
 
     async def main(world: Any) -> None:
         async with EmbeddedCluster(environment=world.environment()) as kafka:

@@ -1,7 +1,8 @@
-"""Producer, broker and consumer as one system in virtual time, through faults drawn from a seed.
+"""Producer, broker and consumer as one system in virtual time, under random faults.
 
-What is acknowledged is read once, in order and where the acknowledgement said, whatever is cut,
-delayed, silenced or killed meanwhile. AIOKQ_SYSTEM_SEEDS sets how many seeds the long run takes.
+Acknowledged records are read once, in order and at the acknowledged offsets, although connections
+are cut, delayed and silenced and the broker is killed. AIOKQ_SYSTEM_SEEDS sets the number of seeds
+of the long run.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LONG_RUN = int(os.environ.get("AIOKQ_SYSTEM_SEEDS", "2000"))
 
 
 class Broker:
-    """A node on a machine of its own, that can die and be started again on its disk."""
+    """A node on its own machine, which can crash and be restarted on its disk."""
 
     def __init__(self, world: Simulation, settings: dict[str, str]) -> None:
         self.world = world
@@ -57,24 +58,24 @@ class Broker:
         self.node = node
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
+        """Shut down like SIGTERM."""
         node, self.node = self.node, None
         if node is not None:
             await node.close()
 
     def kill(self) -> None:
-        """SIGKILL: what was written is in the page cache, peers see resets."""
+        """Kill like SIGKILL: written data stays in the page cache, and peers get resets."""
         self.world.kill(BROKER)
         self._bury()
 
     def fall_silent(self) -> None:
-        """The processes are gone, not the page cache, and their peers hear nothing of it."""
+        """End the processes without resets to their peers; the page cache is kept."""
         self.world.network.power_off(BROKER)
         self.world.disk(BROKER).crash()
         self._bury()
 
     def power_cut(self) -> None:
-        """What was not synced is gone, in part, by chance."""
+        """Cut the power: a random part of the unsynced data is lost."""
         self.world.power_cut(BROKER)
         self._bury()
 
@@ -95,25 +96,25 @@ class Broker:
 
 @dataclass
 class Account:
-    """What was sent, what became of it, and what was read."""
+    """The records that were sent, their results, and the records that were read."""
 
     acknowledged: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """Partition, offset and value."""
+    """Partition, offset and value of each acknowledged record."""
     sent: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
-    """By partition, in order of sending."""
+    """Values by partition, in the order of sending."""
     read: dict[int, list[tuple[int, bytes]]] = field(
         default_factory=lambda: {p: [] for p in range(PARTITIONS)}
     )
-    """By partition, offset and value in order of handing over."""
+    """Offset and value of the records read, by partition, in the order of delivery."""
     failed: list[KafkaError] = field(default_factory=list)
 
     def found(self) -> list[tuple[int, int, bytes]]:
-        """What was read, in the form of what was acknowledged."""
+        """Return the records read, in the form of `acknowledged`."""
         return [(p, *record) for p, records in sorted(self.read.items()) for record in records]
 
 
 async def produce(world: Simulation, account: Account, count: int, **settings: Any) -> None:
-    """Sends numbered records in changing ways and awaits every one."""
+    """Send numbered records in changing ways and await each of them."""
     random = world.random_for("producer")
     pending: list[tuple[bytes, Any]] = []
     async with Producer(
@@ -156,7 +157,7 @@ async def produce(world: Simulation, account: Account, count: int, **settings: A
 
 
 async def consume(world: Simulation, account: Account) -> None:
-    """Reads in changing ways until it is cancelled; waits are cancelled meanwhile."""
+    """Read in changing ways, with cancelled waits, until cancelled."""
     random = world.random_for("consumer")
 
     def take(record: Any) -> None:
@@ -192,7 +193,7 @@ async def consume(world: Simulation, account: Account) -> None:
 
 
 async def trouble(world: Simulation, broker: Broker, over: asyncio.Event) -> None:
-    """Fault after fault until it is over; each has an end, and leaves the broker running."""
+    """Cause faults until `over` is set; each fault ends, and leaves the broker running."""
     random = world.random_for("trouble")
     network = world.network
     while not over.is_set():
@@ -227,7 +228,7 @@ async def trouble(world: Simulation, broker: Broker, over: asyncio.Event) -> Non
 async def through_trouble(
     world: Simulation, broker: Broker, account: Account, **settings: Any
 ) -> None:
-    """Produces among faults, and waits until all that is acknowledged is read."""
+    """Produce during faults and wait until all acknowledged records are read."""
     over = asyncio.Event()
 
     async def work() -> None:
@@ -245,7 +246,7 @@ async def system(
     body: Callable[[Broker, Account], Awaitable[None]],
     **settings: str,
 ) -> Account:
-    """A broker with the topic, and a consumer; `body` does the rest, and nothing is left behind."""
+    """Run `body` with a broker, the topic and a consumer, and check that nothing is left open."""
     broker = Broker(world, settings)
     account = Account()
     await broker.start()
@@ -266,11 +267,11 @@ async def until_read(account: Account) -> None:
     async with asyncio.timeout(300):
         while not acknowledged <= set(account.found()):  # noqa: ASYNC110  the time is virtual
             await asyncio.sleep(0.1)
-    await asyncio.sleep(2)  # nothing more may come
+    await asyncio.sleep(2)  # no more records may arrive
 
 
 def through_faults(seed: int) -> Outcome[Account]:
-    """One run, with idempotence: everything arrives, once."""
+    """Run once with idempotence: each record arrives exactly once."""
 
     async def main(world: Simulation) -> Account:
         async def body(broker: Broker, account: Account) -> None:
@@ -288,7 +289,7 @@ def through_faults(seed: int) -> Outcome[Account]:
 
 
 def without_idempotence(seed: int) -> None:
-    """One run with acks=1 and no sequences: what is acknowledged is there; doubles may be."""
+    """Run once with acks=1 and without sequences: no acknowledged record may be lost."""
 
     async def main(world: Simulation) -> Account:
         async def body(broker: Broker, account: Account) -> None:
@@ -301,16 +302,17 @@ def without_idempotence(seed: int) -> None:
     for partition, sent in account.sent.items():
         read = account.read[partition]
         assert [offset for offset, _ in read] == list(range(len(read)))
-        # In the order of sending, repetitions aside.
+        # Without duplicates the values are in the order of sending.
         assert list(dict.fromkeys(value for _, value in read)) == sent
     assert set(account.acknowledged) <= set(account.found())
 
 
 def power_cuts(seed: int) -> None:
-    """One run in which unsynced pages are lost: from the ends of the logs only, never from within.
+    """Run once with power cuts, which may lose records only from the ends of the logs.
 
-    A single node acknowledges before it syncs, as Apache Kafka does, so records may be lost. What
-    is acknowledged after the last cut is there; what is left is in order and single.
+    A single node acknowledges before it syncs, as Apache Kafka does, so records may be lost.
+    Records acknowledged after the last cut exist; the remaining ones are in order and without
+    duplicates.
     """
 
     async def main(world: Simulation) -> tuple[Account, dict[int, list[bytes]]]:
@@ -349,24 +351,24 @@ def power_cuts(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_what_is_acknowledged_is_read_once_in_order_and_in_its_place(seed: int) -> None:
-    """Cuts, silence, delays, partitions, restarts and kills of the broker, in any order."""
+    """Connections are cut, delayed, silenced, partitioned; the broker is restarted and killed."""
     through_faults(seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_without_idempotence_nothing_acknowledged_is_lost(seed: int) -> None:
-    """The same faults; order is kept on retry, and only repetitions may be added."""
+    """The same faults; retries keep the order and may only add duplicates."""
     without_idempotence(seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_power_cut_takes_from_the_end_only(seed: int) -> None:
-    """A torn tail is cut off, and producer and broker agree on sequences again."""
+    """An incomplete batch is truncated, and producer and broker agree on sequences again."""
     power_cuts(seed)
 
 
 def test_the_same_seed_gives_the_same_run_byte_for_byte() -> None:
-    """Else a failure that a seed found could not be looked at again."""
+    """Otherwise a failure that a seed found could not be reproduced."""
     first, second = through_faults(5), through_faults(5)
     assert str(first.trace).encode() == str(second.trace).encode()
     assert first.duration == second.duration
@@ -374,7 +376,7 @@ def test_the_same_seed_gives_the_same_run_byte_for_byte() -> None:
 
 
 def test_the_embedded_cluster_runs_in_the_simulation_as_it_does_outside() -> None:
-    """The public classes alone, on one machine; twice the same trace."""
+    """Only public classes on one machine; two runs give the same trace."""
 
     async def main(world: Simulation) -> list[tuple[int, bytes | None]]:
         async with EmbeddedCluster(environment=world.environment()) as kafka:
@@ -400,7 +402,7 @@ def test_the_embedded_cluster_runs_in_the_simulation_as_it_does_outside() -> Non
 @pytest.mark.build_independent
 @pytest.mark.parametrize("kind", [through_faults, without_idempotence, power_cuts])
 def test_thousands_of_seeds(kind: Callable[[int], object]) -> None:
-    """The same invariants, long; a failing seed is named in the error's notes."""
+    """The same invariants for many seeds; a failing seed is in the notes of the error."""
     seeds = random_module.Random(LONG_RUN)
     for _ in range(LONG_RUN):
         kind(seeds.randrange(2**32))
