@@ -1,4 +1,4 @@
-"""Requests of every API in every version, about given topics and a group."""
+"""Sample requests of every API in every version, for given topics and a group."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CONSUMER_PROTOCOL = b"\0\0\0\0\0\1\0\6secret\xff\xff\xff\xff"
 def every_request(
     key: int, version: int, topics: Sequence[str], ids: Mapping[str, uuid.UUID], group: str
 ) -> list[Request[Response]]:
-    """The requests of one version, each about all of the topics; one about everything at last.
+    """Return requests of one version, each for all of the topics, the last for everything.
 
     Args:
-        ids: of the topics; others get one that no topic has.
+        ids: topic ids by name; other topics get an unknown id.
     """
     return BUILDERS[key](version, topics, lambda name: ids.get(name) or uuid.UUID(int=99), group)
 

@@ -1,4 +1,4 @@
-"""A node without sockets: real frames go straight to its dispatcher, on a disk in memory."""
+"""A node without sockets: frames go directly to its dispatcher, and its disk is in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class LoopClock:
-    """Monotonic time as the loop's, the calendar where a test wants it."""
+    """The loop's monotonic time, with a calendar time that tests set."""
 
     def __init__(self) -> None:
         self.now_ms = NOW_MS
@@ -37,14 +37,14 @@ class LoopClock:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop run until it holds, however slow the machine is."""
+    """Run the loop until `condition` holds, however slow the machine is."""
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110  files have no event for this
             await asyncio.sleep(0.001)
 
 
 class OffTheLoop(InlineOffload):
-    """What runs here may wait for the disk; all else of a running broker may not."""
+    """An executor whose work may wait for the disk, as no other code of a running broker may."""
 
     def __init__(self, files: MemoryFiles) -> None:
         super().__init__()
@@ -62,11 +62,11 @@ class OffTheLoop(InlineOffload):
 
 
 class NoNetwork:
-    """Unit tests have no sockets: whoever reaches for one fails."""
+    """A network without sockets: every use fails."""
 
 
 class Broker:
-    """A node, and what a client would do with it."""
+    """A node, with the requests of a client."""
 
     def __init__(self, files: MemoryFiles | None = None, **settings: object) -> None:
         self.clock = LoopClock()
@@ -98,13 +98,13 @@ class Broker:
         assert self.files.stalls == []
 
     async def frame(self, frame: bytes, client: RequestContext | None = None) -> bytes | None:
-        """The answer to a frame, both without their sizes."""
+        """Return the response frame to a request frame, both without their sizes."""
         fragments = await self.node.dispatcher.handle(
             client or self.client, memoryview(bytearray(frame))
         )
         if fragments is None:
             return None
-        # What is pushed out of memory again before it is sent, the loop has to wait for.
+        # Data that is evicted again before it is sent, the loop has to wait for.
         before, self.files.may_wait = self.files.may_wait, self.files.stays_cold
         answer = b"".join(f.read() if isinstance(f, FileRange) else bytes(f) for f in fragments)
         self.files.may_wait = before
@@ -112,7 +112,7 @@ class Broker:
         return answer[4:]
 
     async def ask(self, request, version, *, client_id="test", client=None):
-        """The response to a request, through encoded frames."""
+        """Return the response to a request, through encoded frames."""
         fragments = wire.encode_request(
             request, version=version, correlation_id=7, client_id=client_id
         )
@@ -125,7 +125,7 @@ class Broker:
         return response
 
     async def create(self, topic: str, partitions: int = 1, **configs: object) -> uuid.UUID:
-        """A topic; its id."""
+        """Create a topic; return its id."""
         response = await self.ask(
             wire.CreateTopicsRequest(
                 topics=[
@@ -147,7 +147,7 @@ class Broker:
         return result.topic_id
 
     async def produce(self, topic, data, *, partition=0, version=9, acks=-1, **options):
-        """Send one partition's records; its answer."""
+        """Send one partition's records; return its result."""
         client_id = options.pop("client_id", "test")
         named = {"topic_id": topic} if isinstance(topic, uuid.UUID) else {"name": topic}
         request = wire.ProduceRequest(
@@ -169,7 +169,7 @@ class Broker:
         return result
 
     async def fetch(self, *asked, version=12, client=None, **options):
-        """Fetch (topic, partition, offset[, max bytes]) of each; the response."""
+        """Fetch (topic, partition, offset[, max bytes]) of each; return the response."""
         options = {"max_wait_ms": 0, "min_bytes": 1, **options}
         topics = []
         for topic, partition, offset, *limit in asked:
@@ -190,7 +190,7 @@ class Broker:
         return await self.ask(wire.FetchRequest(topics=topics, **options), version, client=client)
 
     async def fetch_one(self, *asked, version=12, **options):
-        """Fetch one partition; its part of the response."""
+        """Fetch one partition; return its part of the response."""
         response = await self.fetch(asked, version=version, **options)
         assert response.error_code == 0
         [topic] = response.responses
@@ -199,7 +199,7 @@ class Broker:
 
 
 def watch_offload(broker: Broker) -> list[object]:
-    """What is handed to the executor from now on."""
+    """Return a list to which all work for the executor is added from now on."""
     inline = broker.node.environment.offload.run
     moved: list[object] = []
 
@@ -212,7 +212,7 @@ def watch_offload(broker: Broker) -> list[object]:
 
 
 def batch(count: int = 1, *, key=b"k", value=b"v", timestamp_ms=NOW_MS, **header) -> bytes:
-    """A batch as a producer sends it."""
+    """Return a batch as a producer sends it."""
     return encode_batch(
         [RawRecord(n, timestamp_ms + n, key, value) for n in range(count)],
         crc32c=crc32c,
@@ -221,7 +221,7 @@ def batch(count: int = 1, *, key=b"k", value=b"v", timestamp_ms=NOW_MS, **header
 
 
 def offsets(data: Iterable[int] | bytes | memoryview | None) -> list[int]:
-    """The offsets of all records in fetched bytes."""
+    """Return the offsets of all records in fetched bytes."""
     found = []
     position = 0
     view = memoryview(data or b"")

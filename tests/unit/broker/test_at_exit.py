@@ -1,4 +1,4 @@
-"""What is done by functions of `atexit`: by then the interpreter has ended the pools of threads."""
+"""Functions of `atexit`: they run after the interpreter has shut down its thread pools."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def run(program: str, *arguments: str) -> str:
 
 
 def test_a_cluster_that_is_closed_at_exit_was_closed_cleanly(tmp_path: Path) -> None:
-    """It raised "cannot schedule new futures after shutdown"; the next start recovered the logs."""
+    """Regression: the stop failed with a RuntimeError, and the next start recovered the logs."""
     run(CLOSED_AT_EXIT, str(tmp_path))
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_a_cluster_and_a_producer_are_opened_at_exit() -> None:
-    """Whether anything of aiokq was imported before or not."""
+    """Also if nothing of aiokq was imported before."""
     assert run(OPENED_AT_EXIT.format(first="")) == "0\n"
     assert run(OPENED_AT_EXIT.format(first="import aiokq, aiokq.core.offload")) == "0\n"

@@ -1,7 +1,7 @@
-"""A node whose start, change or stop is cancelled at any await: nothing is left half done.
+"""A node whose start, change or stop is cancelled at any await leaves nothing half done.
 
-On files of the machine, as descriptors are what leaks, and with an executor whose work goes on when
-its wait is cancelled, as threads' does.
+Uses real files, because descriptors might leak, and an executor that, like a thread, finishes its
+work although its waiter was cancelled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir(DESCRIPTORS), reason="cannot c
 
 
 class LateOffload:
-    """An executor that does its work a turn later, also for those who wait no longer."""
+    """An executor that does its work in a later loop iteration, even if the waiter is cancelled."""
 
     async def run(self, fn, *args):
         loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class LateOffload:
 
 
 class Life(Broker):
-    """One life of a node on a directory of the machine."""
+    """One run of a node on a directory of the machine."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ async def turns(count: int) -> None:
 
 
 def descriptors() -> int:
-    gc.collect()  # an exception that was caught refers to what its frames had
+    gc.collect()  # a caught exception keeps the locals of its frames alive
     return len(os.listdir(DESCRIPTORS))
 
 
@@ -86,7 +86,7 @@ async def produced(life: Broker, topic: str = "t") -> None:
 
 
 async def check(path: Path, records: int = 10) -> None:
-    """A node opens on it, has what was acknowledged, and stops clean."""
+    """Check that a node opens the directory, has all acknowledged records and stops cleanly."""
     async with Life(path) as life:
         for partition in range(3):
             data = await life.fetch_one("t", partition, 0)
@@ -96,8 +96,8 @@ async def check(path: Path, records: int = 10) -> None:
 
 @pytest.fixture
 async def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory as a kill left it: three partitions of ten records, none synced."""
-    for sync in ("fsync", "fdatasync"):  # no power is cut here, and the disk is others', too
+    """A directory after a kill: three partitions of ten records, none synced."""
+    for sync in ("fsync", "fdatasync"):  # no power is cut here, and others use the disk too
         monkeypatch.setattr(os, sync, lambda descriptor: None)
     path = tmp_path / "killed"
     async with Life(tmp_path / "made") as life:
@@ -113,7 +113,7 @@ async def cancelled_everywhere(
     killed: Path,
     tmp_path: Path,
 ) -> None:
-    """Cancel what ``begin`` gives after any number of turns of the loop; no task is left by it."""
+    """Cancel what ``begin`` returns after every number of loop iterations; no task may be left."""
     for count in itertools.count():
         path = tmp_path / str(count)
         shutil.copytree(killed, path)
@@ -137,7 +137,7 @@ async def cancelled_everywhere(
 
 
 async def test_a_start_is_cancelled_anywhere(killed: Path, tmp_path: Path) -> None:
-    """A start in a time limit: locks, files and flushers of the half of it would stay for ever."""
+    """With a time limit on the start, locks, files and flushers of a half start would leak."""
 
     async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
         life = Life(path)
@@ -151,7 +151,7 @@ async def test_a_start_is_cancelled_anywhere(killed: Path, tmp_path: Path) -> No
 
 
 async def test_a_stop_is_cancelled_anywhere(killed: Path, tmp_path: Path) -> None:
-    """Whoever stops it has no more patience: its logs are closed clean all the same."""
+    """The caller gives up waiting, but the logs must still be closed cleanly."""
 
     async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
         life = Life(path)
@@ -168,7 +168,7 @@ async def test_a_stop_is_cancelled_anywhere(killed: Path, tmp_path: Path) -> Non
 
 
 async def test_a_flush_is_cancelled_anywhere_by_the_stop(killed: Path, tmp_path: Path) -> None:
-    """A stop ends the flusher in the middle of a sync, with a producer that waits for it."""
+    """The stop cancels the flusher during a sync, while a producer waits for it."""
 
     async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
         life = Life(path)
@@ -191,7 +191,7 @@ async def test_a_flush_is_cancelled_anywhere_by_the_stop(killed: Path, tmp_path:
 
 @pytest.mark.parametrize("change", ["create", "delete", "grow", "alter", "reset"])
 async def test_a_change_is_cancelled_anywhere(killed: Path, tmp_path: Path, change: str) -> None:
-    """Done or not begun, in memory as on the disk: a half topic would be there after a restart."""
+    """The change is complete or not begun, in memory and on disk, so no half topic exists."""
 
     async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
         life = Life(path)

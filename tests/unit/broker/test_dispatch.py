@@ -1,4 +1,4 @@
-"""aiokq.broker.dispatch: which frames are answered, and which close the connection."""
+"""aiokq.broker.dispatch: frames that get a response, and frames that close the connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def frame(key: int, version: int, body: bytes = b"", client_id: bytes | None = b
 
 
 async def test_an_unknown_api_closes_the_connection():
-    """There is no error code that such a client could read."""
+    """Such a client could not read any error code."""
     async with Broker() as broker:
         with pytest.raises(CloseConnection, match="999"):
             await broker.frame(frame(999, 0))
@@ -30,7 +30,7 @@ async def test_an_unknown_api_closes_the_connection():
 
 @pytest.mark.parametrize("api", [api for api in APIS.values() if api.key != 18])
 async def test_a_version_that_is_not_advertised_closes_the_connection(api):
-    """Below and above the range; the body is not even looked at."""
+    """Versions below and above the range; the body is not even decoded."""
     async with Broker() as broker:
         with pytest.raises(CloseConnection, match=api.name):
             await broker.frame(frame(api.key, api.max_version + 1, b"\0"))
@@ -40,7 +40,7 @@ async def test_a_version_that_is_not_advertised_closes_the_connection(api):
 
 
 async def test_what_is_advertised_is_what_the_table_serves_and_can_be_encoded():
-    """A range wider than the messages would fail at the first request of that version."""
+    """With a wider range the first request of an extra version would fail."""
     async with Broker() as broker:
         response = await broker.ask(
             wire.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
@@ -54,7 +54,7 @@ async def test_what_is_advertised_is_what_the_table_serves_and_can_be_encoded():
 
 
 async def test_a_client_that_pipelines_leaves_room_for_others():
-    """Requests that are all there already must not be answered in one turn of the loop."""
+    """Requests that have already arrived must not all be handled in one loop iteration."""
     import asyncio
 
     from aiokq.broker.dispatch import REQUESTS_PER_TURN
@@ -78,8 +78,11 @@ async def test_a_client_that_pipelines_leaves_room_for_others():
 
 
 async def test_a_client_of_many_partitions_leaves_room_for_others():
-    """It pipelined requests of a thousand small batches: few of them, and few bytes, so that all
-    were appended in one turn of the loop, some hundred milliseconds of it."""
+    """A client that pipelines requests with many partitions must not block other clients.
+
+    Regression: a thousand small batches were few requests and few bytes, so all were appended in
+    one loop iteration of some hundred milliseconds.
+    """
     import asyncio
 
     from aiokq.broker.dispatch import BATCHES_A_REQUEST, REQUESTS_PER_TURN
@@ -107,7 +110,7 @@ async def test_a_client_of_many_partitions_leaves_room_for_others():
 
 
 async def test_bytes_behind_a_request_are_skipped():
-    """librdkafka's Metadata request for all topics has three too many, and Kafka takes it."""
+    """librdkafka's Metadata request for all topics has three extra bytes, which Kafka ignores."""
     async with Broker() as broker:
         await broker.create("t")
         body = bytes.fromhex("000000000000010000")[1:]
@@ -117,7 +120,7 @@ async def test_bytes_behind_a_request_are_skipped():
 
 
 async def test_legacy_advertises_the_versions_that_kafka_4_dropped():
-    """They are served then, so they may stand there."""
+    """With `legacy` they are served."""
     async with Broker(legacy=True) as broker:
         response = await broker.ask(wire.ApiVersionsRequest(), 0)
         ranges = {api.api_key: api.min_version for api in response.api_keys}
@@ -126,7 +129,7 @@ async def test_legacy_advertises_the_versions_that_kafka_4_dropped():
 
 
 async def test_a_newer_api_versions_is_answered_in_version_0_with_the_range_to_retry():
-    """Java sends its highest version to a broker it does not know, and retries by the answer."""
+    """Java sends its highest version to an unknown broker, then retries within the range."""
     async with Broker() as broker:
         answer = await broker.frame(frame(18, 100, b"\x00\x02x\x02y\x00"))
         correlation_id, response = wire.decode_response(wire.ApiVersionsResponse, answer, 0)
@@ -138,7 +141,7 @@ async def test_a_newer_api_versions_is_answered_in_version_0_with_the_range_to_r
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("ok", "-1"), ("x", "")])
 async def test_a_client_software_name_that_kafka_refuses_is_42(name, version):
-    """KIP-511's pattern, from version 3 on."""
+    """The pattern of KIP-511, from version 3 on."""
     async with Broker() as broker:
         request = wire.ApiVersionsRequest(
             client_software_name=name, client_software_version=version
@@ -151,7 +154,7 @@ async def test_a_client_software_name_that_kafka_refuses_is_42(name, version):
 
 
 async def test_the_clients_software_is_remembered_for_its_connection():
-    """For logs and metrics, as long as the connection lasts."""
+    """Logs and metrics use it as long as the connection is open."""
     async with Broker() as broker:
         request = wire.ApiVersionsRequest(
             client_software_name="librdkafka", client_software_version="2.11.1"
@@ -162,7 +165,7 @@ async def test_the_clients_software_is_remembered_for_its_connection():
 
 
 async def test_no_feature_is_announced_that_a_client_would_then_use():
-    """`transaction.version` would make Java producers send what is not served."""
+    """With `transaction.version` Java's producers would use requests that are not served."""
     async with Broker() as broker:
         response = await broker.ask(
             wire.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4
@@ -173,7 +176,7 @@ async def test_no_feature_is_announced_that_a_client_would_then_use():
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_only_close_the_connection(data):
-    """A port scanner must not see a traceback, nor make one."""
+    """A port scanner must not cause a traceback."""
     import asyncio
 
     async def main():
@@ -188,7 +191,7 @@ def test_arbitrary_bytes_only_close_the_connection(data):
 
 @given(st.sampled_from(sorted(APIS)), st.data(), st.binary(max_size=120))
 def test_arbitrary_bodies_of_every_api_only_close_the_connection(key, data, body):
-    """Valid headers with garbage behind them, in every version served."""
+    """Valid headers followed by garbage, in every version served."""
     import asyncio
 
     api = APIS[key]

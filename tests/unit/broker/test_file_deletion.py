@@ -127,7 +127,7 @@ def test_a_partitions_directory_stays_as_long_as_the_broker_says():
 
 
 def test_a_stop_leaves_nothing_deleted_behind():
-    """The next start would find and report the file."""
+    """Otherwise the next start would find and report the file."""
 
     async def main(world: Simulation) -> None:
         broker = Broker()
@@ -146,7 +146,7 @@ def test_a_stop_leaves_nothing_deleted_behind():
 def test_one_removal_that_passes_by_itself_does_not_wait_for_others_that_fail(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Fifty removals fail for want of a descriptor; all are retried after one second."""
+    """Fifty removals fail without a free descriptor; each is retried after one second."""
     monkeypatch.delenv(FAIL_ON_BUGS)
 
     async def main(world: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""aiokq.broker.gate: what a connection may send, and what its requests may touch."""
+"""aiokq.broker.gate: the requests that a connection may send, and the resources they may use."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ EVERY_VERSION = [
 ]
 
 TELLS_ONLY_BROKERS = {18, 60}
-"""APIs that Kafka answers to everybody: the versions, and the brokers to connect to."""
+"""APIs that Kafka serves without permission: versions, and brokers to connect to."""
 
 
 class Denying:
-    """Denies what it is told to; remembers what it was asked."""
+    """Denies the given operations, and records what it was asked."""
 
     def __init__(self, denied=lambda operation, resource_type, name: True):
         self.denied = denied
@@ -66,11 +66,11 @@ def contents(files, directory="/data"):
 
 
 def state(broker):
-    """What a request could have changed: files, metadata, groups."""
+    """Return what a request could have changed: files, metadata, groups."""
     node = broker.node
     return (
         contents(broker.files),
-        id(node.storage._metadata.image),  # each change makes another
+        id(node.storage._metadata.image),  # a new object after each change
         sorted(topic.name for topic in node.topics),
         [
             (partition.log.log_start_offset, partition.log.log_end_offset)
@@ -89,7 +89,7 @@ def state(broker):
 
 
 async def populate(broker, *topics):
-    """Topics with records, and a group with offsets for each of them."""
+    """Create topics with records, and a group with offsets for each of them."""
     ids = {}
     for topic in topics:
         ids[topic] = await broker.create(topic, 2, min_insync_replicas=1)
@@ -119,7 +119,7 @@ async def populate(broker, *topics):
 
 
 async def answers(broker, key, version, topics, ids):
-    """The answers to all requests of a version, decoded and as bytes."""
+    """Return the responses to all requests of a version, decoded and as bytes."""
     found = []
     for request in every_request(key, version, topics, ids, "g"):
         fragments = wire.encode_request(request, version=version, correlation_id=7, client_id="t")
@@ -135,7 +135,7 @@ async def answers(broker, key, version, topics, ids):
 
 
 def codes(struct_):
-    """All error codes in a response."""
+    """Return all error codes in a response."""
     found = []
     for field in struct_.__fields__:
         value = getattr(struct_, field.name)
@@ -149,13 +149,13 @@ def codes(struct_):
 
 @pytest.mark.parametrize("key_version", EVERY_VERSION, ids=id_of)
 async def test_a_denied_request_changes_nothing_and_tells_nothing(key_version):
-    """The answer does not depend on whether the topics and groups exist."""
+    """The response does not depend on whether the topics and groups exist."""
     key, version = key_version
     async with world() as broker, world() as empty:
         ids = await populate(broker, SECRET)
         await asyncio.wait_for(populate(empty), 10)
         broker.node.gate.authorizer = empty.node.gate.authorizer = Denying()
-        # The ids of the cluster differ from node to node.
+        # The cluster id differs between nodes.
         cluster_id = broker.node.cluster_id.encode()
         other_id = empty.node.cluster_id.encode()
         before = state(broker), state(empty)
@@ -170,7 +170,7 @@ async def test_a_denied_request_changes_nothing_and_tells_nothing(key_version):
                     wire.encode_request(request, version=version, correlation_id=7, client_id="t"),
                 )
             )
-            if names_an_id:  # its existence is no secret, its name is
+            if names_an_id:  # an id's existence is not secret, but the topic's name is
                 assert SECRET.encode() not in answer
                 assert set(codes(response)) & {row.refusal.code for row in PERMISSIONS[key]}
             else:
@@ -178,15 +178,15 @@ async def test_a_denied_request_changes_nothing_and_tells_nothing(key_version):
 
 
 LISTS = {3, 9, 16, 75}
-"""APIs whose requests may name nothing; then the answer leaves out what is denied."""
+"""APIs whose requests may name no resource; their responses then omit denied ones."""
 
 NO_PLACE_FOR_AN_ERROR = {(35, 1), (35, 2), (43, 0)}
-"""Versions without an error code of the whole: an answer without any results is a denial, too."""
+"""Versions without a top-level error code: an empty response is a denial, too."""
 
 
 @pytest.mark.parametrize("key_version", EVERY_VERSION, ids=id_of)
 async def test_a_denial_is_answered_with_the_error_of_the_table(key_version):
-    """And with no other, whatever else may be wrong with the request."""
+    """No other error is returned, whatever else is wrong with the request."""
     key, version = key_version
     refusals = {row.refusal.code for row in PERMISSIONS[key]}
     async with world() as broker:
@@ -204,7 +204,7 @@ async def test_a_denial_is_answered_with_the_error_of_the_table(key_version):
 
 
 async def test_each_row_of_the_table_is_asked_by_its_handler():
-    """A row that nobody asks would promise what is not done."""
+    """A row that no handler uses would be an empty promise."""
     for key in APIS:
         api = APIS[key]
         rows = {(row.operation, row.resource_type) for row in PERMISSIONS[key]}
@@ -227,7 +227,7 @@ async def test_each_row_of_the_table_is_asked_by_its_handler():
                     authorizer.asked -= {
                         (operation, kind)
                         for operation, kind in authorizer.asked - rows
-                        if key in (3, 15, 60, 69, 75)  # what the authorized operations are
+                        if key in (3, 15, 60, 69, 75)  # the authorized operations
                     }
                     assert authorizer.asked <= rows, api.name
                     asked |= authorizer.asked
@@ -235,7 +235,7 @@ async def test_each_row_of_the_table_is_asked_by_its_handler():
 
 
 def test_every_api_has_its_rows_and_a_sample():
-    """An API that is added must say what it needs."""
+    """A new API needs rows in the table."""
     assert set(PERMISSIONS) == set(APIS) == set(BUILDERS)
 
 
@@ -249,7 +249,7 @@ ONE_OF_SEVERAL = [
 
 @pytest.mark.parametrize("key_version", ONE_OF_SEVERAL, ids=id_of)
 async def test_of_several_topics_the_denied_one_is_refused_and_the_others_are_served(key_version):
-    """The answer about the other topic is the same as without any denial."""
+    """The result for the other topic is the same as without a denial."""
     key, version = key_version
     async with world() as broker, world() as free:
         names = ["open", SECRET]
@@ -289,7 +289,7 @@ async def test_of_several_topics_the_denied_one_is_refused_and_the_others_are_se
 
 
 def _items(response):
-    """The parts of a response that are about one topic or resource each."""
+    """Return the parts of a response that are about one topic or resource each."""
     for field in response.__fields__:
         value = getattr(response, field.name)
         if isinstance(value, list):
@@ -309,7 +309,7 @@ def _key(item):
 
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_the_fast_way_of_produce_asks_the_gate(version):
-    """Nothing is appended to any topic when one of them is denied; the general way says so."""
+    """If one topic is denied nothing is appended, and the general path returns the errors."""
     async with world(legacy=False) as broker:
         ids = await populate(broker, "open", SECRET)
         counters = broker.node.counters
@@ -331,7 +331,7 @@ async def test_the_fast_way_of_produce_asks_the_gate(version):
 
 
 async def test_a_permission_that_is_taken_away_ends_a_fetch_that_waits():
-    """The gate is asked again when there are records, not only when the fetch began."""
+    """The gate is asked again when records arrive, not only when the fetch begins."""
     async with world(legacy=False) as broker:
         await populate(broker, SECRET)
         authorizer = broker.node.gate.authorizer = Denying(lambda *_: False)
@@ -396,7 +396,7 @@ async def test_a_consumer_group_with_a_denied_topic_is_not_described():
 
 
 async def test_a_subscription_by_expression_matches_no_denied_topic():
-    """The assignment would tell that the topic is there; it is matched when it is permitted."""
+    """A match would reveal the topic; once permitted, the topic is matched."""
     pytest.importorskip("re2")
     async with world(legacy=False) as broker:
         ids = await populate(broker, "open", SECRET)
@@ -428,7 +428,7 @@ async def test_a_subscription_by_expression_matches_no_denied_topic():
         assert found == set(ids.values())
 
 
-# admission
+# Admission
 
 
 def head(key, version):
@@ -465,7 +465,7 @@ def test_a_session_sends_what_its_state_admits(session, admitted):
 
 
 def test_a_frame_before_the_login_is_complete_is_small():
-    """Kafka's ``sasl.server.max.receive.size``: no stranger makes the broker decode 100 MB."""
+    """Kafka's ``sasl.server.max.receive.size``: an unauthenticated client cannot send 100 MB."""
     gate = Gate([(18, 0, 4)], max_frame_bytes=1000, max_login_frame_bytes=100)
     assert gate.frame_limit(SessionState.READY) == 1000
     assert gate.frame_limit(SessionState.HANDSHAKE) == 100
@@ -478,7 +478,7 @@ def test_a_frame_before_the_login_is_complete_is_small():
 
 
 async def test_a_request_that_is_not_admitted_is_not_decoded():
-    """Its body may be anything: the connection is closed for the state, not for the body."""
+    """The connection is closed for its state, whatever the body is."""
     async with world(legacy=False) as broker:
         await broker.create("t")
         broker.client.session.state = SessionState.HANDSHAKE
@@ -495,17 +495,17 @@ async def test_a_request_that_is_not_admitted_is_not_decoded():
 
 
 def test_the_version_of_a_refused_request_is_a_signed_number():
-    """As in the protocol, so that the message is right."""
+    """The version is signed in the protocol, so the message must show it so."""
     gate = Gate([(3, 0, 13)], max_frame_bytes=1000)
     with pytest.raises(CloseConnection, match="Metadata version -1 "):
         gate.admit(RequestContext(1, "", "", ""), head(3, -1), 50)
 
 
-# throttling
+# Throttling
 
 
 class Slow:
-    """Quotas that throttle every request for as long."""
+    """Quotas that throttle every request for the same time."""
 
     def __init__(self, throttle_ms):
         self.ms = throttle_ms
@@ -518,7 +518,7 @@ class Slow:
 
 @pytest.mark.parametrize("key_version", EVERY_VERSION, ids=id_of)
 async def test_a_throttle_time_is_in_every_answer_whose_version_has_the_field(key_version):
-    """And the client is muted as long, whether its version tells it so or not (KIP-219)."""
+    """The connection is muted for that time, also in versions without the field (KIP-219)."""
     key, version = key_version
     async with world() as broker:
         ids = await populate(broker, SECRET)
@@ -534,7 +534,7 @@ async def test_a_throttle_time_is_in_every_answer_whose_version_has_the_field(ke
 
 
 def test_every_newest_version_has_a_throttle_time():
-    """Except for APIs that Kafka's schema gives none."""
+    """Except for APIs whose Kafka schema has none."""
     without = {
         APIS[key].name
         for key in APIS
@@ -545,7 +545,7 @@ def test_every_newest_version_has_a_throttle_time():
 
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_the_fast_answer_to_produce_carries_a_throttle_time(version):
-    """In the place that the general answer has it in."""
+    """It is at the same position as in the response of the general path."""
     async with world(legacy=False) as broker:
         ids = await populate(broker, "t")
         broker.node.gate.quotas = Slow(0x01020304)
@@ -557,7 +557,7 @@ async def test_the_fast_answer_to_produce_carries_a_throttle_time(version):
 
 
 async def test_a_producer_that_wants_no_answer_is_muted_too():
-    """With acks=0 there is nothing to tell it in."""
+    """With acks=0 there is no response with a throttle time."""
     async with world(legacy=False) as broker:
         await populate(broker, "t")
         broker.node.gate.quotas = Slow(5000)
@@ -568,7 +568,7 @@ async def test_a_producer_that_wants_no_answer_is_muted_too():
 
 
 async def test_a_shorter_throttle_does_not_end_a_longer_one():
-    """Of two quotas that a client exceeds, the longer wait holds."""
+    """A client that exceeds two quotas waits for the longer time."""
     async with world(legacy=False) as broker:
         quotas = broker.node.gate.quotas = Slow(60_000)
         await broker.ask(wire.ApiVersionsRequest(), 1)

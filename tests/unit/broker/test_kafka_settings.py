@@ -1,4 +1,4 @@
-"""Settings of Apache Kafka without use here: accepted and named, or refused with the reason."""
+"""Settings of Apache Kafka that have no effect here, or are rejected with a reason."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from aiokq.core.errors import ConfigError
 
 
 def test_the_table_has_kafkas_names_and_one_of_ours():
-    """A name that Kafka does not have would mislead whoever moves on to Kafka."""
+    """A name that Kafka does not have would mislead users who move to Kafka."""
     assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {"legacy"}
 
 
 def test_settings_without_use_are_accepted_and_named():
-    """In the order of the file, so that the line can be compared with it."""
+    """The order is that of the file, so that users can compare the two."""
     settings = broker_settings(
         {
             "num.network.threads": "3",
@@ -48,7 +48,7 @@ def test_settings_without_use_are_accepted_and_named():
     ],
 )
 def test_a_slip_is_refused_with_the_name_that_was_meant(name, meant):
-    """Kafka takes any name and ignores it."""
+    """Kafka ignores unknown names."""
     with pytest.raises(ConfigError, match=f"did you mean {meant}"):
         broker_settings({name: "1"})
 
@@ -62,13 +62,13 @@ def test_a_slip_is_refused_with_the_name_that_was_meant(name, meant):
     ],
 )
 def test_not_every_setting_goes_with_a_listener(name):
-    """Kafka reads the settings of sockets and security so, and no others."""
+    """Kafka accepts settings of sockets and security with a listener prefix, and no others."""
     with pytest.raises(ConfigError, match="unknown broker setting"):
         broker_settings({name: "1"})
 
 
 def test_a_value_of_another_type_is_refused_also_where_it_has_no_effect():
-    """It will have one in Kafka."""
+    """The value would be invalid in Kafka."""
     with pytest.raises(ConfigError, match=r"num\.io\.threads must be of type int"):
         broker_settings({"num.io.threads": "many"})
 
@@ -96,7 +96,7 @@ def test_a_value_of_another_type_is_refused_also_where_it_has_no_effect():
     ],
 )
 def test_what_cannot_be_had_here_is_refused_by_name(name, harmless, asking):
-    """Ignored, it would be believed to be in force."""
+    """If they were ignored, users would believe that they have an effect."""
     assert broker_settings({name: harmless}).without_effect == (name,)
     with pytest.raises(ConfigError, match="this broker") as caught:
         broker_settings({name: asking})
@@ -104,14 +104,14 @@ def test_what_cannot_be_had_here_is_refused_by_name(name, harmless, asking):
 
 
 def test_a_secret_does_not_stand_in_the_message():
-    """Messages go to logs."""
+    """Messages end up in logs."""
     with pytest.raises(ConfigError) as caught:
         broker_settings({"delegation.token.secret.key": "hush"})
     assert "hush" not in caught.value.message
 
 
 def test_the_metadata_log_has_no_directory_of_its_own():
-    """It is in each of the log directories."""
+    """Each log directory has a copy of the metadata log."""
     settings = broker_settings({"log.dirs": "/a,/b", "metadata.log.dir": "/b"})
     check_metadata_directory(settings, ["/a", "/b"])
     with pytest.raises(ConfigError, match=r"metadata\.log\.dir=/b"):

@@ -1,7 +1,7 @@
 """aiokq.broker.listeners: Kafka's rules for listeners, as Apache Kafka 4.2 applies them.
 
-What is accepted and what is refused was compared with `kafka.server.KafkaConfig`; the test in
-tests/interop/kafka repeats that.
+Accepted and rejected settings were compared with `kafka.server.KafkaConfig`; the test in
+tests/interop/kafka repeats the comparison.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def refused(**flags: object) -> str:
 
 
 def test_without_settings_there_is_one_listener_on_this_machine():
-    """Kafka listens on all interfaces by default; anyone may write here, so this does not."""
+    """Kafka's default is all interfaces, which is too open for a broker that anyone may use."""
     found = listeners()
     assert found.opened == (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
     assert found.advertised == {"PLAINTEXT": Endpoint("PLAINTEXT", "127.0.0.1", 9092)}
@@ -45,7 +45,7 @@ def test_without_settings_there_is_one_listener_on_this_machine():
 
 
 def test_names_are_in_capitals_and_blanks_do_not_count():
-    """Kafka normalises them too; clients compare nothing, but the map and flags do."""
+    """Kafka normalizes them as well, and the protocol map and options refer to the names."""
     found = listeners(
         **{
             "listeners": " plaintext://localhost:9092 , Inner://[::1]:9094 ",
@@ -67,20 +67,20 @@ def test_names_are_in_capitals_and_blanks_do_not_count():
     ["PLAINTEXT", "PLAINTEXT:9092", "PLAINTEXT://h", "PLAINTEXT://a b:1", "", "PLAINTEXT://h:x"],
 )
 def test_what_is_no_listener_is_refused_with_its_form(entry):
-    """A line that is half read would open something else."""
+    """An entry that is parsed in part would open something else."""
     assert "NAME://host:port" in refused(listeners=f"PLAINTEXT://:9092,{entry}")
     given = {"listeners": "PLAINTEXT://:1", "advertised.listeners": f"PLAINTEXT://h:1,{entry}"}
     assert "NAME://host:port" in refused(**given)
 
 
 def test_a_port_beyond_65535_is_refused():
-    """Kafka accepts it and fails at bind."""
+    """Kafka accepts it and fails to bind."""
     assert "65535" in refused(listeners="PLAINTEXT://:65536")
     assert "65535" in refused(listeners="PLAINTEXT://:-1")
 
 
 def test_names_are_unique():
-    """In any case: they are one name."""
+    """Names are compared without regard to case."""
     assert "different name" in refused(listeners="PLAINTEXT://:9092,plaintext://:9093")
 
 
@@ -97,7 +97,7 @@ def test_names_are_unique():
     ],
 )
 def test_a_port_is_shared_by_an_ipv4_and_an_ipv6_address_only(hosts, accepted):
-    """KIP-797. A name may stand for both families, so it does not count as one of them."""
+    """KIP-797. A host name may resolve to both families, so it counts as neither."""
     given = {
         **TWO,
         "listeners": f"PLAINTEXT://{hosts[0]}:9092,INNER://{hosts[1]}:9092",
@@ -110,7 +110,7 @@ def test_a_port_is_shared_by_an_ipv4_and_an_ipv6_address_only(hosts, accepted):
 
 
 def test_three_listeners_do_not_share_a_port():
-    """Two IPv4 addresses and one IPv6 address are one too many."""
+    """KIP-797 allows one address of each family only."""
     given = {
         "listeners": "A://127.0.0.1:1,B://[::1]:1,C://127.0.0.2:1",
         "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
@@ -120,7 +120,7 @@ def test_three_listeners_do_not_share_a_port():
 
 
 def test_free_ports_may_repeat():
-    """Each listener takes its own."""
+    """Each listener gets its own free port."""
     given = {**TWO, "listeners": "PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0"}
     assert [one.port for one in listeners(**given).opened] == [0, 0]
 
@@ -141,26 +141,26 @@ def test_a_wildcard_is_not_advertised(host):
 
 
 def test_only_listeners_are_advertised():
-    """A name that nothing listens on is a slip."""
+    """An advertised name without a listener is a mistake."""
     given = {**TWO, "advertised.listeners": "PLAINTEXT://h:1,OUTER://h:2"}
     assert "OUTER" in refused(**given)
 
 
 def test_a_listener_may_be_left_unadvertised():
-    """As in Kafka: clients that come to it learn of no broker."""
+    """As in Kafka, clients that connect to it learn of no broker."""
     found = listeners(**TWO, **{"advertised.listeners": "PLAINTEXT://h:1"})
     assert list(found.advertised) == ["PLAINTEXT"]
     assert len(found.opened) == 2
 
 
 def test_advertised_ports_may_repeat():
-    """A proxy tells them apart by name."""
+    """A proxy tells them apart by host name."""
     found = listeners(**TWO, **{"advertised.listeners": "PLAINTEXT://h:1,INNER://i:1"})
     assert [one.port for one in found.advertised.values()] == [1, 1]
 
 
 def test_the_map_knows_every_name():
-    """Guessing plaintext would open what was meant to be encrypted."""
+    """To assume plaintext would open a listener that was meant to be encrypted."""
     assert "INNER:PLAINTEXT" in refused(listeners=TWO["listeners"])
     without = {**TWO, "listener.security.protocol.map": "INNER:PLAINTEXT"}
     assert "PLAINTEXT:PLAINTEXT" in refused(**without)
@@ -170,7 +170,7 @@ def test_the_map_knows_every_name():
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_tls_and_sasl_are_refused_by_name(protocol):
-    """An open port where a closed one was asked for is the worst answer."""
+    """An open port instead of a protected one would be the worst outcome."""
     given = {"listeners": f"PLAINTEXT://127.0.0.1:1,{protocol}://127.0.0.1:2"}
     message = refused(**given)
     assert f"{protocol}://127.0.0.1:2" in message
@@ -180,7 +180,7 @@ def test_tls_and_sasl_are_refused_by_name(protocol):
 
 
 def test_the_inter_broker_listener_is_advertised():
-    """PLAINTEXT, where none is named; other brokers could not be told of another."""
+    """It defaults to PLAINTEXT; other brokers could not learn of an unadvertised one."""
     renamed = {
         "listeners": "OUTER://127.0.0.1:1",
         "listener.security.protocol.map": "OUTER:PLAINTEXT",
@@ -195,7 +195,7 @@ def test_the_inter_broker_listener_is_advertised():
 
 
 def test_listeners_of_controllers_are_not_opened():
-    """This node is the only voter: no other controller would connect."""
+    """This node is the only voter, so no other controller connects."""
     found = listeners(
         **{
             "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
@@ -209,7 +209,7 @@ def test_listeners_of_controllers_are_not_opened():
 
 
 def test_listeners_of_controllers_are_not_all_there_is():
-    """Nor may their names be others than those of listeners."""
+    """Their names must be names of listeners."""
     names = {"controller.listener.names": "CONTROLLER"}
     assert "add a listener for clients" in refused(listeners="CONTROLLER://:9093", **names)
     assert "none of these listeners" in refused(listeners="PLAINTEXT://:9092", **names)
@@ -218,7 +218,7 @@ def test_listeners_of_controllers_are_not_all_there_is():
 
 
 def test_flags_set_the_first_listener():
-    """The first that is for clients: people put CONTROLLER in front, too."""
+    """The first one for clients, because CONTROLLER may come before it."""
     given = {
         "listeners": "CONTROLLER://:9093,PLAINTEXT://0.0.0.0:9092,INNER://127.0.0.1:9094",
         "controller.listener.names": "CONTROLLER",
@@ -231,12 +231,12 @@ def test_flags_set_the_first_listener():
     assert found.advertised["PLAINTEXT"] == Endpoint("PLAINTEXT", "outside", 2)
     assert found.advertised["INNER"] == Endpoint("INNER", "127.0.0.1", 9094)
     found = listeners(**given, advertise=Advertise("outside", None))
-    assert found.advertised["PLAINTEXT"].port == 0  # the one listened on
+    assert found.advertised["PLAINTEXT"].port == 0  # the port that is actually bound
     assert "different port" in refused(**given, port=9094, advertise=Advertise("outside", None))
 
 
 def test_settings_of_a_listener_that_is_none_are_refused():
-    """A slip in the name would leave the limit out."""
+    """With a mistyped listener name the limit would not apply."""
     limit = {"listener.name.inner.max.connections": "5"}
     settings = broker_settings({**TWO, **limit})
     assert settings.listener_max_connections == (("INNER", 5),)
@@ -246,13 +246,13 @@ def test_settings_of_a_listener_that_is_none_are_refused():
 
 
 def test_listeners_that_start_early_exist():
-    """All open together here; the names are checked all the same."""
+    """All listeners open together here, but the names are validated."""
     assert listeners(**TWO, **{"early.start.listeners": "INNER"}).opened
     assert "OUTER" in refused(**TWO, **{"early.start.listeners": "OUTER"})
 
 
 def test_limits_of_addresses_are_read_as_kafka_writes_them():
-    """Names would have to be looked up; connections come from addresses."""
+    """Connections come from addresses, and host names would have to be resolved."""
     text = "127.0.0.1:5, [::1]:6,fd00:0::1:7"
     settings = broker_settings({"max.connections.per.ip.overrides": text})
     assert limits_of_hosts(settings) == {"127.0.0.1": 5, "[::1]": 6, "[fd00::1]": 7}

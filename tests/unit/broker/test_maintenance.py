@@ -64,8 +64,11 @@ def test_a_changed_interval_counts_from_the_next_run_on():
 def test_a_job_that_fails_is_logged_counted_and_tried_again_with_backoff(
     caplog: pytest.LogCaptureFixture,
 ):
-    """A checkpoint that cannot be written now may be written in a minute; a module that cannot be
-    imported for want of descriptors may be there when some are free."""
+    """A failed job is retried with backoff.
+
+    A checkpoint that cannot be written now may be written in a minute, and a module that cannot be
+    imported for want of descriptors may be imported when some are free.
+    """
 
     async def main(world: Simulation) -> None:
         loop = asyncio.get_running_loop()
@@ -140,7 +143,7 @@ def test_a_bug_in_a_job_is_logged_with_its_place_and_the_node_goes_on(
 
 
 def test_a_bug_in_a_job_fails_the_node_where_tests_run():
-    """What is tried again without end would hide it."""
+    """Endless retries would hide it."""
 
     async def main(world: Simulation) -> None:
         failures: list[BaseException] = []

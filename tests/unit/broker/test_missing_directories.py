@@ -49,7 +49,7 @@ async def test_partitions_of_one_that_was_left_out_are_offline_and_come_back(cap
             results = (await broker.ask(wire.DescribeLogDirsRequest(topics=None), 4)).results
             assert {one.log_dir: one.error_code for one in results} == {A: 0, B: 56}
     assert "paths=/b partitions offline=1 first=t-" in caplog.text
-    async with on(files, A) as broker:  # and so at the next start
+    async with on(files, A) as broker:  # the same at the next start
         assert without(broker) == lost
     async with on(files, B, A) as broker:
         for index in range(2):
@@ -63,7 +63,7 @@ async def test_an_empty_directory_at_its_path_is_not_taken_for_it():
     async with on(files, A, B) as broker:
         lost = without(broker)
         assert (await broker.produce("t", batch(), partition=lost)).error_code == 56
-        await broker.create("u", 2)  # new ones may be there
+        await broker.create("u", 2)  # new partitions are allowed
     files.remove_tree(B)
     files.rename("/unmounted", B)
     async with on(files, A, B) as broker:
@@ -99,7 +99,7 @@ async def lost() -> tuple[MemoryFiles, int, int]:
     files.crash()
     if files.exists(f"{A}/.kafka_cleanshutdown"):
         files.remove(f"{A}/.kafka_cleanshutdown")
-    async with on(files, A, B) as broker:  # epochs rise with each unclean start
+    async with on(files, A, B) as broker:  # each unclean start increases the epochs
         [directory] = [one for one in broker.node.storage.directories.all if one.path == B]
         [partition] = directory.logs
         epoch = broker.node.topics.partition(*partition).leader_epoch
@@ -120,7 +120,7 @@ async def test_one_that_is_lost_can_be_forgotten_and_its_partitions_begin_anew()
         async with on(files, A) as broker:
             assert not broker.node.storage.directories.offline
             partition = broker.node.topics.partition("t", index)
-            assert partition.leader_epoch > epoch  # or clients would take it for old news
+            assert partition.leader_epoch > epoch  # clients ignore older epochs
             assert (await broker.produce("t", batch(), partition=index)).error_code == 0
             assert offsets((await broker.fetch_one("t", 1 - index, 0)).records) == [0, 1, 2]
     assert forget_missing(files, [A], execute=True) == ((), ())

@@ -35,7 +35,7 @@ from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 
 
 async def exchange(world: Simulation, address: str, *requests):
-    """Send (request, version) pairs over one imagined connection; their responses."""
+    """Send (request, version) pairs over one simulated connection; return the responses."""
     host, port = address.rsplit(":", 1)
     received = bytearray()
     arrived = asyncio.Event()
@@ -67,12 +67,12 @@ async def exchange(world: Simulation, address: str, *requests):
 
 
 def test_the_embedded_cluster_runs_in_a_simulation_and_the_same_seed_gives_the_same_run():
-    """Virtual clock, imagined network, disk in memory: what the fault tests stand on."""
+    """The fault tests rely on virtual clock, simulated network and disk in memory."""
 
     async def main(world: Simulation):
         environment = world.environment("10.0.0.1")
         async with EmbeddedCluster(environment=environment) as kafka:
-            # The node listens on its machine's loopback: the client is a program there too.
+            # The node listens on the loopback address of its machine, so the client runs there too.
             await kafka.create_topic("t", 2)
             node = kafka.node
             return node.cluster_id, str(node.topics.get("t").topic_id), kafka.bootstrap_servers
@@ -134,7 +134,7 @@ def test_a_node_serves_clients_of_another_simulated_machine():
 
 
 async def test_a_closed_node_says_that_it_is_closed():
-    """Instead of an attribute error from deep inside."""
+    """The alternative would be an AttributeError from deep inside."""
     broker = Broker()
     with pytest.raises(Closed):
         _ = broker.node.topics
@@ -146,7 +146,7 @@ async def test_a_closed_node_says_that_it_is_closed():
 
 
 async def test_a_clean_close_leaves_the_marker_and_an_unclean_one_bumps_the_epochs():
-    """A kill may have taken records away: readers find out by the epoch (KIP-320)."""
+    """A kill may have lost records, which readers detect by the new epoch (KIP-320)."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.create("empty")
@@ -163,8 +163,10 @@ async def test_a_clean_close_leaves_the_marker_and_an_unclean_one_bumps_the_epoc
 
 
 async def test_a_partition_that_lost_all_to_a_power_cut_begins_a_new_epoch():
-    """Also what said that it ever had one is gone. In the same epoch a reader at offset 3 would go
-    on there, in other records, and miss the three before (KIP-320)."""
+    """A partition that lost all records and its epoch history needs a new epoch (KIP-320).
+
+    In the same epoch a reader at offset 3 would continue with other records and miss three.
+    """
     broker = Broker()
     await broker.node.open()
     await broker.create("t")
@@ -184,13 +186,13 @@ async def test_a_partition_that_lost_all_to_a_power_cut_begins_a_new_epoch():
 
 
 def test_more_than_one_broker_is_refused_clearly():
-    """Until brokers replicate, two would be two clusters."""
+    """Until brokers replicate, two brokers would be two clusters."""
     with pytest.raises(ConfigError, match="one broker"):
         EmbeddedCluster(brokers=3)
 
 
 def test_settings_are_checked_when_the_cluster_is_made():
-    """Not in another thread when it is entered."""
+    """The error must not come from another thread when the cluster is entered."""
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         EmbeddedCluster(settings={"num.partition": 1})
 
@@ -227,7 +229,7 @@ def test_settings_are_checked_when_the_cluster_is_made():
 def test_misuse_is_a_config_error_that_names_the_argument(
     arguments: dict[str, object], words: str
 ) -> None:
-    """A bare TypeError from deep within, when it was entered."""
+    """Regression: entering the cluster raised a bare TypeError from deep inside."""
     with pytest.raises(ConfigError) as caught:
         EmbeddedCluster(**arguments)
     assert words in str(caught.value)
@@ -235,7 +237,7 @@ def test_misuse_is_a_config_error_that_names_the_argument(
 
 @pytest.mark.parametrize("below", ["a file", "no directory can be made", "read only"])
 def test_a_data_dir_that_cannot_be_made_or_written_is_a_config_error(tmp_path: Path, below: str):
-    """It was a KafkaStorage, as of a disk that fails, and did not name the argument."""
+    """Regression: the error was KafkaStorage, as for a bad disk, and did not name the argument."""
     parent = tmp_path / "parent"
     if below == "a file":
         parent.write_text("")
@@ -249,7 +251,7 @@ def test_a_data_dir_that_cannot_be_made_or_written_is_a_config_error(tmp_path: P
 
 
 def test_a_cluster_that_is_not_running_says_so():
-    """The usual mistake: using it before `with`."""
+    """The usual mistake is to use it before `with`."""
     cluster = EmbeddedCluster()
     with pytest.raises(Closed, match="enter it"):
         _ = cluster.bootstrap_servers
@@ -258,7 +260,7 @@ def test_a_cluster_that_is_not_running_says_so():
 
 
 def test_control_calls_raise_the_brokers_own_errors():
-    """TopicExists and the like, as a client would get them."""
+    """Errors like TopicExists are the same as for a client."""
 
     async def main(world: Simulation):
         async with EmbeddedCluster(environment=world.environment("10.0.0.1")) as kafka:
@@ -283,7 +285,7 @@ def test_control_calls_raise_the_brokers_own_errors():
 
 
 def test_the_data_outlives_the_cluster_only_where_a_directory_is_given():
-    """Without one nothing is left; with one everything is there again."""
+    """Without a directory nothing is left; with one everything is there again."""
 
     async def main(world: Simulation):
         disk = world.disk("10.0.0.1")
@@ -301,7 +303,7 @@ def test_the_data_outlives_the_cluster_only_where_a_directory_is_given():
 
 
 async def test_others_are_heard_while_a_large_topic_is_deleted():
-    """Each partition is a directory renamed and synced: a thousand of them took a second."""
+    """Regression: renaming and syncing a thousand directories blocked the loop for a second."""
     turns = 0
 
     async def count() -> None:
@@ -319,7 +321,7 @@ async def test_others_are_heard_while_a_large_topic_is_deleted():
 
 
 async def test_files_of_what_was_deleted_are_removed_off_the_loop():
-    """A thousand directories and a gigabyte held up every client for half a second."""
+    """Regression: a thousand directories and a gigabyte delayed every client for half a second."""
     removed: set[str] = set()
 
     def deleted() -> set[str]:
@@ -341,7 +343,7 @@ async def test_files_of_what_was_deleted_are_removed_off_the_loop():
 
 
 async def test_one_partition_that_cannot_be_removed_keeps_no_other():
-    """What was let go of halfway would take appends that nobody can read."""
+    """A partition given up halfway would accept appends that nobody can read."""
     async with Broker() as broker:
         await broker.create("t", 3)
         broker.files.fail("rename", errno.EIO, matches=lambda path: "t-0" in path)
@@ -354,8 +356,10 @@ async def test_one_partition_that_cannot_be_removed_keeps_no_other():
 
 
 async def test_after_a_clean_stop_a_full_disk_serves_what_it_holds_until_it_is_written():
-    """Consumers read, checkpoints that say the same are not written. The first append takes the
-    directory offline: producers are told the cause."""
+    """Consumers can read, and unchanged checkpoints are not written.
+
+    The first append takes the directory offline, and producers get the cause.
+    """
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch(3))
@@ -374,7 +378,7 @@ async def test_after_a_clean_stop_a_full_disk_serves_what_it_holds_until_it_is_w
 
 
 async def test_after_a_kill_a_full_disk_refuses_the_start_and_says_what_to_do():
-    """The check after a kill writes; to serve what was not checked could serve damage."""
+    """The recovery after a kill has to write, and serving unchecked logs could serve damage."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch(3))
@@ -391,7 +395,7 @@ async def test_after_a_kill_a_full_disk_refuses_the_start_and_says_what_to_do():
 
 
 async def test_who_coordinates_hears_of_partitions_as_they_come_and_go():
-    """A group coordinator loads its partition when it leads it, and forgets it when it is gone."""
+    """A group coordinator loads its partition when the node leads it, and unloads it afterwards."""
     heard = []
 
     class Coordinator:
@@ -424,8 +428,10 @@ async def test_who_coordinates_hears_of_partitions_as_they_come_and_go():
 
 
 async def test_a_topic_that_is_being_made_is_finished_before_the_close():
-    """Who asked may have left. Logs opened while others are closed made the stop unclean, and
-    some were made when the directory was another process's already."""
+    """Regression: logs opened during the close made the shutdown unclean.
+
+    Some were even created when another process already owned the directory.
+    """
     async with Broker() as broker:
         creating = asyncio.ensure_future(broker.node.metadata.create_topic(TopicSpec("t", 960)))
         for _ in range(4):
@@ -446,7 +452,7 @@ async def test_a_topic_that_is_being_made_is_finished_before_the_close():
 
 
 async def test_a_cancelled_open_gives_the_directory_back():
-    """A start in a time limit: the next one would find its directory in use, by itself."""
+    """With a time limit on the start, the next start would find the directory in use."""
     files = MemoryFiles()
 
     class Slow(InlineOffload):
@@ -473,7 +479,7 @@ async def test_a_cancelled_open_gives_the_directory_back():
 
 
 async def test_a_cancelled_close_still_closes_the_logs():
-    """Cancelled while it waits for clients: records would be checked again, the lock kept."""
+    """Cancelled while it waits for clients, it would leave logs unclean and the lock held."""
 
     class Servers:
         async def close(self) -> None:
@@ -494,7 +500,7 @@ async def test_a_cancelled_close_still_closes_the_logs():
 
 
 def test_with_raises_what_went_wrong_on_its_thread(tmp_path, monkeypatch):
-    """As `async with` does; before, it was a traceback on stderr, and `with` ended well."""
+    """Regression: `with` printed a traceback and ended normally, unlike `async with`."""
 
     async def close(node: BrokerNode) -> None:
         await close_node(node)

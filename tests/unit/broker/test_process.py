@@ -1,4 +1,4 @@
-"""aiokq.broker.process: the limit of descriptors."""
+"""aiokq.broker.process: the limit on descriptors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokq.broker import process
 
 
 def test_it_takes_all_the_descriptors_it_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the usual soft limit of 1024 the thousandth client would be refused."""
+    """With the usual soft limit of 1024 the thousandth client would be rejected."""
     limits = [(1024, 524_288)]
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda which, pair: limits.append(pair))
@@ -21,7 +21,7 @@ def test_it_takes_all_the_descriptors_it_may_have(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_system_that_refuses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """macOS says "unlimited" and grants 10,240: the broker starts all the same."""
+    """macOS reports "unlimited" but grants 10,240; the broker starts all the same."""
 
     def refuse(which: int, pair: tuple[int, int]) -> None:
         raise ValueError("current limit exceeds maximum limit")

@@ -1,4 +1,4 @@
-"""reset(): a broker that forgets everything while its clients stay connected."""
+"""reset(): a broker that deletes all data while its clients stay connected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INIT = wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=
 
 
 async def test_nothing_of_before_is_left_and_ids_are_new():
-    """Tests that share a broker must not see each other's records, whatever they call topics."""
+    """Tests that share a broker must not see each other's records, whatever their topics' names."""
     async with Broker() as broker:
         before = await broker.create("t", 2)
         await broker.produce("t", batch(3))
@@ -31,11 +31,11 @@ async def test_nothing_of_before_is_left_and_ids_are_new():
         assert (await broker.produce("t", batch())).base_offset == 0
         assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
         await broker.node.reset()
-        await broker.node.reset()  # of nothing
+        await broker.node.reset()  # a reset without any data
 
 
 async def test_a_restart_after_it_finds_nothing_either():
-    """What is forgotten in memory only would come back with the next start."""
+    """Data deleted only in memory would come back with the next start."""
     broker = Broker()
     async with broker:
         await broker.create("t", 2)
@@ -50,7 +50,7 @@ async def test_a_restart_after_it_finds_nothing_either():
 
 
 async def test_a_waiting_fetch_is_answered_at_once():
-    """A consumer that waits for a minute for records of a topic that is gone holds up its test."""
+    """Otherwise a consumer that waits for a minute would hold up its test."""
     async with Broker() as broker:
         by_id = await broker.create("a")
         await broker.create("b")
@@ -69,7 +69,7 @@ async def test_a_waiting_fetch_is_answered_at_once():
 
 
 async def test_fetch_sessions_of_before_are_unknown():
-    """A session remembers offsets by topic name: it would go on in the middle of a new topic."""
+    """A session has offsets by topic name, and would continue inside a new topic."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch(3))
@@ -82,7 +82,7 @@ async def test_fetch_sessions_of_before_are_unknown():
 
 
 async def test_groups_offsets_and_members_that_wait_are_gone():
-    """A member that waits for its group asks for the coordinator anew, and begins from nothing."""
+    """A waiting member looks for the coordinator again, and starts without offsets."""
     async with GroupBroker(group_initial_rebalance_delay_ms=60_000) as broker:
         await broker.create("t")
         await broker.find()
@@ -94,7 +94,7 @@ async def test_groups_offsets_and_members_that_wait_are_gone():
         async with asyncio.timeout(5):
             await broker.node.reset()
             assert (await joining).error_code == 16
-        assert await broker.committed() == 16  # nobody has made __consumer_offsets again
+        assert await broker.committed() == 16  # __consumer_offsets was not created again
         await broker.create("t")
         assert (await broker.find()).error_code == 0
         assert await broker.committed() == {}
@@ -102,7 +102,7 @@ async def test_groups_offsets_and_members_that_wait_are_gone():
 
 
 async def test_producers_of_before_go_on_and_are_nobody_elses():
-    """State of idempotence is gone; were ids given out again, two producers would be one."""
+    """Idempotence state is gone; if ids were issued again, two producers could share one."""
     async with Broker() as broker:
         await broker.create("t")
         initialized = await broker.ask(INIT, 4)
@@ -116,7 +116,7 @@ async def test_producers_of_before_go_on_and_are_nobody_elses():
 
 
 async def test_a_topic_in_the_making_is_forgotten_or_made_whole():
-    """Half a topic would answer neither."""
+    """Half a topic would be of no use to either caller."""
     async with Broker() as broker:
         made = asyncio.ensure_future(broker.create("t", 3))
         await asyncio.sleep(0)
@@ -127,7 +127,7 @@ async def test_a_topic_in_the_making_is_forgotten_or_made_whole():
 
 
 async def test_a_disk_that_refuses_leaves_all_as_it_was():
-    """Gone from memory and there again after the next start is the worst of both."""
+    """Data that is gone from memory must not come back with the next start."""
     async with Broker() as broker:
         await broker.create("t")
         broker.files.fail("pwritev", matches=lambda path: "metadata" in path)
@@ -138,7 +138,7 @@ async def test_a_disk_that_refuses_leaves_all_as_it_was():
 
 
 def test_data_that_somebody_keeps_is_not_thrown_away():
-    """A fixture pointed at a directory of value must not empty it."""
+    """A fixture with the path of a valuable directory must not empty it."""
 
     async def main(world: Simulation) -> None:
         environment = world.environment()

@@ -1,4 +1,4 @@
-"""aiokq.broker.roles: which nodes of Kafka a node here can be."""
+"""aiokq.broker.roles: the roles of Kafka that a node can have."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_other_roles_are_refused_by_name(roles):
 
 
 def test_this_node_may_be_the_voter():
-    """As files of Kafka name it."""
+    """Kafka's configuration files name it."""
     check(**{"controller.quorum.voters": "1@localhost:9093"})
     check(**{"controller.quorum.voters": "1@[::1]:9093"})
 
 
 @pytest.mark.parametrize("voters", ["2@localhost:9093", "1@a:9093,2@b:9093"])
 def test_voters_other_than_this_node_are_refused_by_name(voters):
-    """It would be two clusters of one id."""
+    """Otherwise two clusters would have the same id."""
     message = refused(**{"controller.quorum.voters": voters})
     assert "controller.quorum.voters" in message
     assert "2@" in message
@@ -77,7 +77,7 @@ def test_the_quorum_is_found_at_this_node(servers):
     ],
 )
 def test_a_quorum_of_others_is_refused_by_name(servers, words):
-    """This node cannot join it."""
+    """This node cannot join that quorum."""
     message = refused(**{"controller.quorum.bootstrap.servers": servers})
     assert "controller.quorum.bootstrap.servers" in message
     assert words in message

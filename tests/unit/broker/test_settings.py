@@ -49,7 +49,7 @@ def test_text_becomes_the_type_of_the_setting():
     assert settings.log_cleaner_min_cleanable_ratio == 0.25
     assert settings.log_cleanup_policy == "compact, delete"
     assert settings.log_retention_ms == -1
-    assert settings.group_consumer_migration_policy == "upgrade"  # Kafka takes it in any case
+    assert settings.group_consumer_migration_policy == "upgrade"  # Kafka ignores its case
     assert "num.partitions" in settings.explicit
 
 

@@ -42,7 +42,7 @@ async def filled(broker: Broker) -> None:
 
 
 async def test_a_broker_on_the_copy_has_everything_and_scans_nothing(caplog):
-    """The copy has records, log start, topics, settings and ids, and the marker of a clean stop."""
+    """The copy has records, log start, topics, settings, ids and a clean shutdown's marker."""
     async with Broker() as broker:
         await filled(broker)
         ids = {topic.name: topic.topic_id for topic in broker.node.topics}
@@ -225,13 +225,15 @@ async def test_a_power_cut_after_it_leaves_it_whole():
         async with At(files) as copy:
             assert offsets((await copy.fetch_one("t", 0, 2)).records) == [2, 3, 4, 5, 6]
             assert offsets((await copy.fetch_one("u", 0, 0)).records) == [0]
-        broker.node._storage = None  # its machine is gone
+        broker.node._storage = None  # as if its machine were gone
 
 
 @pytest.mark.parametrize("end", ["crash", "power_cut"])
 async def test_a_copy_that_was_interrupted_is_not_served_as_if_it_were_all(end: str):
-    """The marker of a clean stop came first: topics whose partitions were not there yet were made
-    anew, empty, without a word."""
+    """Regression: the marker of a clean shutdown was copied first.
+
+    Topics whose partitions had not been copied yet were then recreated empty without a warning.
+    """
     files = MemoryFiles()
     async with Broker(files) as broker:
         await filled(broker)
@@ -249,7 +251,7 @@ async def test_a_copy_that_was_interrupted_is_not_served_as_if_it_were_all(end: 
         getattr(files, end)()
         knows_topics = files.exists(f"/data{at}/{METADATA_LOG}")
         async with At(files, f"/data{at}") as copy:
-            if knows_topics:  # else it says that it takes what it finds
+            if knows_topics:  # otherwise the start reports that it uses the topics it finds
                 assert offsets((await copy.fetch_one("t", 0, 2)).records) == [2, 3, 4, 5, 6]
     assert at > 20
 

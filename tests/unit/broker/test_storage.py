@@ -22,7 +22,7 @@ from tests.unit.broker.harness import Broker, NoNetwork, until
 async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A slow sync of the metadata log at a stop must not block the loop."""
+    """A slow sync of the metadata log during a stop must not block the loop."""
     broker = Broker()
     offload = ThreadOffload()
     broker.node = BrokerNode(
@@ -57,7 +57,7 @@ async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
 
 
 async def test_a_start_that_fails_keeps_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed start leaked descriptors, so a program that retried it ran out of them."""
+    """Regression: a failed start leaked descriptors, so a program that retried ran out of them."""
     closed: list[MetadataLog] = []
     close = MetadataLog.close
 

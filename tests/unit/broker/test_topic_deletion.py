@@ -1,4 +1,4 @@
-"""A topic is deleted: what that costs the loop, and what a power cut leaves of it."""
+"""Deletion of topics: its cost for the loop, and its effect after a power cut."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tests.unit.broker.harness import Broker, batch, watch_offload
 async def test_a_deletion_waits_for_the_disk_once_and_off_the_loop(
     everything: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    """A topic of a thousand partitions: a thousand syncs, one after the other, and nobody else was
-    served for seconds."""
+    """Regression: a thousand partitions were a thousand syncs, one after the other, on the loop.
+
+    No other client was served for seconds.
+    """
     async with Broker() as broker:
         await broker.create("t", 100)
         syncs: list[str] = []
@@ -31,7 +33,7 @@ async def test_a_deletion_waits_for_the_disk_once_and_off_the_loop(
 
 
 async def test_a_deleted_topic_is_gone_after_a_power_cut():
-    """Its directory would come back, and nobody ever remove it."""
+    """Otherwise its directory would come back, and never be removed."""
     broker = Broker()
     await broker.node.open()
     await broker.create("t", 3)

@@ -1,6 +1,6 @@
-"""Topic settings changed on a running broker: each takes effect without a restart.
+"""Topic configs changed on a running broker: each takes effect without a restart.
 
-One test per row of the table, named in EFFECTS; the last test sees that no row has none.
+EFFECTS names one test per row of the table; the last test checks that no row is missing.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ async def retention(broker: Broker) -> None:
 
 
 async def written(broker: Broker, *values: bytes | None, **options: object) -> None:
-    """A finished segment for each value of one key."""
+    """Write a finished segment for each value of one key."""
     for value in values:
         assert await produce(broker, batch(value=value, **options)) == 0
         log_of(broker).roll(NOW_MS)
 
 
 async def cleaned(broker: Broker) -> list[int]:
-    """Base offsets of the batches with records that a look of the cleaner leaves."""
+    """Run the cleaner; return the base offsets of the batches that still have records."""
     await run_job(broker, "log cleaner 0")
     return [header.base_offset for header in stored_headers(broker) if header.count]
 
@@ -75,7 +75,7 @@ def stored_headers(broker: Broker):
 
 @effect("cleanup.policy")
 async def test_a_topic_becomes_compacted_and_deletes_again(broker: Broker) -> None:
-    """From then on a record without a key is refused, and DeleteRecords, too."""
+    """Records without a key are rejected from then on, and DeleteRecords too."""
     keyless = batch(key=None)
     assert await produce(broker, keyless) == 0
     await change(broker, cleanup_policy="compact")
@@ -98,7 +98,7 @@ async def test_a_topic_becomes_compacted_and_deletes_again(broker: Broker) -> No
 
 @effect("compression.type")
 async def test_batches_are_stored_in_another_codec(broker: Broker) -> None:
-    """The next batch on, whatever its producer chose."""
+    """From the next batch on, whatever codec the producer chose."""
     data = batch(50, value=b"x" * 100)
     await produce(broker, data)
     await change(broker, compression_type="zstd")
@@ -131,9 +131,10 @@ effect("compression.zstd.level")(level_of("zstd", -50, 19))
 
 @effect("delete.retention.ms")
 async def test_tombstones_stay_as_long_as_it_says_now(broker: Broker) -> None:
-    """Of those that the cleaner meets from then on: Kafka writes their end down as it meets them.
+    """The value applies to tombstones that the cleaner meets later, as in Kafka.
 
-    With the day that it is by default somebody who deletes for a law waits too long.
+    The cleaner writes a horizon when it first meets a tombstone. With the default of a day, users
+    who must delete data for legal reasons wait too long.
     """
     await change(broker, cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     await written(broker, b"v", None)
@@ -147,7 +148,7 @@ async def test_tombstones_stay_as_long_as_it_says_now(broker: Broker) -> None:
 
 @effect("min.cleanable.dirty.ratio")
 async def test_a_log_is_dirty_enough_from_then_on(broker: Broker) -> None:
-    """The first run cleans what was never cleaned, whatever the ratio."""
+    """The first run cleans records that were never cleaned, whatever the ratio."""
     await change(broker, cleanup_policy="compact", min_cleanable_dirty_ratio=0.9)
     await written(broker, b"x" * 100, b"y" * 100)
     assert await cleaned(broker) == [1]
@@ -159,7 +160,7 @@ async def test_a_log_is_dirty_enough_from_then_on(broker: Broker) -> None:
 
 @effect("min.compaction.lag.ms")
 async def test_younger_records_are_compacted_from_then_on(broker: Broker) -> None:
-    """Readers were promised to see each record for an hour, and are no more."""
+    """Readers no longer get the guarantee to see each record for an hour."""
     await change(broker, cleanup_policy="compact", min_compaction_lag_ms=3_600_000)
     await written(broker, b"1", b"2")
     assert await cleaned(broker) == [0, 1]
@@ -169,7 +170,7 @@ async def test_younger_records_are_compacted_from_then_on(broker: Broker) -> Non
 
 @effect("max.compaction.lag.ms")
 async def test_older_records_are_compacted_from_then_on(broker: Broker) -> None:
-    """Though there is hardly anything to gain."""
+    """The dirty ratio is low, so there is little to gain."""
     await change(broker, cleanup_policy="compact", min_cleanable_dirty_ratio=0.9)
     await written(broker, b"x" * 1000)
     assert await cleaned(broker) == [0]
@@ -181,7 +182,7 @@ async def test_older_records_are_compacted_from_then_on(broker: Broker) -> None:
 
 @effect("flush.messages")
 async def test_acknowledged_is_durable_from_then_on(broker: Broker) -> None:
-    """Whoever sets it to 1 before an upgrade of the machine must not need a restart."""
+    """A user who sets it to 1 before maintenance of the machine must not need a restart."""
     await produce(broker)
     assert log_of(broker).recovery_point == 0
     await change(broker, flush_messages=1)
@@ -196,7 +197,7 @@ async def test_acknowledged_is_durable_from_then_on(broker: Broker) -> None:
 
 @effect("flush.ms")
 async def test_what_waits_to_be_flushed_waits_no_longer_than_it_says_now(broker: Broker) -> None:
-    """An hour was waited for, and somebody who fears for the power lowers it to a second."""
+    """A user lowers it from an hour to a second for fear of a power cut."""
     await change(broker, flush_ms=3_600_000)
     await produce(broker)
     await change(broker, flush_ms=1000)
@@ -208,7 +209,7 @@ async def test_what_waits_to_be_flushed_waits_no_longer_than_it_says_now(broker:
 
 def throttled(name: str):
     async def test_only_a_list_of_replicas_is_taken(broker: Broker) -> None:
-        """Of one node there is nothing to throttle; a slip is found before there are more."""
+        """With one node there is nothing to throttle, but mistakes in the list are found early."""
         for value in ("*", "0:0,1:0", ""):
             await change(broker, **{name: value})
         code, message = await alter(broker, "t", (name, SET, "0"))
@@ -226,7 +227,7 @@ for _name in ("follower", "leader"):
 
 @effect("unclean.leader.election.enable")
 async def test_a_topic_of_one_replica_keeps_its_leader(broker: Broker) -> None:
-    """The only replica is in sync: there is none that could lead uncleanly."""
+    """The only replica is in sync, so no election can be unclean."""
     for value in ("true", "false"):
         await change(broker, unclean_leader_election_enable=value)
         assert await produce(broker) == 0
@@ -236,7 +237,7 @@ async def test_a_topic_of_one_replica_keeps_its_leader(broker: Broker) -> None:
 
 @effect("file.delete.delay.ms")
 async def test_deleted_files_stay_as_long_as_it_says_now(broker: Broker) -> None:
-    """Of what is deleted from then on."""
+    """The value applies to later deletions."""
     await produce(broker)
     await change(broker, file_delete_delay_ms=7000)
     log = log_of(broker)
@@ -255,7 +256,7 @@ async def test_deleted_files_stay_as_long_as_it_says_now(broker: Broker) -> None
 
 @effect("index.interval.bytes")
 async def test_the_next_segment_has_an_index_as_dense_as_it_says(broker: Broker) -> None:
-    """As in Kafka a segment keeps the interval it began with."""
+    """As in Kafka a segment keeps the interval that it began with."""
     log = log_of(broker)
     await produce(broker)
     for interval in (1, 1_000_000):
@@ -274,7 +275,7 @@ async def test_the_next_segment_has_an_index_as_dense_as_it_says(broker: Broker)
 
 @effect("max.message.bytes")
 async def test_larger_batches_are_taken_or_refused(broker: Broker) -> None:
-    """Whoever raises it does so because a producer is refused now."""
+    """Users raise it because a producer is being rejected."""
     data = batch(value=b"x" * 2000)
     await change(broker, max_message_bytes=1000)
     assert await produce(broker, data) == 10
@@ -284,7 +285,7 @@ async def test_larger_batches_are_taken_or_refused(broker: Broker) -> None:
 
 @effect("message.timestamp.after.max.ms")
 async def test_times_of_the_future_are_taken_or_refused(broker: Broker) -> None:
-    """One hour is Kafka's default."""
+    """Kafka's default is one hour."""
     data = batch(timestamp_ms=NOW_MS + 2 * 3_600_000)
     assert await produce(broker, data) == 32
     await change(broker, message_timestamp_after_max_ms=DAY_MS)
@@ -293,7 +294,7 @@ async def test_times_of_the_future_are_taken_or_refused(broker: Broker) -> None:
 
 @effect("message.timestamp.before.max.ms")
 async def test_times_of_the_past_are_taken_or_refused(broker: Broker) -> None:
-    """All of them, until somebody says otherwise."""
+    """By default any past time is accepted."""
     data = batch(timestamp_ms=NOW_MS - DAY_MS)
     assert await produce(broker, data) == 0
     await change(broker, message_timestamp_before_max_ms=1000)
@@ -302,7 +303,7 @@ async def test_times_of_the_past_are_taken_or_refused(broker: Broker) -> None:
 
 @effect("message.timestamp.type")
 async def test_records_get_the_time_of_their_append(broker: Broker) -> None:
-    """And what is there keeps what it has."""
+    """Existing records keep their timestamps."""
     await produce(broker)
     await change(broker, message_timestamp_type="LogAppendTime")
     broker.clock.now_ms = NOW_MS + 5000
@@ -315,14 +316,14 @@ async def test_records_get_the_time_of_their_append(broker: Broker) -> None:
 
 @effect("min.insync.replicas")
 async def test_more_replicas_than_there_are_is_no_reason_to_refuse(broker: Broker) -> None:
-    """Kafka asks for no more than a topic has; two of one would be a topic nobody can write to."""
+    """Kafka asks for no more replicas than a topic has; otherwise nobody could write to it."""
     await change(broker, min_insync_replicas=2)
     assert await produce(broker) == 0
 
 
 @effect("preallocate")
 async def test_the_next_segment_has_its_whole_size_at_once(broker: Broker) -> None:
-    """And a finished one what it holds."""
+    """A finished segment is truncated to its content."""
     await change(broker, preallocate="true", segment_bytes=1_048_576)
     log = log_of(broker)
     await produce(broker)
@@ -338,7 +339,7 @@ async def test_the_next_segment_has_its_whole_size_at_once(broker: Broker) -> No
 
 @effect("retention.bytes")
 async def test_a_smaller_size_lets_segments_go(broker: Broker) -> None:
-    """A full disk is why somebody lowers it: the next look must do it."""
+    """Users lower it because a disk is full, so the next retention run must apply it."""
     log = log_of(broker)
     for _ in range(4):
         await produce(broker)
@@ -352,7 +353,7 @@ async def test_a_smaller_size_lets_segments_go(broker: Broker) -> None:
 
 @effect("retention.ms")
 async def test_a_shorter_time_lets_segments_go(broker: Broker) -> None:
-    """How topics are emptied by hand all over the world."""
+    """Topics are often emptied by hand in this way."""
     await produce(broker)
     await retention(broker)
     assert log_of(broker).log_start_offset == 0
@@ -364,7 +365,7 @@ async def test_a_shorter_time_lets_segments_go(broker: Broker) -> None:
 
 @effect("segment.bytes")
 async def test_the_present_segment_ends_where_it_says_now(broker: Broker) -> None:
-    """It holds for the segment that is being written, not from the next on."""
+    """It applies to the current segment, not only to the next one."""
     data = batch(value=b"x" * 400_000)
     for _ in range(3):
         await produce(broker, data)
@@ -376,7 +377,7 @@ async def test_the_present_segment_ends_where_it_says_now(broker: Broker) -> Non
 
 @effect("segment.index.bytes")
 async def test_the_next_segment_ends_when_its_index_is_full(broker: Broker) -> None:
-    """As in Kafka an index has the size it began with."""
+    """As in Kafka an index keeps the size that it began with."""
     log = log_of(broker)
     await produce(broker)
     await change(broker, segment_index_bytes=16, index_interval_bytes=1)
@@ -389,7 +390,7 @@ async def test_the_next_segment_ends_when_its_index_is_full(broker: Broker) -> N
 
 @effect("segment.ms")
 async def test_the_present_segment_ends_when_it_says_now(broker: Broker) -> None:
-    """By its records' times; without any, by the broker's look at it."""
+    """By the time of its records, or by the retention run if they have no timestamps."""
     await produce(broker)
     await produce(broker, batch(timestamp_ms=NOW_MS + 3_000_000))
     assert len(log_of(broker).segments) == 1
@@ -403,7 +404,7 @@ async def test_the_present_segment_ends_when_it_says_now(broker: Broker) -> None
 
 @effect("segment.jitter.ms")
 async def test_segments_end_earlier_by_a_part_of_it(broker: Broker) -> None:
-    """So that logs that began together do not all roll together."""
+    """Logs that were created together do not all roll together."""
     await change(broker, segment_ms=60_000)
     await produce(broker)
     await produce(broker, batch(timestamp_ms=NOW_MS + 59_999))
@@ -415,29 +416,29 @@ async def test_segments_end_earlier_by_a_part_of_it(broker: Broker) -> None:
 
 @pytest.mark.parametrize("name", sorted(EFFECTS))
 def test_a_changed_setting_takes_effect_on_a_running_broker(name: str) -> None:
-    """Settings that wait for a restart are how people find out that a topic was never bounded."""
+    """A config that waits for a restart would leave a topic unbounded unnoticed."""
 
     async def main(world: Simulation) -> None:
         async with Broker() as broker:
             await broker.create("t")
             await EFFECTS[name](broker)
             described = await describe(broker, "t", name)
-            assert described.configs[0].config_source == 1  # the topic's own
+            assert described.configs[0].config_source == 1  # the source is the topic
 
     run(1, main)
 
 
-for _test in EFFECTS.values():  # run by the parametrized test, which gives them a broker
+for _test in EFFECTS.values():  # run by the parametrized test, which supplies the broker
     _test.__test__ = False
 
 
 def test_every_row_of_the_table_is_tried() -> None:
-    """A setting that is only stored and shown is worse than one that is refused."""
+    """Storing and showing a config without applying it would be worse than rejecting it."""
     assert EFFECTS.keys() == TOPIC_CONFIGS.keys()
 
 
 def test_the_job_runs_by_itself_at_the_brokers_interval() -> None:
-    """Nobody calls retention but the node."""
+    """The test does not call retention itself."""
 
     async def main(world: Simulation) -> None:
         async with Broker(**{"log.retention.check.interval.ms": 5000}) as broker:
@@ -454,7 +455,7 @@ def test_the_job_runs_by_itself_at_the_brokers_interval() -> None:
 
 
 def test_records_from_before_there_was_a_flush_ms_are_flushed() -> None:
-    """Nobody may append for hours: they were the reason to set it."""
+    """Nobody may append for hours, and these records were the reason to set it."""
 
     async def main(world: Simulation) -> None:
         async with Broker() as broker:
@@ -468,7 +469,7 @@ def test_records_from_before_there_was_a_flush_ms_are_flushed() -> None:
 
 
 def test_a_log_that_cannot_be_read_keeps_no_other_from_its_retention() -> None:
-    """One bad file must not fill the disk with all the others."""
+    """One bad file must not let all other logs fill the disk."""
 
     async def main(world: Simulation) -> None:
         async with Broker() as broker:

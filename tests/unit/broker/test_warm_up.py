@@ -23,12 +23,12 @@ from aiokq.core.counters import BrokerCounters
 from tests.sim.harness.simulation import Simulation, run
 
 NOT_OF_A_RUNNING_BROKER = (
-    "aiokq.broker.embedded",  # is there already where it is used
+    "aiokq.broker.embedded",  # imported already where it is used
     "aiokq.broker.kafka_setting",  # read when settings are parsed
     "aiokq.broker.loop_thread",
     "aiokq.broker.process",
     "aiokq.broker.roles",
-    "aiokq.broker.kraft.",  # takes over Kafka's directory, at a start
+    "aiokq.broker.kraft.",  # only for a takeover of Kafka's directory at a start
     "aiokq.broker.inspection",  # for `aiokq log`
 )
 
@@ -74,7 +74,7 @@ def test_every_module_of_the_broker_is_imported_by_the_start_or_soon_after() -> 
 
 
 def test_one_module_is_imported_at_a_time() -> None:
-    """A module stands after its imports, so that the loop runs between any two."""
+    """The list has a module after its imports, so the loop runs between any two of them."""
     for name, imported in json.loads(fresh(IMPORTED_ONE_BY_ONE)):
         ours = {module for module in imported if module.startswith("aiokq.")}
         if name == "aiokq.fastpath.broker":  # with its parts, compiled or not
@@ -162,9 +162,9 @@ def caused(cause: Exception) -> ImportError:
 def test_a_module_that_cannot_be_read_is_tried_again_after_the_others(
     failure: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There was no descriptor for it. Linux says that of an extension module in a text only."""
+    """Without a free descriptor; for an extension module Linux says so only in the error's text."""
     imports = Imports(lz4_frame=[failure] * 3)
-    assert 8 < imports.run(monkeypatch) < 10  # the others; pauses of 1, 2 and 4 seconds
+    assert 8 < imports.run(monkeypatch) < 10  # pauses of 1, 2 and 4 s
     assert imports.imported[-1] == "lz4.frame"
     assert set(imports.imported) | OPTIONAL == set(MODULES)
     assert imports.counters.background_failures == {"import modules": 3}
@@ -173,7 +173,7 @@ def test_a_module_that_cannot_be_read_is_tried_again_after_the_others(
 
 @pytest.mark.usefixtures("nothing_loaded")
 def test_modules_that_fail_do_not_delay_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each was paused for, longer each time: the last module came after half a minute."""
+    """Regression: pauses for each failing module delayed the last module by half a minute."""
     failing = MODULES[:5]
     imports = Imports(**{name.replace(".", "_"): [OSError(errno.EMFILE, "")] for name in failing})
     assert imports.run(monkeypatch) < 5

@@ -1,4 +1,4 @@
-"""aiokq.broker.handlers.areas: what handlers use of a node."""
+"""aiokq.broker.handlers.areas: the parts of a node that handlers use."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def members(protocol: type) -> set[str]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.__name__)
 def test_no_area_has_more_than_eight_members(protocol):
-    """A larger one would be the whole node by another name."""
+    """A larger area would amount to the whole node under another name."""
     assert 0 < len(members(protocol)) <= 8
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_the_signature_of_a_handler_names_its_areas(api):
-    """By name and type, since the areas are given by name; then the request and the call."""
+    """Areas are bound by name, so names and types must agree; request and call follow them."""
     handle = importlib.import_module(f"aiokq.broker.handlers.{api.module}").handle
     parameters = list(inspect.signature(handle).parameters.values())
     assert [parameter.name for parameter in parameters[-2:]] == ["request", "call"]
@@ -56,7 +56,7 @@ async def test_an_open_node_has_every_member_of_every_area():
 
 
 async def test_binding_gives_a_handler_its_areas_in_order():
-    """Whatever their order in ``Areas``."""
+    """Their order in ``Areas`` does not matter."""
     node_areas = Areas(*range(len(Areas._fields)))
 
     async def handle(host, topics, request, call):

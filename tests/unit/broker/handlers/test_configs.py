@@ -68,7 +68,7 @@ async def replace(broker, name, configs, *, kind=TOPIC, version=2, validate_only
 
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_a_topics_settings_say_where_they_come_from(version):
-    """Its own, the broker's, or Kafka's default."""
+    """The source is the topic, the broker or Kafka's default."""
     async with Broker(log_retention_ms=5000) as broker:
         await broker.create("t", max_message_bytes=2000)
         result = await describe(broker, "t", version=version, include_synonyms=True)
@@ -89,7 +89,7 @@ async def test_a_topics_settings_say_where_they_come_from(version):
 
 
 async def test_only_the_settings_that_are_named_are_told():
-    """With documentation where it is asked for."""
+    """They have documentation if the request asks for it."""
     async with Broker() as broker:
         await broker.create("t")
         result = await describe(broker, "t", "retention.ms", include_documentation=True)
@@ -102,7 +102,7 @@ async def test_only_the_settings_that_are_named_are_told():
 
 
 async def test_a_brokers_settings_are_all_there_and_read_only():
-    """They are read when it starts."""
+    """The broker reads them only at its start."""
     async with Broker(num_partitions=7) as broker:
         result = await describe(broker, "0", kind=BROKER)
         configs = {config.name: config for config in result.configs}
@@ -115,7 +115,7 @@ async def test_a_brokers_settings_are_all_there_and_read_only():
 
 
 async def test_a_broker_says_where_it_is_and_what_it_stores_where():
-    """The names that clients look up, though they are given otherwise than by `--set`."""
+    """Clients look these names up even if the values were not given with `--set`."""
     async with Broker(directories=["/a", "/b"]) as broker:
         result = await describe(broker, "0", kind=BROKER, include_synonyms=True)
         configs = {config.name: config for config in result.configs}
@@ -132,11 +132,11 @@ async def test_a_broker_says_where_it_is_and_what_it_stores_where():
             config = configs[name]
             assert (config.value, config.config_type, config.config_source) == (value, kind, 4)
             assert [s.value for s in config.synonyms] == [value]
-        assert len(configs) == len(result.configs)  # each once
+        assert len(configs) == len(result.configs)  # each name only once
 
 
 async def test_a_setting_without_effect_is_not_shown():
-    """What a client reads there, it would rely on."""
+    """Clients would rely on a value that they read there."""
     async with Broker(transaction_max_timeout_ms=5) as broker:
         names = {config.name for config in (await describe(broker, "0", kind=BROKER)).configs}
         without = {name for name, row in SETTINGS.items() if not row.has_effect}
@@ -153,7 +153,7 @@ async def test_a_setting_without_effect_is_not_shown():
 
 
 async def test_an_empty_list_of_names_means_all():
-    """As null does, in Kafka."""
+    """In Kafka an empty list means the same as null."""
     async with Broker() as broker:
         await broker.create("t")
         request = wire.DescribeConfigsRequest(
@@ -168,7 +168,7 @@ async def test_an_empty_list_of_names_means_all():
 
 
 async def test_synonyms_of_a_topics_setting_begin_with_the_one_of_the_same_unit():
-    """`log.retention.hours` alone would read as if 168 were the value of `retention.ms`."""
+    """`log.retention.hours` alone would look as if 168 were the value of `retention.ms`."""
     async with Broker(log_retention_minutes=7) as broker:
         await broker.create("t")
         [plain] = (await describe(broker, "t", "retention.ms", include_synonyms=True)).configs
@@ -185,14 +185,14 @@ async def test_synonyms_of_a_topics_setting_begin_with_the_one_of_the_same_unit(
 
 @pytest.fixture
 def quiet_logger():
-    """A logger of aiokq that no other test looks at."""
+    """A logger of aiokq that no other test uses."""
     made = logging.getLogger("aiokq.test.quiet")
     yield made
     made.setLevel(logging.NOTSET)
 
 
 async def test_loggers_are_told_and_changed_by_kafkas_levels(quiet_logger):
-    """Each has a level, its own or that of one above it; nothing outside of aiokq is told."""
+    """A logger has a level of its own or inherits one; only loggers of aiokq are returned."""
     async with Broker() as broker:
         result = await describe(broker, "0", kind=LOGGER)
         levels = {config.name: config.value for config in result.configs}
@@ -222,7 +222,7 @@ async def test_loggers_are_told_and_changed_by_kafkas_levels(quiet_logger):
     ],
 )
 async def test_a_wrong_change_of_loggers_changes_none(quiet_logger, name, operation, value, code):
-    """All changes of a request are looked at before the first is made."""
+    """All changes of a request are validated before the first is made."""
     async with Broker() as broker:
         first = ("aiokq.broker", SET, "FATAL")
         before = logging.getLogger("aiokq.broker").level
@@ -242,7 +242,7 @@ async def list_resources(broker, *types, version=1):
 
 
 async def test_what_has_settings_is_listed_by_type():
-    """All types where none is named; groups only if they were told something."""
+    """Without a type all types are listed; groups only if they have configs."""
     async with Broker() as broker:
         await broker.create("b")
         await broker.create("a")
@@ -262,7 +262,10 @@ async def test_what_has_settings_is_listed_by_type():
 
 
 async def test_unknown_resources_are_refused():
-    """3 for a topic, 42 for another broker or type; the brokers' default is empty."""
+    """UNKNOWN_TOPIC_OR_PARTITION for a topic, INVALID_REQUEST for another broker or type.
+
+    The default of all brokers is empty.
+    """
     async with Broker() as broker:
         assert (await describe(broker, "absent")).error_code == 3
         assert (await describe(broker, "5", kind=BROKER)).error_code == 42
@@ -278,7 +281,7 @@ async def test_unknown_resources_are_refused():
 
 @pytest.mark.parametrize("version", range(2))
 async def test_changes_take_effect_at_once_and_outlive_the_node(version):
-    """The next batch is judged by the new limit."""
+    """The new limit applies to the next batch."""
     async with Broker() as broker:
         await broker.create("t")
         assert (await broker.produce("t", batch(value=b"x" * 500))).error_code == 0
@@ -293,7 +296,7 @@ async def test_changes_take_effect_at_once_and_outlive_the_node(version):
 
 
 async def test_lists_are_changed_in_part():
-    """APPEND and SUBTRACT start from the default where nothing was set."""
+    """APPEND and SUBTRACT start from the default if the topic has no value."""
     async with Broker() as broker:
         await broker.create("t")
         topic = broker.node.topics.get("t")
@@ -318,7 +321,7 @@ async def test_lists_are_changed_in_part():
     ],
 )
 async def test_a_bad_change_changes_nothing(changes, code):
-    """All changes of a resource, or none."""
+    """The changes of a resource are made all together or not at all."""
     async with Broker() as broker:
         await broker.create("t")
         found, message = await alter(broker, "t", *changes)
@@ -328,7 +331,7 @@ async def test_a_bad_change_changes_nothing(changes, code):
 
 
 async def test_validate_only_changes_nothing():
-    """In the old way and in the new one."""
+    """This holds for AlterConfigs and IncrementalAlterConfigs."""
     async with Broker() as broker:
         await broker.create("t")
         change = ("retention.ms", SET, "5")
@@ -338,7 +341,7 @@ async def test_validate_only_changes_nothing():
 
 
 async def test_settings_of_a_running_broker_cannot_be_changed():
-    """42, with what to do instead; nothing to change is no error."""
+    """INVALID_REQUEST says what to do instead; an empty change is no error."""
     async with Broker() as broker:
         code, message = await alter(broker, "0", ("num.partitions", SET, "2"), kind=BROKER)
         assert code == 42
@@ -352,7 +355,7 @@ async def test_settings_of_a_running_broker_cannot_be_changed():
 
 @pytest.mark.parametrize("version", range(3))
 async def test_the_old_way_resets_what_it_does_not_name(version):
-    """AlterConfigs replaces the whole set."""
+    """AlterConfigs replaces all configs of the topic."""
     async with Broker() as broker:
         await broker.create("t", retention_ms=5, segment_bytes=2_000_000)
         assert await replace(broker, "t", {"retention.ms": "7"}, version=version) == 0
@@ -364,7 +367,7 @@ async def test_the_old_way_resets_what_it_does_not_name(version):
 
 
 async def test_a_resource_named_twice_is_42():
-    """In one request it could not be said which comes first."""
+    """The order of the two would be undefined."""
     async with Broker() as broker:
         await broker.create("t")
         resource = wire.AlterConfigsResource(resource_type=TOPIC, resource_name="t")
@@ -373,7 +376,7 @@ async def test_a_resource_named_twice_is_42():
 
 
 async def test_changes_made_at_the_same_time_are_all_kept():
-    """Each was made from the settings before both: the second took back what the first had set."""
+    """Regression: both started from the same configs, so the second undid the first."""
     async with Broker() as broker:
         await broker.create("t")
         inline = broker.node.environment.offload.run
@@ -397,7 +400,7 @@ SESSION = "consumer.session.timeout.ms"
 
 
 async def test_a_groups_settings_are_changed_and_shown_with_their_source():
-    """Java's kafka-configs --entity-type groups: there were no such resources."""
+    """Regression: `kafka-configs --entity-type groups` failed."""
     async with Broker(group_consumer_session_timeout_ms=50_000) as broker:
         result = await describe(broker, "g", kind=GROUP, include_synonyms=True)
         assert result.error_code == 0
@@ -419,7 +422,7 @@ async def test_a_groups_settings_are_changed_and_shown_with_their_source():
 
 
 async def test_the_older_request_replaces_a_groups_settings():
-    """What it does not name is reset, as a topic's."""
+    """Configs that the request does not name are reset, as for topics."""
     async with Broker() as broker:
         await alter(broker, "g", ("consumer.heartbeat.interval.ms", SET, "6000"), kind=GROUP)
         assert await replace(broker, "g", {SESSION: "60000"}, kind=GROUP) == 0
@@ -427,7 +430,7 @@ async def test_the_older_request_replaces_a_groups_settings():
 
 
 async def test_a_groups_settings_are_checked():
-    """40 for values, 42 for the group of no name and for parts of what is no list."""
+    """INVALID_CONFIG for values; INVALID_REQUEST for an empty group name or a non-list."""
     async with Broker() as broker:
         assert (await alter(broker, "g", (SESSION, SET, "1"), kind=GROUP))[0] == 40
         assert (await alter(broker, "g", ("share.session.timeout.ms", SET, "1"), kind=GROUP))[

@@ -1,4 +1,4 @@
-"""Fetch: what is returned at once, what waits, how much, and what is an error."""
+"""Fetch: immediate and delayed responses, limits, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.broker.harness import Broker, batch, offsets, until, watch_offlo
 
 
 async def filled(broker, topic="t", batches=4, **options):
-    """A topic with batches of two records each."""
+    """Create a topic with batches of two records each."""
     topic_id = await broker.create(topic)
     for _ in range(batches):
         assert (await broker.produce(topic, batch(2, **options))).error_code == 0
@@ -25,7 +25,7 @@ async def filled(broker, topic="t", batches=4, **options):
 
 @pytest.mark.parametrize("version", range(4, 13))
 async def test_every_version_reads_what_was_written(version):
-    """By name until version 12."""
+    """Versions up to 12 name topics."""
     async with Broker() as broker:
         await filled(broker)
         data = await broker.fetch_one("t", 0, 0, version=version)
@@ -38,7 +38,7 @@ async def test_every_version_reads_what_was_written(version):
 
 @pytest.mark.parametrize("version", range(13, 19))
 async def test_from_version_13_on_topics_go_by_id(version):
-    """An unknown id is 100."""
+    """An unknown id gets UNKNOWN_TOPIC_ID."""
     async with Broker() as broker:
         topic_id = await filled(broker)
         data = await broker.fetch_one(topic_id, 0, 2, version=version)
@@ -48,7 +48,7 @@ async def test_from_version_13_on_topics_go_by_id(version):
 
 
 async def test_a_recreated_topic_is_unknown_by_its_old_id():
-    """Its offsets mean other records now."""
+    """Its offsets belong to other records now."""
     async with Broker() as broker:
         old = await filled(broker)
         await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
@@ -60,7 +60,7 @@ async def test_a_recreated_topic_is_unknown_by_its_old_id():
 
 @pytest.mark.parametrize("version", range(4))
 async def test_versions_before_4_are_converted_down_with_legacy(version):
-    """Format 0 up to version 1, then 1; the offsets stay."""
+    """Format 0 up to version 1, format 1 in versions 2 and 3; offsets are unchanged."""
     async with Broker(legacy=True) as broker:
         await filled(broker)
         data = await broker.fetch_one("t", 0, 4, version=version)
@@ -72,7 +72,7 @@ async def test_versions_before_4_are_converted_down_with_legacy(version):
     ("operation", "code"), [("zstd", 76), ("damage", 2), ("shorter", 56), ("pread", 56)]
 )
 async def test_what_cannot_be_converted_down_is_an_error_of_its_partition(operation, code):
-    """Not the end of the connection: its other partitions are fine, and it would ask again."""
+    """Closing the connection would fail the other partitions too, and the client would retry."""
     async with Broker(legacy=True) as broker:
         await filled(broker, "good")
         await broker.create("t")
@@ -93,14 +93,14 @@ async def test_what_cannot_be_converted_down_is_an_error_of_its_partition(operat
 
 
 async def test_an_offset_within_a_batch_gets_the_whole_batch():
-    """Batches are never cut open; a client skips what it did not ask for."""
+    """Batches are never divided; a client skips records before its offset."""
     async with Broker() as broker:
         await filled(broker)
         assert offsets((await broker.fetch_one("t", 0, 3)).records) == [2, 3, 4, 5, 6, 7]
 
 
 async def test_a_batch_larger_than_every_limit_still_comes_when_it_is_the_first():
-    """KIP-74: otherwise the consumer would be stuck there for ever."""
+    """KIP-74: otherwise the consumer would never get past it."""
     async with Broker() as broker:
         await filled(broker, value=b"x" * 1000)
         data = await broker.fetch_one("t", 0, 0, 10, max_bytes=10)
@@ -108,7 +108,7 @@ async def test_a_batch_larger_than_every_limit_still_comes_when_it_is_the_first(
 
 
 async def test_the_request_limit_is_shared_by_partitions_in_order():
-    """Only the first that has records is sure of one batch."""
+    """Only the first partition with records gets a batch beyond the limit."""
     async with Broker() as broker:
         await filled(broker, "a", value=b"x" * 1000)
         await filled(broker, "b", value=b"x" * 1000)
@@ -121,7 +121,7 @@ async def test_the_request_limit_is_shared_by_partitions_in_order():
 
 
 async def test_the_broker_has_a_limit_of_its_own():
-    """fetch.max.bytes protects it from a consumer that asks for everything."""
+    """fetch.max.bytes protects the broker from consumers without a limit."""
     async with Broker(fetch_max_bytes=2500) as broker:
         await filled(broker, value=b"x" * 1000)
         data = await broker.fetch_one("t", 0, 0, max_bytes=2**31 - 1)
@@ -129,7 +129,7 @@ async def test_the_broker_has_a_limit_of_its_own():
 
 
 async def test_offsets_before_the_start_or_behind_the_end_are_1():
-    """The end itself is no error: nothing is there yet."""
+    """The log end offset is no error, although no record is there yet."""
     async with Broker() as broker:
         await filled(broker)
         broker.node.topics.partition("t", 0).delete_records(4)
@@ -144,14 +144,14 @@ async def test_offsets_before_the_start_or_behind_the_end_are_1():
 
 
 async def test_an_error_is_answered_with_no_offsets_and_empty_records():
-    """Never null where Kafka fills in something."""
+    """Records are empty instead of null, as in Kafka."""
     async with Broker() as broker:
         data = await broker.fetch_one("absent", 0, 0)
         assert (data.error_code, data.high_watermark, bytes(data.records)) == (3, -1, b"")
 
 
 async def test_leader_epochs_fence_readers_with_older_or_newer_metadata():
-    """74 below ours, 75 above."""
+    """FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one."""
     async with Broker() as broker:
         await filled(broker)
         broker.node.topics.partition("t", 0).leader_epoch = 3
@@ -162,7 +162,7 @@ async def test_leader_epochs_fence_readers_with_older_or_newer_metadata():
 
 
 async def test_a_reader_whose_log_went_another_way_is_told_where():
-    """KIP-595: the epoch and its end, and no records."""
+    """KIP-595: the response has the diverging epoch and its end, and no records."""
     async with Broker() as broker:
         await filled(broker)
         partition = broker.node.topics.partition("t", 0)
@@ -179,14 +179,14 @@ async def test_a_reader_whose_log_went_another_way_is_told_where():
 
 
 async def test_a_follower_that_is_no_replica_is_6():
-    """A stale configuration of another node must not read beyond the high watermark."""
+    """Another node with a stale configuration must not read beyond the high watermark."""
     async with Broker() as broker:
         await filled(broker)
         assert (await broker.fetch_one("t", 0, 0, version=12, replica_id=7)).error_code == 6
 
 
 async def test_committed_readers_get_an_empty_list_of_aborted_transactions():
-    """Kafka sends null to the others and a list to these."""
+    """Kafka sends them a list, and null to readers of uncommitted records."""
     async with Broker() as broker:
         await filled(broker)
         data = await broker.fetch_one("t", 0, 0, isolation_level=1)
@@ -195,18 +195,18 @@ async def test_committed_readers_get_an_empty_list_of_aborted_transactions():
 
 
 async def test_zstd_topics_are_not_for_versions_before_10():
-    """76: such a client could not read it."""
+    """UNSUPPORTED_COMPRESSION_TYPE, because such a client could not decode the records."""
     async with Broker() as broker:
         await broker.create("t", compression_type="zstd")
         assert (await broker.fetch_one("t", 0, 0, version=9)).error_code == 76
         assert (await broker.fetch_one("t", 0, 0, version=10)).error_code == 0
 
 
-# the long poll
+# The long poll
 
 
 async def test_what_only_the_disk_has_is_read_off_the_loop():
-    """Somebody reads last week's records, and everybody else waits for a slow disk."""
+    """Otherwise one reader of old records would make all clients wait for a slow disk."""
     async with Broker() as broker:
         await filled(broker)
         moved = watch_offload(broker)
@@ -220,7 +220,7 @@ async def test_what_only_the_disk_has_is_read_off_the_loop():
 
 
 async def test_what_the_disk_cannot_read_is_an_error_of_its_partition():
-    """The connection was closed, and the client asked again for ever."""
+    """Regression: the connection was closed, and the client repeated the request for ever."""
     async with Broker() as broker:
         await filled(broker)
         await filled(broker, "other")
@@ -246,7 +246,7 @@ def records(response, topic="t"):
 
 
 async def test_a_fetch_at_the_end_waits_for_the_next_append():
-    """And takes it along at once."""
+    """The response has the appended records."""
     async with Broker() as broker:
         await filled(broker)
         task = await waiting(broker, ("t", 0, 8))
@@ -256,7 +256,7 @@ async def test_a_fetch_at_the_end_waits_for_the_next_append():
 
 
 async def test_a_fetch_waits_until_min_bytes_are_there():
-    """Over all its partitions."""
+    """min_bytes counts over all partitions of the request."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.create("u")
@@ -273,7 +273,7 @@ async def test_a_fetch_waits_until_min_bytes_are_there():
 
 
 async def test_the_deadline_brings_what_there_is():
-    """Too little is better than nothing, and nothing is an answer."""
+    """Fewer bytes than min_bytes are returned, or none."""
     async with Broker() as broker:
         await filled(broker, batches=1)
         data = await broker.fetch_one("t", 0, 0, max_wait_ms=5, min_bytes=10_000)
@@ -283,7 +283,7 @@ async def test_the_deadline_brings_what_there_is():
 
 
 async def test_errors_and_empty_requests_do_not_wait():
-    """The client has to hear of an error now."""
+    """The client must get the error at once."""
     async with Broker() as broker:
         await filled(broker)
         response = await broker.fetch(("t", 0, 8), ("absent", 0, 0), max_wait_ms=60_000)
@@ -292,7 +292,7 @@ async def test_errors_and_empty_requests_do_not_wait():
 
 
 async def test_deletion_wakes_those_who_wait():
-    """They learn of it as unknown topic, not after max_wait."""
+    """They get an unknown topic at once instead of after max_wait."""
     async with Broker() as broker:
         await filled(broker)
         task = await waiting(broker, ("t", 0, 8))
@@ -302,7 +302,7 @@ async def test_deletion_wakes_those_who_wait():
 
 
 async def test_a_client_that_leaves_takes_its_wait_along():
-    """Else a reconnecting client would pile up waits of a minute each."""
+    """Otherwise a reconnecting client could pile up fetches that wait for a minute each."""
     async with Broker() as broker:
         await filled(broker)
         client = RequestContext(9, "127.0.0.1:1", "127.0.0.1", "PLAINTEXT")
@@ -314,7 +314,7 @@ async def test_a_client_that_leaves_takes_its_wait_along():
 
 
 async def test_a_broker_that_stops_answers_its_waiting_fetches():
-    """Stopping must not take as long as the longest poll."""
+    """A stop must not last as long as the longest poll."""
     broker = Broker()
     await broker.node.open()
     await filled(broker)
@@ -328,7 +328,7 @@ async def test_a_broker_that_stops_answers_its_waiting_fetches():
 
 
 async def test_a_session_is_opened_used_and_tells_only_news():
-    """KIP-227 through the handler; the rules are tested with the cache."""
+    """KIP-227 through the handler; the rules are tested with the cache of sessions."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.create("u")
@@ -344,7 +344,7 @@ async def test_a_session_is_opened_used_and_tells_only_news():
 
 
 async def test_an_incremental_fetch_waits_like_any_other():
-    """With its partitions from the session."""
+    """Its partitions come from the session."""
     async with Broker() as broker:
         await broker.create("t")
         first = await broker.fetch(("t", 0, 0), session_epoch=0)
@@ -354,7 +354,7 @@ async def test_an_incremental_fetch_waits_like_any_other():
 
 
 async def test_session_errors_are_errors_of_the_whole():
-    """70 for an unknown session, 71 for a wrong epoch."""
+    """FETCH_SESSION_ID_NOT_FOUND for its id, INVALID_FETCH_SESSION_EPOCH for its epoch."""
     async with Broker() as broker:
         await broker.create("t")
         response = await broker.fetch(session_id=99, session_epoch=4)
@@ -365,7 +365,7 @@ async def test_session_errors_are_errors_of_the_whole():
 
 
 async def test_versions_before_7_know_no_sessions():
-    """Their responses have no field for one."""
+    """Their responses have no field for a session."""
     async with Broker() as broker:
         await filled(broker)
         response = await broker.fetch(("t", 0, 0), version=6)
@@ -374,8 +374,10 @@ async def test_versions_before_7_know_no_sessions():
 
 
 async def test_a_partition_that_the_disk_does_not_give_keeps_the_others_from_nothing():
-    """What is pushed out of memory as fast as it comes in is an error of that partition only, and
-    counts as one error, however often it was looked for."""
+    """Records that leave memory before they can be sent are an error of their partition only.
+
+    It counts as one error, however often the read was repeated.
+    """
     async with Broker() as broker:
         for topic in ("cold", "warm"):
             await filled(broker, topic)
@@ -397,8 +399,10 @@ async def test_a_partition_that_the_disk_does_not_give_keeps_the_others_from_not
 
 @pytest.mark.parametrize("comes", [False, True])
 async def test_who_waits_for_more_gets_what_only_the_disk_has(*, comes: bool):
-    """Old records were too few to answer at once: by the time they were sent they had been pushed
-    out of memory, and the loop waited for the disk."""
+    """A fetch that waited for more bytes reads old records off the loop.
+
+    Regression: the old records had left memory when they were sent, so the loop waited for disk.
+    """
     async with Broker() as broker:
         await broker.create("t", index_interval_bytes=100)
         for _ in range(40):

@@ -1,6 +1,6 @@
-"""Every answer with an address has the one of the listener that was asked.
+"""Responses with addresses have the address of the listener that received the request.
 
-The answers on a listener that is not advertised were compared with Apache Kafka 4.2.
+The responses on a listener without advertised address were compared with Apache Kafka 4.2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ADDRESSES = [(OUTER, ("outer.example", 19092)), (INNER, ("fd00::1", 9094))]
 
 @pytest.mark.parametrize(("client", "address"), ADDRESSES)
 async def test_metadata_has_the_address_of_the_listener_that_was_asked(client, address):
-    """In all versions: a client keeps to what it is told."""
+    """In all versions; a client continues with the address it gets."""
     async with Broker(**SETTINGS) as broker:
         for version in (0, 1, 8, 12, 13):
             response = await broker.ask(wire.MetadataRequest(topics=[]), version, client=client)
@@ -33,7 +33,7 @@ async def test_metadata_has_the_address_of_the_listener_that_was_asked(client, a
 
 @pytest.mark.parametrize(("client", "address"), ADDRESSES)
 async def test_the_coordinator_is_found_on_the_listener_that_was_asked(client, address):
-    """One key or several."""
+    """With one key and with several."""
     async with Broker(**SETTINGS) as broker:
         one = await broker.ask(wire.FindCoordinatorRequest(key="g"), 3, client=client)
         assert (one.error_code, one.host, one.port) == (0, *address)
@@ -44,7 +44,7 @@ async def test_the_coordinator_is_found_on_the_listener_that_was_asked(client, a
 
 @pytest.mark.parametrize(("client", "address"), ADDRESSES)
 async def test_the_cluster_is_described_by_the_listener_that_was_asked(client, address):
-    """As Metadata does."""
+    """The address is the one in Metadata."""
     async with Broker(**SETTINGS) as broker:
         response = await broker.ask(wire.DescribeClusterRequest(), 1, client=client)
         assert [(b.broker_id, b.host, b.port) for b in response.brokers] == [(0, *address)]
@@ -52,7 +52,7 @@ async def test_the_cluster_is_described_by_the_listener_that_was_asked(client, a
 
 @pytest.mark.parametrize(("version", "code"), [(0, 5), (1, 5), (5, 5), (6, 72), (12, 72)])
 async def test_on_a_listener_that_is_not_advertised_there_is_no_broker(version, code):
-    """LISTENER_NOT_FOUND, by an older name for older clients."""
+    """LISTENER_NOT_FOUND, or LEADER_NOT_AVAILABLE for older clients."""
     async with Broker(**HIDDEN) as broker:
         await broker.create("t")
         asked = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name="t")])
@@ -68,7 +68,7 @@ async def test_on_a_listener_that_is_not_advertised_there_is_no_broker(version, 
 
 
 async def test_the_other_answers_of_a_listener_that_is_not_advertised():
-    """No leader without an error from DescribeTopicPartitions, and no coordinator yet."""
+    """DescribeTopicPartitions has no leader and no error, FindCoordinator no coordinator."""
     async with Broker(**HIDDEN) as broker:
         await broker.create("t")
         topics = [wire.DescribeTopicPartitionsTopicRequest(name="t")]
@@ -88,7 +88,7 @@ async def test_the_other_answers_of_a_listener_that_is_not_advertised():
 
 
 async def test_the_settings_of_the_node_have_all_listeners():
-    """As DescribeConfigs of Kafka has them."""
+    """DescribeConfigs of Kafka shows all of them too."""
     given = {
         "listeners": f"{SETTINGS['listeners']},CONTROLLER://:9093",
         "listener.security.protocol.map": (

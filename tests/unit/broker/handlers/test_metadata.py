@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and DescribeTopicPartitions: what clients are told exists."""
+"""Metadata, DescribeCluster and DescribeTopicPartitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def metadata(*names, **options):
 
 @pytest.mark.parametrize("version", range(14))
 async def test_every_version_names_brokers_and_leaders(version):
-    """The first thing every client asks."""
+    """Every client sends this request first."""
     async with Broker() as broker:
         await broker.create("orders", 3)
         response = await broker.ask(metadata("orders"), version)
@@ -36,7 +36,7 @@ async def test_every_version_names_brokers_and_leaders(version):
 
 
 async def test_null_means_all_topics_and_empty_means_none():
-    """Version 0 has no null: there the empty list means all."""
+    """Version 0 has no null, and its empty list means all."""
     async with Broker() as broker:
         await broker.create("a")
         await broker.create("b")
@@ -49,7 +49,7 @@ async def test_null_means_all_topics_and_empty_means_none():
 
 
 async def test_asking_creates_where_broker_and_request_allow_it():
-    """Synchronously: the first answer has leaders already."""
+    """The first response already has leaders."""
     async with Broker(num_partitions=2) as broker:
         refused = await broker.ask(metadata("t", allow_auto_topic_creation=False), 12)
         assert [t.error_code for t in refused.topics] == [3]
@@ -62,14 +62,14 @@ async def test_asking_creates_where_broker_and_request_allow_it():
 
 
 async def test_versions_before_4_cannot_forbid_creation():
-    """They have no such flag."""
+    """They have no flag for it."""
     async with Broker() as broker:
         created = await broker.ask(metadata("t"), 3)
         assert [t.error_code for t in created.topics] == [0]
 
 
 async def test_asking_for_all_topics_creates_none():
-    """Nor does an empty list."""
+    """An empty list creates none either."""
     async with Broker() as broker:
         await broker.ask(wire.MetadataRequest(topics=None), 12)
         assert len(broker.node.topics) == 0
@@ -79,7 +79,7 @@ async def test_asking_for_all_topics_creates_none():
     "name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "__cluster_metadata"]
 )
 async def test_a_name_that_no_topic_can_have_is_17(name):
-    """It would also be a directory's name."""
+    """The name would also be the name of a directory."""
     async with Broker() as broker:
         response = await broker.ask(metadata(name), 12)
         assert [t.error_code for t in response.topics] == [17]
@@ -87,7 +87,7 @@ async def test_a_name_that_no_topic_can_have_is_17(name):
 
 
 async def test_a_name_that_collides_by_dot_and_underscore_is_17():
-    """Kafka's metrics would mix the two up."""
+    """The two topics would be the same in Kafka's metrics."""
     async with Broker() as broker:
         await broker.create("a.b")
         response = await broker.ask(metadata("a_b"), 12)
@@ -95,14 +95,14 @@ async def test_a_name_that_collides_by_dot_and_underscore_is_17():
 
 
 async def test_internal_topics_are_not_made_by_asking():
-    """A plain topic of that name would break the coordinator that comes to own it."""
+    """A plain topic of that name would break its future coordinator."""
     async with Broker() as broker:
         response = await broker.ask(metadata("__consumer_offsets"), 12)
         assert [t.error_code for t in response.topics] == [3]
 
 
 async def test_topics_can_be_asked_for_by_id_from_version_12_on():
-    """An id that is not known is 100, its name null; before version 12 it is 42."""
+    """An unknown id gets UNKNOWN_TOPIC_ID and a null name; before version 12 INVALID_REQUEST."""
     async with Broker() as broker:
         topic_id = await broker.create("t")
         by_id = [wire.MetadataRequestTopic(name=None, topic_id=topic_id)]
@@ -120,14 +120,14 @@ async def test_topics_can_be_asked_for_by_id_from_version_12_on():
 
 
 async def test_a_name_asked_twice_is_answered_once():
-    """Java builds a map of the answer."""
+    """Java's client builds a map from the response."""
     async with Broker() as broker:
         response = await broker.ask(metadata("t", "t"), 12)
         assert [t.name for t in response.topics] == ["t"]
 
 
 async def test_authorized_operations_are_told_only_when_asked():
-    """The bit field's default means: not asked."""
+    """The default value of the bit field means that they were not requested."""
     async with Broker() as broker:
         plain = await broker.ask(metadata("t"), 10)
         assert plain.topics[0].topic_authorized_operations == -(2**31)
@@ -146,7 +146,7 @@ async def test_authorized_operations_are_told_only_when_asked():
 
 @pytest.mark.parametrize("version", range(3))
 async def test_describe_cluster_names_brokers_and_controller(version):
-    """AdminClient.describeCluster()."""
+    """This serves AdminClient.describeCluster()."""
     async with Broker(broker_rack="r1") as broker:
         response = await broker.ask(wire.DescribeClusterRequest(), version)
         assert response.error_code == 0
@@ -156,7 +156,7 @@ async def test_describe_cluster_names_brokers_and_controller(version):
 
 
 async def test_describe_cluster_of_controllers_is_refused_with_the_right_code():
-    """A broker's endpoint is no controller's: 114; an unknown type is 115."""
+    """MISMATCHED_ENDPOINT_TYPE for controllers, UNSUPPORTED_ENDPOINT_TYPE for an unknown type."""
     async with Broker() as broker:
         for endpoint_type, code in ((2, 114), (3, 115)):
             request = wire.DescribeClusterRequest(endpoint_type=endpoint_type)
@@ -171,7 +171,7 @@ def described(response):
 
 
 async def test_describe_topic_partitions_pages_by_its_cursor():
-    """Java's Admin walks large clusters page by page."""
+    """Java's Admin client reads large clusters page by page."""
     async with Broker() as broker:
         await broker.create("a", 3)
         await broker.create("b", 2)
@@ -189,7 +189,7 @@ async def test_describe_topic_partitions_pages_by_its_cursor():
 
 
 async def test_describe_topic_partitions_sends_empty_lists_where_java_fails_on_null():
-    """Its 4.0 client throws a NullPointerException."""
+    """Java's 4.0 client throws a NullPointerException on null."""
     async with Broker() as broker:
         await broker.create("a")
         response = await broker.ask(wire.DescribeTopicPartitionsRequest(), 0)
@@ -200,7 +200,7 @@ async def test_describe_topic_partitions_sends_empty_lists_where_java_fails_on_n
 
 
 async def test_describe_topic_partitions_names_unknown_topics():
-    """Only those that are asked for by name."""
+    """Only topics requested by name get an error."""
     async with Broker() as broker:
         await broker.create("b")
         names = [wire.DescribeTopicPartitionsTopicRequest(name=n) for n in ("b", "a", "no good")]

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: places in the log."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def list_offsets(broker, timestamp, *, version=7, topic="t", partition=0, 
 
 
 async def filled(broker):
-    """Records 0..5, of which 2n and 2n+1 are at NOW + n seconds and a millisecond later."""
+    """Records 0..5; records 2n and 2n+1 are at NOW + n seconds and one millisecond later."""
     await broker.create("t")
     for second in range(3):
         await broker.produce("t", batch(2, timestamp_ms=NOW_MS + second * 1000))
@@ -41,7 +41,7 @@ def found(result):
 
 @pytest.mark.parametrize("version", range(1, 12))
 async def test_latest_and_earliest_in_every_version(version):
-    """What auto.offset.reset asks."""
+    """auto.offset.reset uses these."""
     async with Broker() as broker:
         await filled(broker)
         broker.node.topics.partition("t", 0).delete_records(2)
@@ -50,7 +50,7 @@ async def test_latest_and_earliest_in_every_version(version):
 
 
 async def test_by_time_the_first_record_not_earlier():
-    """offsetsForTimes; nothing later is (-1, -1)."""
+    """offsetsForTimes; the result is (-1, -1) if all records are earlier."""
     async with Broker() as broker:
         await filled(broker)
         assert found(await list_offsets(broker, 0)) == (0, NOW_MS, 0)
@@ -61,7 +61,7 @@ async def test_by_time_the_first_record_not_earlier():
 
 
 async def test_the_record_with_the_largest_timestamp():
-    """-3, from version 7 on; it need not be the last."""
+    """Timestamp -3, from version 7 on; the record need not be the last."""
     async with Broker() as broker:
         await filled(broker)
         await broker.produce("t", batch(timestamp_ms=NOW_MS))
@@ -71,7 +71,7 @@ async def test_the_record_with_the_largest_timestamp():
 
 
 async def test_sentinels_are_35_before_the_version_that_brought_them():
-    """A broker that guessed would answer a question that was not asked."""
+    """A guess by the broker would be the response to a different request."""
     async with Broker() as broker:
         await filled(broker)
         for timestamp, since in ((-3, 7), (-4, 8), (-5, 9), (-6, 11)):
@@ -82,7 +82,7 @@ async def test_sentinels_are_35_before_the_version_that_brought_them():
 
 
 async def test_local_start_and_tiered_end():
-    """Nothing is tiered: the local start is the start, the tiered end is nowhere."""
+    """Without tiered storage the local start is the log start, and there is no tiered end."""
     async with Broker() as broker:
         await filled(broker)
         assert found(await list_offsets(broker, -4, version=8)) == (0, -1, 0)
@@ -103,7 +103,7 @@ async def test_leader_epochs_come_along_and_fence():
 
 
 async def test_unknown_partitions_are_3_and_doubled_ones_42():
-    """Each in its own answer."""
+    """UNKNOWN_TOPIC_OR_PARTITION and INVALID_REQUEST, for each partition alone."""
     async with Broker() as broker:
         await filled(broker)
         assert (await list_offsets(broker, -1, topic="absent")).error_code == 3
@@ -117,7 +117,7 @@ async def test_unknown_partitions_are_3_and_doubled_ones_42():
 
 
 async def test_version_0_lists_offsets_with_legacy():
-    """Clients from before 2016: the newest first, as many as asked for."""
+    """Clients from before 2016 get offsets in descending order, as many as requested."""
     async with Broker(legacy=True) as broker:
         await filled(broker)
         result = await list_offsets(broker, -1, version=0, max_num_offsets=5)
@@ -145,21 +145,21 @@ async def epoch_end(broker, epoch, *, version=4, current=-1, topic="t", partitio
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 async def test_epochs_end_where_the_next_begins(version):
-    """KIP-101: how a consumer finds out that its log was truncated."""
+    """KIP-101: a consumer detects a truncation with it."""
     async with Broker() as broker:
         await filled(broker)
         partition = broker.node.topics.partition("t", 0)
         partition.leader_epoch = 4
         await broker.produce("t", batch())
-        assert await epoch_end(broker, 4, version=version) == (0, 4, 7)  # the latest: the end
+        assert await epoch_end(broker, 4, version=version) == (0, 4, 7)  # the log end
         assert await epoch_end(broker, 0, version=version) == (0, 0, 6)
-        assert await epoch_end(broker, 3, version=version) == (0, 0, 6)  # the floor
+        assert await epoch_end(broker, 3, version=version) == (0, 0, 6)  # the previous epoch
         assert await epoch_end(broker, 5, version=version) == (0, -1, -1)  # not known yet
         assert await epoch_end(broker, -1, version=version) == (0, -1, -1)
 
 
 async def test_an_epoch_before_all_known_ones_ends_where_they_begin():
-    """The log does not go back so far."""
+    """The log does not contain them any more."""
     async with Broker() as broker:
         await broker.create("t")
         broker.node.topics.partition("t", 0).leader_epoch = 3
@@ -168,7 +168,7 @@ async def test_an_epoch_before_all_known_ones_ends_where_they_begin():
 
 
 async def test_epoch_questions_are_fenced_and_refused_like_others():
-    """74, 75 and 3."""
+    """FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH and UNKNOWN_TOPIC_OR_PARTITION."""
     async with Broker() as broker:
         await filled(broker)
         broker.node.topics.partition("t", 0).leader_epoch = 2
@@ -193,18 +193,21 @@ async def delete_records(broker, offset, *, version=2, topic="t", partition=0):
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_deleted_records_are_gone_at_once(version):
-    """-1 deletes all there are."""
+    """-1 deletes all records."""
     async with Broker() as broker:
         await filled(broker)
         assert await delete_records(broker, 2, version=version) == (0, 2)
         assert (await broker.fetch_one("t", 0, 1)).error_code == 1
-        assert await delete_records(broker, 1, version=version) == (0, 2)  # never back
+        assert await delete_records(broker, 1, version=version) == (0, 2)  # it never decreases
         assert await delete_records(broker, -1, version=version) == (0, 6)
         assert (await broker.fetch_one("t", 0, 6)).log_start_offset == 6
 
 
 async def test_deleting_is_refused_above_the_end_and_where_nothing_may_be_deleted():
-    """1 above the high watermark or below zero, 44 on a compacted topic, 3 if it is not there."""
+    """OFFSET_OUT_OF_RANGE above the high watermark or below zero.
+
+    POLICY_VIOLATION on a compacted topic, UNKNOWN_TOPIC_OR_PARTITION for an unknown one.
+    """
     async with Broker() as broker:
         await filled(broker)
         assert await delete_records(broker, 7) == (1, -1)
@@ -215,7 +218,7 @@ async def test_deleting_is_refused_above_the_end_and_where_nothing_may_be_delete
 
 
 async def test_deleted_records_stay_deleted_over_a_kill():
-    """The log start is in its checkpoint before the answer."""
+    """The log start is in its checkpoint before the response is sent."""
     broker = Broker()
     await broker.node.open()
     await filled(broker)
@@ -227,7 +230,7 @@ async def test_deleted_records_stay_deleted_over_a_kill():
 
 
 async def test_a_deletion_that_is_not_written_down_is_not_acknowledged():
-    """The disk is full: after a kill the records would be back."""
+    """With a full disk the records would be back after a kill."""
     async with Broker() as broker:
         await filled(broker)
         broker.files.fail("pwritev", errno.ENOSPC, matches=lambda path: "log-start" in path)
@@ -236,7 +239,7 @@ async def test_a_deletion_that_is_not_written_down_is_not_acknowledged():
 
 
 async def test_segments_of_deleted_records_leave_the_disk():
-    """Streams deletes what it has read to free its space; nothing else may run for hours."""
+    """Kafka Streams deletes what it has read to free space, and retention may not run for hours."""
     async with Broker(log_segment_delete_delay_ms=0) as broker:
         await broker.create("t", segment_bytes=1_048_576)
         for _ in range(3):
@@ -247,8 +250,10 @@ async def test_segments_of_deleted_records_leave_the_disk():
 
 
 async def test_a_search_by_time_leaves_the_loop():
-    """It may read a segment of a gigabyte, and look into a batch that holds a thousand times its
-    size: everybody else would wait for it."""
+    """Otherwise other clients would wait for it.
+
+    It may read a segment of a gigabyte, and decompress a batch to a thousand times its size.
+    """
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch(3, codec=4))
@@ -261,7 +266,7 @@ async def test_a_search_by_time_leaves_the_loop():
 
 
 async def test_a_search_that_the_disk_refuses_is_56(caplog):
-    """Not a closed connection, and one line in the log."""
+    """The connection stays open, and one line is logged."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch(3))
@@ -272,7 +277,7 @@ async def test_a_search_that_the_disk_refuses_is_56(caplog):
 
 
 async def test_the_sync_of_a_deletion_leaves_the_loop():
-    """A disk that is slow to sync must not hold up those who produce."""
+    """A slow sync must not delay producers."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch(5))

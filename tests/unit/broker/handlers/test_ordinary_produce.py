@@ -1,4 +1,4 @@
-"""Ordinary Produce requests: what the other way would answer and store, and what is left to it."""
+"""The fast path of Produce must behave as the general path, or leave a request to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.broker.log.test_flusher import slow
 
 @pytest.fixture
 def looked_into(monkeypatch):
-    """Each request that was left to the other way."""
+    """The requests that were left to the general path."""
     requests = []
     handle = h00_produce.handle
 
@@ -34,7 +34,7 @@ def looked_into(monkeypatch):
 
 
 def request(*parts, acks=-1):
-    """A request of (topic, partition, records)."""
+    """Return a request of (topic, partition, records)."""
     topics: dict[object, list[wire.PartitionProduceData]] = {}
     for topic, partition, records in parts:
         data = wire.PartitionProduceData(index=partition, records=records)
@@ -62,7 +62,7 @@ def results(response):
 
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_many_partitions_of_many_topics(version, looked_into):
-    """As Java sends them: one request to a broker for all that is ready."""
+    """Java sends one request to a broker for all partitions that are ready."""
     async with Broker() as broker:
         first, second = await broker.create("a", 3), await broker.create("b", 2)
         if version < 13:
@@ -81,7 +81,7 @@ async def test_many_partitions_of_many_topics(version, looked_into):
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 async def test_acknowledgements(acks, looked_into):
-    """None at all with acks=0."""
+    """With acks=0 there is no response."""
     async with Broker() as broker:
         await broker.create("t")
         assert (await broker.produce("t", batch(), acks=acks) is None) == (acks == 0)
@@ -90,7 +90,7 @@ async def test_acknowledgements(acks, looked_into):
 
 
 async def test_duplicates_and_gaps_of_idempotent_producers(looked_into):
-    """The offset of the first time for the one, 45 for the other, and neither is written."""
+    """A duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER; nothing is written."""
     async with Broker() as broker:
         await broker.create("t", 2)
         one = batch(2, producer_id=5, producer_epoch=0, base_sequence=0)
@@ -112,7 +112,7 @@ async def test_duplicates_and_gaps_of_idempotent_producers(looked_into):
 
 @pytest.mark.parametrize("version", [7, 10, 13])
 async def test_a_disk_that_refuses_is_56_for_those_on_it(version, looked_into):
-    """Found when it is written: what was appended before it stays, the answer says which."""
+    """The error occurs during the write; partitions appended before it succeed."""
     async with Broker(directories=("/a", "/b")) as broker:
         ids = [await broker.create(name) for name in ("t", "u")]
         names = ids if version >= 13 else ["t", "u"]
@@ -138,7 +138,7 @@ async def test_a_disk_that_refuses_is_56_for_those_on_it(version, looked_into):
 
 
 async def test_a_refusal_with_acks_0_closes_the_connection(looked_into):
-    """Whoever sent it hears of it in no other way; the rest of the request counts."""
+    """It is the only way to tell the client; the rest of the request is appended."""
     async with Broker() as broker:
         await broker.create("t", 2)
         late = batch(producer_id=5, producer_epoch=0, base_sequence=0)
@@ -152,7 +152,7 @@ async def test_a_refusal_with_acks_0_closes_the_connection(looked_into):
 
 @pytest.mark.parametrize("acks", [0, -1])
 async def test_a_refused_request_is_let_go_at_once(acks, looked_into):
-    """Its memory is charged until the answer: a flood of them must not wait for a collection."""
+    """Its memory is charged until the response, and must not wait for a garbage collection."""
     async with Broker() as broker:
         await broker.create("t")
         late = batch(producer_id=5, producer_epoch=0, base_sequence=0)
@@ -167,7 +167,7 @@ async def test_a_refused_request_is_let_go_at_once(acks, looked_into):
         try:
             with contextlib.suppress(CloseConnection):
                 assert await broker.node.dispatcher.handle(context, memoryview(memory))
-            memory.append(0)  # a BufferError while anything has a view of it
+            memory.append(0)  # raises BufferError while a view of it exists
         finally:
             gc.enable()
         assert broker.node.counters.errors == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
@@ -188,7 +188,7 @@ async def test_a_refused_request_is_let_go_at_once(acks, looked_into):
     ids=lambda settings: next(iter(settings)),
 )
 async def test_settings_that_concern_records_are_looked_into(settings, looked_into):
-    """And it is said to the topic while it serves, both ways."""
+    """Such configs take effect on both paths while the topic is in use."""
     async with Broker() as broker:
         await broker.create("t", **settings)
         await broker.create("plain")
@@ -207,7 +207,7 @@ async def test_settings_that_concern_records_are_looked_into(settings, looked_in
 
 
 async def test_a_retry_of_what_waits_for_a_flush_waits_as_well(looked_into):
-    """Also when the topic asks for flushes no more: a power cut may take the batch back yet."""
+    """Also if the flush policy was removed since: a power cut may still take the batch back."""
     broker = Broker()
     disk = slow(broker, 0)
     async with broker:
@@ -233,7 +233,7 @@ async def test_a_retry_of_what_waits_for_a_flush_waits_as_well(looked_into):
 
 
 async def test_what_may_be_refused_is_looked_into_whole(looked_into):
-    """A request with one such part appends nothing before it is known what it is."""
+    """A request with one such part appends nothing before the whole request is validated."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.create("__consumer_offsets")
@@ -255,7 +255,7 @@ async def test_what_may_be_refused_is_looked_into_whole(looked_into):
 
 
 async def test_a_large_request_lets_others_have_their_turn(looked_into):
-    """More than 4 MB are appended in several turns of the loop."""
+    """More than 4 MB are appended in several iterations of the loop."""
     async with Broker() as broker:
         await broker.create("t", 5)
         part = batch(value=b"v" * 900_000)
@@ -266,7 +266,7 @@ async def test_a_large_request_lets_others_have_their_turn(looked_into):
 
 
 async def test_many_small_batches_let_others_have_their_turn(looked_into):
-    """What they cost is not their bytes: 4 MB may hold more than 50,000."""
+    """Their cost is not in their bytes: 4 MB may hold more than 50,000 batches."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.ask(request(*[("t", 0, batch())] * 1023), 9)
@@ -285,7 +285,7 @@ async def test_many_small_batches_let_others_have_their_turn(looked_into):
 
 
 async def test_segments_end_where_they_are_full(looked_into):
-    """And what is larger than one is refused, also where messages may be."""
+    """A batch larger than a segment is rejected, even if max.message.bytes allows it."""
     async with Broker() as broker:
         await broker.create("t", segment_bytes=1_048_576, max_message_bytes=2_000_000)
         for base_offset in range(3):
@@ -299,7 +299,7 @@ async def test_segments_end_where_they_are_full(looked_into):
 
 
 async def test_a_partition_without_its_log_is_looked_into(looked_into):
-    """Its directory failed, or it is being recovered: the answer says which."""
+    """Its directory failed or it is being recovered; the response says which."""
     async with Broker() as broker:
         await broker.create("t", 2)
         broker.node.topics.partition("t", 1).take_offline(KafkaStorage("its directory failed"))
@@ -309,7 +309,7 @@ async def test_a_partition_without_its_log_is_looked_into(looked_into):
 
 
 async def test_more_in_sync_replicas_than_there_are_replicas_are_not_asked_for(looked_into):
-    """min.insync.replicas=2 on one node: Kafka asks for no more than there are."""
+    """Kafka does not ask for more replicas than a topic has, as with min.insync.replicas=2 here."""
     async with Broker() as broker:
         await broker.create("t", min_insync_replicas=2)
         assert (await broker.produce("t", batch(), acks=1)).error_code == 0
@@ -319,7 +319,7 @@ async def test_more_in_sync_replicas_than_there_are_replicas_are_not_asked_for(l
 
 
 async def test_short_frames_are_nobodys(looked_into):
-    """Of no byte or one, or of an API and nothing else."""
+    """Frames of no byte, of one byte, or of an API key only."""
     async with Broker() as broker:
         for frame in (b"", b"\0", b"\0\0", b"\0\0\0\x09"):
             with pytest.raises(Exception, match="header"):

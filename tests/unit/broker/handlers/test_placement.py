@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: who has what."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def reassign(broker, asked, *, version=1, allow_factor=True):
 
 @pytest.mark.parametrize("version", range(3))
 async def test_a_partition_that_has_its_leader_needs_no_election(version):
-    """84; and 3 for what does not exist."""
+    """ELECTION_NOT_NEEDED, or UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist."""
     async with Broker() as broker:
         await broker.create("t", partitions=2)
         code, found = await elect(broker, {"t": [0, 1, 7], "absent": [0]}, version=version)
@@ -66,7 +66,7 @@ async def test_a_partition_that_has_its_leader_needs_no_election(version):
 
 
 async def test_all_partitions_means_those_that_need_an_election():
-    """Whoever asks for all is told of none that is as it should be; each topic is named."""
+    """A request for all partitions returns only those with an election, but names each topic."""
     async with Broker() as broker:
         await broker.create("t", partitions=2)
         response = await broker.ask(wire.ElectLeadersRequest(topic_partitions=None), 2)
@@ -76,7 +76,7 @@ async def test_all_partitions_means_those_that_need_an_election():
 
 @pytest.mark.parametrize(("kind", "code"), [(PREFERRED, 80), (UNCLEAN, 83)])
 async def test_nobody_can_lead_a_partition_whose_log_is_away(kind, code):
-    """There is no other replica: 80 for the preferred one, 83 for any."""
+    """PREFERRED_ or ELIGIBLE_LEADERS_NOT_AVAILABLE, because there is no other replica."""
     async with Broker() as broker:
         await broker.create("t", partitions=2)
         broker.node.topics.get("t").partitions[1].take_offline(KafkaStorage("the disk is gone"))
@@ -85,7 +85,7 @@ async def test_nobody_can_lead_a_partition_whose_log_is_away(kind, code):
 
 
 async def test_an_unknown_kind_of_election_is_refused_as_a_whole():
-    """42, for the request and again for each partition, as Kafka does."""
+    """INVALID_REQUEST for the request and each partition, as in Kafka."""
     async with Broker() as broker:
         await broker.create("t")
         assert await elect(broker, {"t": [0]}, kind=2) == (42, {("t", 0): 42})
@@ -94,7 +94,7 @@ async def test_an_unknown_kind_of_election_is_refused_as_a_whole():
 
 @pytest.mark.parametrize("version", range(2))
 async def test_a_partition_may_be_assigned_to_where_it_is(version):
-    """39 for other brokers, 85 for a reassignment to cancel, 3 for what does not exist."""
+    """INVALID_REPLICA_ASSIGNMENT for other brokers; a cancellation finds no reassignment."""
     async with Broker() as broker:
         await broker.create("t", partitions=6)
         asked = {
@@ -114,7 +114,7 @@ async def test_a_partition_may_be_assigned_to_where_it_is(version):
 
 
 async def test_the_number_of_replicas_cannot_change():
-    """There is one broker: allowed or not, more replicas than that are no assignment."""
+    """With one broker there can be no more replicas, even if the request allows a change."""
     async with Broker() as broker:
         await broker.create("t")
         for allowed in (True, False):
@@ -126,7 +126,7 @@ async def test_the_number_of_replicas_cannot_change():
 
 @pytest.mark.parametrize("topics", [None, [], ["t", "absent"]])
 async def test_no_reassignment_is_ever_under_way(topics):
-    """Asked for all, for none, or for topics of which one does not exist."""
+    """Requested for all topics, for none, and with an unknown topic."""
     async with Broker() as broker:
         await broker.create("t")
         await reassign(broker, {"t": {0: [0]}})

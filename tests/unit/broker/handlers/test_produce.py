@@ -1,4 +1,4 @@
-"""Produce: the order of the checks, what each refusal says, and what is stored."""
+"""Produce: the order of the checks, the errors, and the stored batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, watch_offl
 
 
 def with_crc(data: bytes) -> bytes:
-    """The batch with its checksum made right after a change."""
+    """Return the batch with its checksum recomputed."""
     return data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
 
 
@@ -28,7 +28,7 @@ def patched(data: bytes, position: int, layout: str, value: int) -> bytes:
 
 @pytest.mark.parametrize("version", range(3, 13))
 async def test_every_version_appends_and_answers_with_the_offset(version):
-    """Fields came and went; the offset is always there."""
+    """Fields differ between versions; the offset is in all of them."""
     async with Broker() as broker:
         await broker.create("t")
         for expected in (0, 3):
@@ -40,7 +40,7 @@ async def test_every_version_appends_and_answers_with_the_offset(version):
 
 
 async def test_version_13_names_the_topic_by_id():
-    """An unknown or stale id is 100: the topic was deleted, or made anew."""
+    """An unknown or stale id gets UNKNOWN_TOPIC_ID: the topic was deleted or recreated."""
     async with Broker() as broker:
         topic_id = await broker.create("t")
         result = await broker.produce(topic_id, batch(), version=13)
@@ -51,7 +51,7 @@ async def test_version_13_names_the_topic_by_id():
 
 @pytest.mark.parametrize("version", range(3))
 async def test_old_versions_are_refused_in_the_body(version):
-    """They are advertised for librdkafka's sake, so the connection must live on."""
+    """librdkafka needs them to be advertised, so the connection must stay open."""
     message_set = encode_message_set([RawRecord(0, NOW_MS, b"k", b"v")], 0, 0)
     async with Broker() as broker:
         await broker.create("t")
@@ -62,7 +62,7 @@ async def test_old_versions_are_refused_in_the_body(version):
 @pytest.mark.parametrize("version", range(3))
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
 async def test_legacy_stores_old_formats_as_the_new_one(version, codec):
-    """Clients from before 2017, where `legacy` says so; their codec is kept."""
+    """For clients from before 2017 if `legacy` is set; their codec is kept."""
     magic = 1 if version == 2 else 0
     message_set = encode_message_set(
         [RawRecord(n, NOW_MS, b"k", b"v%d" % n) for n in range(3)], magic, codec
@@ -88,14 +88,14 @@ async def test_each_kind_of_acknowledgement_appends(acks):
 
 
 async def test_a_refusal_with_acks_0_closes_the_connection():
-    """There is no response to say it in; the client then looks at its metadata."""
+    """There is no response that could have the error; the client then refreshes its metadata."""
     async with Broker() as broker:
         with pytest.raises(CloseConnection):
             await broker.produce("absent", batch(), acks=0)
 
 
 async def test_acks_other_than_0_1_and_all_are_21():
-    """And nothing is appended."""
+    """Nothing is appended."""
     async with Broker() as broker:
         await broker.create("t")
         result = await broker.produce("t", batch(), acks=2)
@@ -104,7 +104,7 @@ async def test_acks_other_than_0_1_and_all_are_21():
 
 
 async def test_a_topic_or_partition_that_does_not_exist_is_3():
-    """Producing creates no topic: asking for metadata does."""
+    """Only a Metadata request creates topics."""
     async with Broker() as broker:
         await broker.create("t")
         assert (await broker.produce("absent", batch())).error_code == 3
@@ -114,14 +114,14 @@ async def test_a_topic_or_partition_that_does_not_exist_is_3():
 
 @pytest.mark.parametrize("data", [b"", None, batch() + batch()])
 async def test_anything_but_one_batch_per_partition_is_87(data):
-    """From version 3 on; two batches could not be answered with one offset."""
+    """From version 3 on; two batches would need two offsets in the response."""
     async with Broker() as broker:
         await broker.create("t")
         assert (await broker.produce("t", data)).error_code == 87
 
 
 async def test_a_batch_of_an_old_format_is_87_from_version_3_on():
-    """The version says which format the records have."""
+    """The version determines the format of the records."""
     message_set = encode_message_set([RawRecord(0, NOW_MS, b"k", b"v")], 1, 0)
     async with Broker() as broker:
         await broker.create("t")
@@ -129,7 +129,7 @@ async def test_a_batch_of_an_old_format_is_87_from_version_3_on():
 
 
 async def test_zstd_needs_version_7():
-    """Consumers of that age could not read it: 76."""
+    """UNSUPPORTED_COMPRESSION_TYPE, because consumers of that age could not decode it."""
     async with Broker() as broker:
         await broker.create("t")
         data = batch(codec=compression.ZSTD)
@@ -138,7 +138,7 @@ async def test_zstd_needs_version_7():
 
 
 async def test_a_batch_above_the_topics_limit_is_10():
-    """max.message.bytes of the topic, after compression."""
+    """The topic's max.message.bytes limits the compressed size."""
     async with Broker() as broker:
         await broker.create("t", max_message_bytes=200)
         assert (await broker.produce("t", batch(value=b"x" * 200))).error_code == 10
@@ -146,7 +146,7 @@ async def test_a_batch_above_the_topics_limit_is_10():
 
 
 async def test_a_changed_byte_is_2():
-    """CRC-32C covers all from the attributes on."""
+    """The CRC-32C covers everything after it."""
     async with Broker() as broker:
         await broker.create("t")
         data = bytearray(batch())
@@ -168,7 +168,7 @@ async def test_a_changed_byte_is_2():
     ids=["base offset", "no records", "wrong count", "control", "no sequence"],
 )
 async def test_a_header_that_no_producer_writes_is_87(data):
-    """Believed as it is, it would give offsets twice or forge a transaction's end."""
+    """If it were accepted, offsets could repeat or the end of a transaction be forged."""
     async with Broker() as broker:
         await broker.create("t")
         assert (await broker.produce("t", data)).error_code == 87
@@ -176,7 +176,7 @@ async def test_a_header_that_no_producer_writes_is_87(data):
 
 
 async def test_records_without_a_key_are_refused_one_by_one_on_compacted_topics():
-    """From version 8 on the answer names them."""
+    """From version 8 on the response lists them."""
     records = [RawRecord(0, NOW_MS, b"k", b"v"), RawRecord(1, NOW_MS, None, b"v")]
     data = encode_batch(records, crc32c=crc32c)
     async with Broker() as broker:
@@ -199,14 +199,14 @@ async def test_timestamps_too_far_ahead_are_32_with_their_records():
 
 
 async def test_a_producer_may_not_claim_log_append_time():
-    """Only the broker stamps it: 32."""
+    """Only the broker sets it."""
     async with Broker() as broker:
         await broker.create("t")
         assert (await broker.produce("t", batch(timestamp_type=1))).error_code == 32
 
 
 async def test_log_append_time_stamps_the_batch_and_says_when():
-    """Attribute bit, largest timestamp and CRC are made anew."""
+    """Attribute bit, largest timestamp and CRC are rewritten."""
     async with Broker() as broker:
         await broker.create("t", message_timestamp_type="LogAppendTime")
         broker.clock.now_ms = NOW_MS + 5000
@@ -219,7 +219,10 @@ async def test_log_append_time_stamps_the_batch_and_says_when():
 
 
 async def test_idempotent_batches_are_taken_once_each():
-    """A retry gets the offset of the original; a gap is 45, an older epoch 47."""
+    """A retry gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER.
+
+    An older epoch gets INVALID_PRODUCER_EPOCH.
+    """
     async with Broker() as broker:
         await broker.create("t")
 
@@ -239,12 +242,12 @@ async def test_idempotent_batches_are_taken_once_each():
         assert (await send(4, epoch=0))[0] == 47
         for sequence in range(1, 6):
             assert (await send(sequence, epoch=1))[0] == 0
-        assert (await send(0, epoch=1))[0] == 45  # the sixth oldest is forgotten
+        assert (await send(0, epoch=1))[0] == 45  # only the last five batches are remembered
         assert broker.node.topics.partition("t", 0).log.log_end_offset == 10
 
 
 async def test_a_producer_that_is_not_known_may_begin_anywhere():
-    """Its state may have expired; modern brokers never answer 59."""
+    """Its state may have expired; current brokers never send UNKNOWN_PRODUCER_ID."""
     async with Broker() as broker:
         await broker.create("t")
         data = batch(producer_id=9, producer_epoch=3, base_sequence=77)
@@ -252,7 +255,10 @@ async def test_a_producer_that_is_not_known_may_begin_anywhere():
 
 
 async def test_transactional_batches_are_refused():
-    """53 without a transactional id; with one nobody coordinates it: 48, 120 from version 11."""
+    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id.
+
+    With an id there is no coordinator: INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE.
+    """
     data = batch(producer_id=9, producer_epoch=0, base_sequence=0, attributes=0x10)
     async with Broker() as broker:
         await broker.create("t")
@@ -263,7 +269,7 @@ async def test_transactional_batches_are_refused():
 
 
 async def test_clients_may_not_write_to_internal_topics():
-    """But for Kafka's own admin client, by convention."""
+    """Kafka's own admin client is the exception, by convention."""
     async with Broker() as broker:
         await broker.create("__consumer_offsets")
         assert (await broker.produce("__consumer_offsets", batch())).error_code == 17
@@ -272,7 +278,7 @@ async def test_clients_may_not_write_to_internal_topics():
 
 
 async def test_more_in_sync_replicas_than_there_are_replicas_cannot_be_needed():
-    """min.insync.replicas=2 on a topic with one replica: as Kafka, one is enough."""
+    """As in Kafka, one replica satisfies min.insync.replicas=2 on a topic with one replica."""
     async with Broker() as broker:
         await broker.create("t", min_insync_replicas=2)
         assert (await broker.produce("t", batch())).error_code == 0
@@ -281,7 +287,7 @@ async def test_more_in_sync_replicas_than_there_are_replicas_cannot_be_needed():
 @pytest.mark.parametrize("wanted", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 @pytest.mark.parametrize("size", [10, 200_000])
 async def test_a_topic_may_want_another_codec_than_the_producers(wanted, size):
-    """compression.type other than producer; large batches are converted off the loop."""
+    """compression.type differs from producer; large batches are converted off the loop."""
     async with Broker() as broker:
         await broker.create("t", compression_type=wanted)
         data = batch(2, value=b"x" * size, codec=compression.GZIP if size < 100 else 0)
@@ -305,7 +311,7 @@ async def test_another_codec_and_log_append_time_go_together(size):
 
 
 async def test_one_refused_partition_leaves_the_others_alone():
-    """Each partition has an answer of its own."""
+    """Each partition has its own result."""
     from aiokq import wire
 
     async with Broker() as broker:
@@ -333,7 +339,7 @@ async def test_one_refused_partition_leaves_the_others_alone():
 
 
 async def test_a_full_disk_is_56_and_loses_nothing_acknowledged():
-    """KAFKA_STORAGE_ERROR; what was there before is still served."""
+    """KAFKA_STORAGE_ERROR; earlier records are still served."""
     async with Broker() as broker:
         await broker.create("t")
         assert (await broker.produce("t", batch())).error_code == 0
@@ -349,7 +355,7 @@ async def test_a_full_disk_is_56_and_loses_nothing_acknowledged():
 
 @pytest.mark.parametrize("version", range(6))
 async def test_init_producer_id_never_gives_one_twice(version):
-    """Also not after a restart: blocks are durable before they are used."""
+    """This holds after a restart, because blocks are durable before they are used."""
     from aiokq import wire
 
     async with Broker() as broker:
@@ -363,7 +369,7 @@ async def test_init_producer_id_never_gives_one_twice(version):
 
 
 async def test_init_producer_id_for_a_transaction_is_refused():
-    """15 for an id, 42 for an empty one."""
+    """COORDINATOR_NOT_AVAILABLE for an id, INVALID_REQUEST for an empty one."""
     from aiokq import wire
 
     async with Broker() as broker:
@@ -375,7 +381,7 @@ async def test_init_producer_id_for_a_transaction_is_refused():
 
 
 async def test_an_old_producer_id_comes_with_its_epoch():
-    """One without the other is 42, as in Kafka; without a transaction both are passed over."""
+    """As in Kafka only one of them is INVALID_REQUEST; without a transaction both are ignored."""
     from aiokq import wire
 
     async with Broker() as broker:
@@ -392,7 +398,7 @@ async def test_an_old_producer_id_comes_with_its_epoch():
 
 
 async def test_producer_ids_that_cannot_be_reserved_are_56():
-    """An id that is not durable could be issued twice; the connection lives on."""
+    """An id that is not durable could be issued twice; the connection stays open."""
     from aiokq import wire
 
     async with Broker() as broker:
@@ -407,7 +413,7 @@ async def test_producer_ids_that_cannot_be_reserved_are_56():
     ("sent", "codec", "left"), [(0, "gzip", True), (0, "lz4", False), (4, "lz4", True)]
 )
 async def test_what_takes_a_millisecond_to_recompress_leaves_the_loop(sent, codec, left):
-    """gzip is the slowest by far; and a small compressed batch may hold a great deal."""
+    """gzip is by far the slowest codec, and a small compressed batch may be large uncompressed."""
     async with Broker() as broker:
         await broker.create("t", compression_type=codec)
         moved = watch_offload(broker)
@@ -419,7 +425,7 @@ async def test_what_takes_a_millisecond_to_recompress_leaves_the_loop(sent, code
 
 @pytest.mark.parametrize(("count", "codec", "left"), [(1000, 0, True), (1, 0, False), (1, 4, True)])
 async def test_a_walk_through_many_records_leaves_the_loop(count, codec, left):
-    """A compacted topic's batch of a megabyte held up every client for a second."""
+    """Regression: a batch of a megabyte for a compacted topic delayed every client for a second."""
     async with Broker() as broker:
         await broker.create("t", cleanup_policy="compact")
         moved = watch_offload(broker)
@@ -434,7 +440,7 @@ async def test_a_walk_through_many_records_leaves_the_loop(count, codec, left):
 
 @pytest.mark.parametrize(("version", "code"), [(9, 3), (13, 100)])
 async def test_a_topic_deleted_while_its_batch_is_looked_through_is_unknown(version, code):
-    """56 would be an alarm about the disk; nothing is wrong with it."""
+    """KAFKA_STORAGE_ERROR would be a false alarm about the disk."""
     async with Broker() as broker:
         topic_id = await broker.create("t", compression_type="gzip")
 
@@ -448,7 +454,7 @@ async def test_a_topic_deleted_while_its_batch_is_looked_through_is_unknown(vers
 
 
 async def test_settings_changed_while_a_batch_is_looked_through_hold_for_it():
-    """Else a keyless record would be in a compacted topic."""
+    """Otherwise a record without a key could get into a compacted topic."""
     async with Broker() as broker:
         await broker.create("t", compression_type="gzip")
 
@@ -463,7 +469,7 @@ async def test_settings_changed_while_a_batch_is_looked_through_hold_for_it():
 
 
 async def test_a_full_disk_is_named_to_the_client_and_logged_once(caplog):
-    """The producer's user reads the cause; the broker's log is not flooded."""
+    """The client's error names the cause, and the broker's log is not flooded."""
     async with Broker() as broker:
         await broker.create("t")
         broker.files.fail("pwritev", 28, times=50, matches=lambda path: path.endswith(".log"))
@@ -475,7 +481,7 @@ async def test_a_full_disk_is_named_to_the_client_and_logged_once(caplog):
 
 
 def meanwhile(broker, happens) -> None:
-    """What happens while the next batch is in the executor."""
+    """Run `happens` while the next batch is in the executor."""
     offload = broker.node.environment.offload
     inline = offload.run
 

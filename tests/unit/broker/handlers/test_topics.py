@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: what may exist, and what became of it."""
+"""CreateTopics, DeleteTopics and CreatePartitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def create_one(broker, *args, version=7, validate_only=False, **kwargs):
 
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_every_version_creates(version):
-    """The answer tells more from version to version."""
+    """Later versions return more about the topic."""
     async with Broker() as broker:
         result = await create_one(broker, "t", 3, configs={"retention.ms": "1000"}, version=version)
         assert result.error_code == 0
@@ -88,7 +88,7 @@ async def test_minus_one_takes_the_brokers_defaults():
     ],
 )
 async def test_what_cannot_be_created_is_refused_in_words(topic, code):
-    """Nothing is left of the attempt, and the answer's list is never null."""
+    """The topic does not exist afterwards, and the list in the response is never null."""
     async with Broker() as broker:
         [result] = await create(broker, topic)
         assert result.error_code == code
@@ -98,7 +98,7 @@ async def test_what_cannot_be_created_is_refused_in_words(topic, code):
 
 
 async def test_replicas_may_be_assigned_by_hand():
-    """To the one node there is."""
+    """The only valid assignment is to this node."""
     async with Broker() as broker:
         result = await create_one(broker, "t", -1, -1, assignments=[(0, [0]), (1, [0])])
         assert (result.error_code, result.num_partitions) == (0, 2)
@@ -113,14 +113,14 @@ async def test_an_existing_topic_is_36_and_one_that_collides_17():
 
 
 async def test_a_name_given_twice_is_42_and_made_not_even_once():
-    """Which of the two was meant cannot be known."""
+    """The two entries may differ."""
     async with Broker() as broker:
         results = await create(broker, creatable("t", 1), creatable("t", 2), creatable("u"))
         assert {r.name: r.error_code for r in results} == {"t": 42, "u": 0}
 
 
 async def test_validate_only_changes_nothing():
-    """But finds every error."""
+    """It reports every error."""
     async with Broker() as broker:
         result = await create_one(broker, "t", 3, validate_only=True)
         assert (result.error_code, result.num_partitions) == (0, 3)
@@ -129,7 +129,7 @@ async def test_validate_only_changes_nothing():
 
 
 async def test_topics_outlive_the_node_with_ids_and_settings():
-    """Durable before they were answered."""
+    """They are durable before the response is sent."""
     async with Broker() as broker:
         topic_id = await broker.create("t", 2, retention_ms=1000)
         files = broker.files
@@ -141,7 +141,7 @@ async def test_topics_outlive_the_node_with_ids_and_settings():
 
 
 async def test_a_topic_that_a_disk_refuses_is_there_when_the_disk_is_well_again():
-    """56, and then the topic has all of its partitions: what is recorded is not taken back."""
+    """KAFKA_STORAGE_ERROR at first; the recorded topic later has all of its partitions."""
     async with Broker() as broker:
         broker.files.fail("mkdirs", 28, matches=lambda path: "t-1" in path)
         broker.files.fail("open", 28, matches=lambda path: "t-1/" in path)
@@ -156,7 +156,7 @@ async def test_a_topic_that_a_disk_refuses_is_there_when_the_disk_is_well_again(
 
 
 async def test_a_metadata_log_that_cannot_be_written_creates_nothing():
-    """What was not recorded was not answered."""
+    """The response is an error, and the topic does not exist."""
     async with Broker() as broker:
         broker.files.fail("sync", 5, matches=lambda path: "metadata" in path)
         assert (await create_one(broker, "t")).error_code == 56
@@ -179,7 +179,7 @@ async def delete(broker, *states, version=6):
 
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_topics_are_deleted_by_name(version):
-    """With their records; unknown ones are 3."""
+    """Their records are deleted too; an unknown name gets UNKNOWN_TOPIC_OR_PARTITION."""
     async with Broker() as broker:
         await broker.create("t")
         assert await delete(broker, "t", "absent", version=version) == [("t", 0), ("absent", 3)]
@@ -190,7 +190,10 @@ async def test_topics_are_deleted_by_name(version):
 
 
 async def test_topics_are_deleted_by_id_from_version_6_on():
-    """An unknown id is 100; name and id together are 42, as is neither; twice is 42."""
+    """UNKNOWN_TOPIC_ID for an unknown id.
+
+    INVALID_REQUEST for name and id together, for neither, and for a repeated id.
+    """
     async with Broker() as broker:
         topic_id = await broker.create("t")
         await broker.create("u")
@@ -207,7 +210,7 @@ async def test_topics_are_deleted_by_id_from_version_6_on():
 
 
 async def test_deletion_can_be_forbidden():
-    """delete.topic.enable=false: 73."""
+    """delete.topic.enable=false gives TOPIC_DELETION_DISABLED."""
     async with Broker(delete_topic_enable=False) as broker:
         await broker.create("t")
         assert await delete(broker, "t", version=5) == [("t", 73)]
@@ -226,7 +229,7 @@ async def test_files_of_deleted_topics_go_after_their_delay():
 
 
 async def test_a_deletion_that_cannot_be_recorded_did_not_happen():
-    """56, and the topic is there as before when the disk is well again."""
+    """KAFKA_STORAGE_ERROR, and the topic exists unchanged when the disk works again."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch())
@@ -261,7 +264,7 @@ async def grow(broker, topic, count, *, assignments=None, version=3, validate_on
 
 @pytest.mark.parametrize("version", range(4))
 async def test_topics_grow_to_the_count_that_is_asked_for(version):
-    """It is the new total; the old partitions keep their records."""
+    """The count is the new total; existing partitions keep their records."""
     async with Broker() as broker:
         await broker.create("t", 2)
         await broker.produce("t", batch(), partition=1)
@@ -275,7 +278,7 @@ async def test_topics_grow_to_the_count_that_is_asked_for(version):
 
 
 async def test_topics_do_not_shrink_or_stay():
-    """37; unknown topics 3; wrong assignments 39; too many 44."""
+    """INVALID_PARTITIONS; unknown topics, bad assignments and too many partitions differ."""
     async with Broker() as broker:
         await broker.create("t", 2)
         assert await grow(broker, "t", 2) == 37

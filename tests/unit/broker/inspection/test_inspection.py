@@ -1,4 +1,4 @@
-"""Looking into log directories: what is shown of each file, and what is found broken, and where."""
+"""Inspection of log directories: the content of each file, and reports of damage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def directory(*, clean: bool = True) -> MemoryFiles:
 
 
 def check(files: MemoryFiles, path: str = "/data", *, deep: bool = False) -> Report:
-    """A check writes nothing, whatever it finds."""
+    """Verify the directory, and check that the verification writes nothing."""
     for operation in ("pwritev", "truncate", "rename", "remove", "mkdirs", "write_atomic", "lock"):
         files.fail(operation, times=None)
     try:
@@ -59,7 +59,7 @@ def found(report: Report) -> list[tuple[str, str, int | None]]:
 
 
 async def test_a_sound_directory_has_nothing_to_complain_about():
-    """Whoever is told of damage where there is none does not look the next time."""
+    """False reports of damage make users ignore true ones."""
     files = await directory()
     report = check(files, deep=True)
     assert (found(report), report.sound, report.clean) == ([], True, True)
@@ -71,8 +71,9 @@ async def test_a_sound_directory_has_nothing_to_complain_about():
 
 
 async def test_what_a_recovery_kept_aside_is_looked_into_by_its_name():
-    """The guide said so, and nothing was shown; the sound batches behind the damage least of all.
-    Of a whole directory it is named only: nothing there is of the log any more.
+    """Files that a recovery set aside are shown if their path is given, with later sound batches.
+
+    For a whole directory such files are only named, because they are no longer part of the log.
     """
     files = await directory()
     kept = f"{FIRST}.log{file_names.CORRUPT}0"
@@ -86,7 +87,7 @@ async def test_what_a_recovery_kept_aside_is_looked_into_by_its_name():
 
 
 async def test_a_running_brokers_directory_is_no_damage():
-    """Its newest indexes are in memory, and an append may be half written."""
+    """Its newest indexes are in memory, and an append may be written only in part."""
     broker = Broker()
     async with broker:
         await broker.create("t")
@@ -99,12 +100,12 @@ async def test_a_running_brokers_directory_is_no_damage():
         file.pwritev([batch(9)[:70]], size)
         report = check(broker.files)
         file.truncate(size)
-        # offset 0 where 4 is due: no torn append of this log's, so it is told as an error
+        # offset 0 in place of 4 cannot be a torn append to this log, so it is an error
         assert [one[2] for one in found(report)] == [size]
 
 
 async def test_a_flipped_bit_is_found_at_its_batch_with_what_lies_behind():
-    """Fault 15: where it is, and which records a recovery would cut off."""
+    """The report has its position, and the records that a recovery would cut off."""
     files = await directory()
     headers = [
         entry["position"] for entry in contents(files, LogFile(f"{FIRST}.log", "log", 0), crc32c)
@@ -120,7 +121,7 @@ async def test_a_flipped_bit_is_found_at_its_batch_with_what_lies_behind():
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_a_torn_tail_is_damage_only_where_nobody_can_have_left_it(clean):
-    """After a kill the next start removes it; after a clean stop somebody else cut the file."""
+    """After a kill the next start removes the tail; after a clean shutdown it is damage."""
     files = await directory(clean=clean)
     size = files.stat_size(f"{SECOND}.log")
     torn = bytearray(batch(2)[:75])
@@ -133,23 +134,23 @@ async def test_a_torn_tail_is_damage_only_where_nobody_can_have_left_it(clean):
 
 
 async def test_index_entries_that_lie_are_found_one_by_one():
-    """An index that points behind a record hides it from every reader."""
+    """An index entry that points past a record hides it from every reader."""
     files = await directory()
     file = files.open(f"{FIRST}.index")
     data = bytearray(file.pread(1000, 0))
-    assert len(data) == 16  # of three batches the second and third
+    assert len(data) == 16  # entries of the second and third of three batches
     struct.pack_into(">iI", data, 0, 1, struct.unpack_from(">iI", data, 0)[1] + 1)
     file.pwritev([data], 0)
     assert found(check(files)) == [("error", f"t-0/{0:020d}.index", 0)]
     struct.pack_into(">iI", data, 0, 0, struct.unpack_from(">iI", data, 0)[1] - 1)
     file.pwritev([data], 0)
-    assert found(check(files)) == [("error", f"t-0/{0:020d}.index", 0)]  # begins with offset 1
+    assert found(check(files)) == [("error", f"t-0/{0:020d}.index", 0)]  # it must not be 1
     file.pwritev([b"abc"], 16)
     assert ("warning", f"t-0/{0:020d}.index", 16) in found(check(files))
 
 
 async def test_a_time_index_that_is_too_early_hides_records_from_searches():
-    """offsets_for_times would begin behind the record that it was asked for."""
+    """offsets_for_times would start after the record that it looks for."""
     files = await directory()
     file = files.open(f"{SECOND}.timeindex")
     data = bytearray(file.pread(1000, 0))
@@ -161,7 +162,7 @@ async def test_a_time_index_that_is_too_early_hides_records_from_searches():
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 async def test_an_index_of_nothing_but_zeros_is_an_empty_one(suffix):
-    """Apache Kafka's indexes have their whole size from the beginning on, before any entry."""
+    """Apache Kafka preallocates its indexes before they have entries."""
     files = await directory()
     file = files.open(f"{SECOND}.{suffix}")
     file.truncate(0)
@@ -170,7 +171,7 @@ async def test_an_index_of_nothing_but_zeros_is_an_empty_one(suffix):
 
 
 async def test_what_a_start_mends_is_a_warning():
-    """Fault 17: a missing index, snapshot or epoch file loses no record."""
+    """A missing index, snapshot or epoch file loses no record."""
     files = await directory()
     files.remove(f"{FIRST}.index")
     files.remove("/data/t-0/leader-epoch-checkpoint")
@@ -186,7 +187,7 @@ async def test_what_a_start_mends_is_a_warning():
 
 
 async def test_records_that_were_deleted_have_no_epoch_any_more():
-    """DeleteRecords in the middle of a segment: its first batches are before all epochs."""
+    """After DeleteRecords within a segment, its first batches are before all epochs."""
     broker = Broker()
     async with broker:
         await broker.create("t")
@@ -197,7 +198,7 @@ async def test_records_that_were_deleted_have_no_epoch_any_more():
 
 
 async def test_records_that_were_durable_and_are_gone_are_an_error():
-    """A recovery point says what no crash may take."""
+    """Records before the recovery point are durable, so no crash can lose them."""
     files = await directory()
     files.open(f"{SECOND}.log").truncate(0)
     report = check(files)
@@ -206,7 +207,7 @@ async def test_records_that_were_durable_and_are_gone_are_an_error():
 
 
 async def test_partitions_nobody_knows_and_topics_without_them_are_told():
-    """A directory copied in by hand is set aside by the next start: better to know before."""
+    """The next start sets such a directory aside, which users want to know before."""
     files = await directory()
     files.rename("/data/t-0", "/data/other-3")
     write_offsets(files, "/data/replication-offset-checkpoint", {})
@@ -217,7 +218,7 @@ async def test_partitions_nobody_knows_and_topics_without_them_are_told():
 
 
 async def test_a_directory_that_is_only_called_like_a_partition_is_nobodys_concern():
-    """A start leaves it alone, so that it must not say that it is set aside."""
+    """A start ignores it, so the report must not say that it is set aside."""
     files = await directory()
     files.mkdirs("/data/backup-20261122")
     report = check(files)
@@ -226,10 +227,10 @@ async def test_a_directory_that_is_only_called_like_a_partition_is_nobodys_conce
 
 
 async def test_records_that_cannot_be_read_are_found_by_reading_them():
-    """A batch of a right checksum may still be nonsense: its producer's."""
+    """A producer may send a batch with a valid checksum and invalid records."""
     files = await directory()
     broken = bytearray(batch(1))
-    struct.pack_into(">i", broken, 57, 5)  # five records, it says, and has one
+    struct.pack_into(">i", broken, 57, 5)  # it claims five records and has one
     struct.pack_into(">q", broken, 0, 10)
     struct.pack_into(">I", broken, 17, crc32c(bytes(broken[21:])))
     size = files.stat_size(f"{SECOND}.log")
@@ -240,7 +241,7 @@ async def test_records_that_cannot_be_read_are_found_by_reading_them():
 
 
 async def test_every_file_is_shown():
-    """What kafka-dump-log shows of one file at a time, for a directory."""
+    """Shows for a directory what kafka-dump-log shows for a single file."""
     files = await directory()
     shown = {
         file.path.removeprefix("/data/"): list(contents(files, file, crc32c, records=True))
@@ -266,7 +267,7 @@ async def test_every_file_is_shown():
 
 
 async def test_what_cannot_be_read_hides_nothing_that_can():
-    """A damaged length is not a reason to read two gigabytes, nor to show nothing."""
+    """After a damaged length the other content is shown, without reading two gigabytes."""
     files = await directory()
     files.corrupt(f"{FIRST}.log", 8, 0x7F)
     entry, *behind = contents(files, LogFile(f"{FIRST}.log", "log", 0), crc32c)

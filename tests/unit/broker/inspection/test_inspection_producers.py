@@ -1,4 +1,4 @@
-"""What `aiokq log verify` proves of producer snapshots and aborted transactions, and of holes."""
+"""`aiokq log verify` on producer snapshots, aborted transactions and missing segments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check(files: MemoryFiles, *, clean: bool = True) -> list[Finding]:
 
 
 def found(files: MemoryFiles) -> list[tuple[str, str]]:
-    """Severity and file of each finding."""
+    """Return severity and file of each finding."""
     return [
         (one.severity.value, one.path.removeprefix(f"{DIRECTORY}/")[-13:]) for one in check(files)
     ]
@@ -62,7 +62,7 @@ def two_segments(files: MemoryFiles) -> PartitionLog:
 
 
 def rewrite(files: MemoryFiles, offset: int, change: Change) -> None:
-    """A snapshot that says something else, with a right checksum: its writer was wrong."""
+    """Change a snapshot and write it with a valid checksum, as a broker with a bug would."""
     file = files.open(path(offset))
     data = file.pread(file.size(), 0)
     entries = {one.producer_id: one for one in decode_snapshot(data, crc32c, 0)}
@@ -75,7 +75,7 @@ def rewrite(files: MemoryFiles, offset: int, change: Change) -> None:
 def test_snapshots_and_transactions_of_a_sound_log_are_not_complained_about(
     files: MemoryFiles,
 ) -> None:
-    """Whoever is told of damage where there is none does not look the next time."""
+    """False reports of damage make users ignore true ones."""
     two_segments(files)
     assert found(files) == []
     other = MemoryFiles()
@@ -132,7 +132,7 @@ LIES = [
 def test_a_snapshot_that_says_what_the_log_does_not_is_an_error(
     files: MemoryFiles, offset: int, lie: Change
 ) -> None:
-    """A retry would be written twice or refused, a transaction forgotten; nothing else shows it."""
+    """It could make a retry a duplicate or an error, or lose a transaction, unnoticed."""
     two_segments(files)
     rewrite(files, offset, lie)
     complaints = found(files)
@@ -141,7 +141,7 @@ def test_a_snapshot_that_says_what_the_log_does_not_is_an_error(
 
 
 def test_a_producer_that_is_missing_is_told_where_older_ones_are_there(files: MemoryFiles) -> None:
-    """Brokers forget the silent ones: who wrote last cannot be among them alone."""
+    """Brokers expire idle producers first, so the last writer cannot be missing alone."""
     two_segments(files)
     rewrite(files, 6, lambda entries: entries.pop(2))
     assert found(files) == [("warning", "0006.snapshot")]
@@ -150,14 +150,14 @@ def test_a_producer_that_is_missing_is_told_where_older_ones_are_there(files: Me
 
 
 def test_producers_that_were_silent_may_be_forgotten(files: MemoryFiles) -> None:
-    """After `producer.id.expiration.ms` they are, and that is no damage."""
+    """They expire after `producer.id.expiration.ms`, which is no damage."""
     two_segments(files)
     rewrite(files, 8, lambda entries: entries.pop(2))
     assert found(files) == []
 
 
 def test_aborted_transactions_that_no_index_has_are_an_error(files: MemoryFiles) -> None:
-    """A missing `.txnindex` looks like none: aborted records would be read as committed."""
+    """Without its `.txnindex` a segment's aborted records would be read as committed."""
     log = open_partition(files)
     three_transactions(log, roll=True)
     log.close()
@@ -170,7 +170,7 @@ def test_aborted_transactions_that_no_index_has_are_an_error(files: MemoryFiles)
 
 
 def test_the_newest_index_of_a_running_broker_may_be_behind(files: MemoryFiles) -> None:
-    """Its entries are in memory, and a recovery makes them again."""
+    """Its entries are in memory, and a recovery rebuilds them."""
     log = open_partition(files)
     send(log, 1, 0)
     end(log, 1, ControlType.ABORT)
@@ -178,7 +178,7 @@ def test_the_newest_index_of_a_running_broker_may_be_behind(files: MemoryFiles) 
 
 
 def test_a_segment_that_is_gone_is_an_error(files: MemoryFiles) -> None:
-    """A file removed by hand from the middle: its records are missing, whatever the others say."""
+    """A file was deleted by hand from the middle, so its records are missing."""
     log = open_partition(files)
     for _ in range(3):
         append(log, batch(b"v", b"v"))
@@ -194,7 +194,7 @@ def test_a_segment_that_is_gone_is_an_error(files: MemoryFiles) -> None:
 
 
 def test_gaps_that_compaction_leaves_are_none(files: MemoryFiles) -> None:
-    """Apache Kafka's cleaner takes the last batches of a segment, too."""
+    """Apache Kafka's cleaner removes the last batches of a segment as well."""
     log = open_partition(files)
     for _ in range(3):
         append(log, batch(b"v", b"v"))

@@ -41,7 +41,7 @@ class SteppedClock:
 
 
 def compacted(**changes: object) -> LogConfig:
-    """A compacted topic whose every append begins a segment if a test rolls, with tiny indexes."""
+    """A compacted topic with tiny indexes, in which each append can be rolled into a segment."""
     defaults = {
         "cleanup_policy": ("compact",),
         "segment_bytes": 1_000_000,
@@ -52,13 +52,13 @@ def compacted(**changes: object) -> LogConfig:
 
 
 class CleanedLog:
-    """A partition's log, and a cleaner that can do it.
+    """A partition's log, and a cleaner for it.
 
     Args:
-        settings: of the broker, with ``_`` for ``.``.
+        settings: settings of the broker, with ``_`` for ``.``.
 
     Attributes:
-        unclean: a test sets it that wants the log to be marked as uncleanable.
+        unclean: set by tests that expect the log to be marked as uncleanable.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class CleanedLog:
     def transact(
         self, producer_id: int, sequence: int, *pairs: tuple[bytes, bytes | None], epoch: int = 0
     ) -> int:
-        """Append a batch of a transaction, which is open then."""
+        """Append a batch of a transaction, which stays open."""
         return self.put(
             *pairs,
             producer_id=producer_id,
@@ -144,11 +144,11 @@ class CleanedLog:
         )
 
     def roll(self) -> None:
-        """What was appended until now may be cleaned."""
+        """Start a new segment, so that earlier records may be cleaned."""
         self.log.roll(self.clock.now_ms)
 
     async def clean(self) -> Statistics | None:
-        """One run over the log, if it needs one."""
+        """Run the cleaner once if the log needs it."""
         statistics = await self.cleaner.clean_dirtiest()
         assert self.unclean or not self.counters.uncleanable_partitions.value
         return statistics
@@ -160,12 +160,12 @@ class CleanedLog:
 
     @property
     def headers(self) -> list[BatchHeader]:
-        """Of all batches, empty ones included."""
+        """The headers of all batches, empty ones included."""
         return list(iter_headers(fetched(self.log, self.log.log_start_offset)))
 
     @property
     def records(self) -> list[RawRecord]:
-        """All records, control ones included, each batch with a right CRC."""
+        """All records including control records, with the CRC of each batch checked."""
         return records(fetched(self.log, self.log.log_start_offset))
 
     @property
@@ -175,7 +175,7 @@ class CleanedLog:
 
     @property
     def latest(self) -> dict[bytes | None, bytes | None]:
-        """The newest value per key; a tombstone is none."""
+        """The newest value of each key, without tombstones."""
         found = {record.key: record.value for record in self.records}
         return {key: value for key, value in found.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""What the tests of the log share: batches, and a log on a disk in memory."""
+"""Shared by the tests of the log: batches, and a log on a disk in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def config(**changes: object) -> LogConfig:
-    """Kafka's defaults but for the small limits tests want."""
+    """Kafka's defaults except for small limits."""
     return LogConfig()._replace(**changes)
 
 
@@ -42,7 +42,7 @@ def batch(
     key: bytes | None = b"k",
     **options: object,
 ) -> bytes:
-    """A batch as a producer sends it."""
+    """Return a batch as a producer sends it."""
     records = [
         RawRecord(index, timestamp_ms + index * step_ms, key, value)
         for index, value in enumerate(values or (b"value",))
@@ -78,12 +78,12 @@ def open_partition(
         **extra,
     )
     if "high_watermark" not in extra:
-        log.high_watermark = log.log_end_offset  # as the only replica would
+        log.high_watermark = log.log_end_offset  # as a single replica would
     return log
 
 
 class ATopic:
-    """A topic as its partitions see it."""
+    """A topic as its partitions use it."""
 
     topic_id = uuid.UUID(int=1)
     kafka_epochs = ()
@@ -99,7 +99,7 @@ class ATopic:
 
 
 def replica_of(log: PartitionLog, *, replicas: tuple[int, ...] = (0,)) -> Partition:
-    """The partition of a log, as node 0 leads it."""
+    """Return the partition of a log, led by node 0."""
     name, index = log.topic_partition
     partition = Partition.unopened(ATopic(name, log.config), index, replicas)
     partition.bring_online(log, 0, max(log.epochs.latest_epoch, 0))
@@ -114,7 +114,7 @@ def append(
     now_ms: int = NOW_MS,
     origin: Origin = Origin.CLIENT,
 ) -> AppendResult:
-    """Append what a producer sent; committed at once, as by the only replica."""
+    """Append a producer's batch, which is committed at once as with a single replica."""
     result = log.append(
         memoryview(data),
         list(iter_headers(data)),
@@ -127,7 +127,7 @@ def append(
 
 
 def seen(look: Callable[[], R]) -> R:
-    """What a look at a log gives, once all was read from the disk that it needs."""
+    """Return the result of `look`, after reading from disk what it needs."""
     while True:
         try:
             return look()
@@ -146,7 +146,7 @@ def fetched(log: PartitionLog, offset: int = 0, max_bytes: int = 2**31, **option
 
 
 def records(data: bytes) -> list[RawRecord]:
-    """The records in fetched bytes, each batch with a right CRC."""
+    """Return the records in fetched bytes, with the CRC of each batch checked."""
     found: list[RawRecord] = []
     position = 0
     for header in iter_headers(data):
@@ -159,12 +159,12 @@ def records(data: bytes) -> list[RawRecord]:
 
 
 def values(log: PartitionLog, offset: int = 0) -> list[tuple[int, bytes | None]]:
-    """Offsets and values of all records from ``offset`` on."""
+    """Return offsets and values of all records from ``offset`` on."""
     return [(record.offset, record.value) for record in records(fetched(log, offset))]
 
 
 def record_since(log: PartitionLog, timestamp_ms: int) -> tuple[int, int, int] | None:
-    """Timestamp, offset and epoch of the first record not earlier than a time."""
+    """Return timestamp, offset and epoch of the first record not earlier than a time."""
     offset = 0
     while (
         search := seen(functools.partial(log.search_timestamp, timestamp_ms, offset))

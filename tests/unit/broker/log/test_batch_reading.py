@@ -14,7 +14,7 @@ from tests.unit.broker.log.samples import NOW_MS, append, batch, open_partition
 
 
 def test_all_batches_of_a_log_are_read_while_it_is_appended_to() -> None:
-    """A coordinator loads its partition in an executor; what comes later it has written itself."""
+    """A coordinator loads its partition in an executor, and knows later records already."""
     size = len(batch(b"0"))
     log = open_partition(MemoryFiles(), segment_bytes=2 * size)
     for index in range(7):
@@ -30,7 +30,7 @@ def test_all_batches_of_a_log_are_read_while_it_is_appended_to() -> None:
 
 
 def test_a_log_that_begins_later_is_read_from_there() -> None:
-    """What was deleted or compacted away is not the coordinator's any more."""
+    """A coordinator does not need deleted or compacted records."""
     size = len(batch(b"0"))
     log = open_partition(MemoryFiles(), segment_bytes=2 * size)
     for index in range(5):
@@ -41,13 +41,13 @@ def test_a_log_that_begins_later_is_read_from_there() -> None:
 
 
 def test_an_empty_log_has_no_batches() -> None:
-    """As a new internal topic's."""
+    """A new internal topic has such a log."""
     log = open_partition(MemoryFiles())
     assert list(read_batches(log.read(0, sys.maxsize).fragments)) == []
 
 
 def test_damage_is_an_error_not_an_end() -> None:
-    """Half a group's offsets would be worse than none."""
+    """Loading half of a group's offsets would be worse than loading none."""
     files = MemoryFiles()
     log = open_partition(files)
     append(log, batch())
@@ -58,7 +58,7 @@ def test_damage_is_an_error_not_an_end() -> None:
 
 
 def test_a_search_by_time_reads_on_in_the_next_segment() -> None:
-    """The first segment's largest time may be that of a record before the log's start."""
+    """The largest timestamp of the first segment may be that of a record before the log start."""
     size = len(batch(b"0"))
     log = open_partition(MemoryFiles(), segment_bytes=2 * size)
     for time in (500, 1, 2, 3, 600):
@@ -76,7 +76,7 @@ def test_a_search_by_time_reads_on_in_the_next_segment() -> None:
 
 @pytest.mark.parametrize("there", [0, 1, 17, 60])
 def test_a_header_that_is_in_memory_in_part_only_waits_for_the_rest(there: int) -> None:
-    """The header's first bytes were cached and the rest was not; it was taken for the end."""
+    """Regression: a header of which only the first bytes were cached was taken for the log end."""
     files = MemoryFiles()
     log = open_partition(files)
     append(log, batch(b"0"))

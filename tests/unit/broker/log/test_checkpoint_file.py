@@ -11,14 +11,14 @@ from tests.sim.harness.files import MemoryFiles
 
 
 def test_offset_checkpoints_are_kafkas() -> None:
-    """Version, count, lines of topic, partition and offset."""
+    """The file has a version, a count, and lines of topic, partition and offset."""
     files = MemoryFiles()
     offsets = {TopicPartition("b", 1): 7, TopicPartition("a", 0): 12, TopicPartition("a", 10): 0}
     write_offsets(files, "/c", offsets)
     assert files.read_bytes("/c") == b"0\n3\na 0 12\na 10 0\nb 1 7\n"
     assert read_offsets(files, "/c") == offsets
     assert read_offsets(files, "/missing") == {}
-    files.open("/empty", create=True)  # as Kafka makes it, until it has something to write
+    files.open("/empty", create=True)  # Kafka creates it empty, before it has anything to write
     assert read_offsets(files, "/empty") == {}
 
 
@@ -38,7 +38,7 @@ def test_offset_checkpoints_are_kafkas() -> None:
     ],
 )
 def test_a_malformed_checkpoint_is_refused(content: bytes) -> None:
-    """A log start taken from garbage would delete records."""
+    """A log start from a damaged file would delete records."""
     files = MemoryFiles()
     files.write_atomic("/c", content)
     with pytest.raises(CorruptRecord):

@@ -1,4 +1,4 @@
-"""Checkpoints: offsets per partition, written if they changed, the latest by the last writer."""
+"""Checkpoints: offsets by partition, written only if they changed, and never out of order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_is_written_is_read_again(files: MemoryFiles) -> None:
 
 
 def test_what_the_file_says_is_not_written_again(files: MemoryFiles) -> None:
-    """A sync each minute for nothing, and one more reason to fail on a full disk."""
+    """That would be a needless sync each minute, and another failure on a full disk."""
     starts = Checkpoints(files, "/data").log_starts
     assert starts.is_blank
     starts.note(A, 5)
@@ -61,12 +61,12 @@ def test_what_the_file_says_is_not_written_again(files: MemoryFiles) -> None:
     again.note(A, 6)
     with pytest.raises(OSError, match="space"):
         again.write()
-    again.write()  # what failed may be there or not: it is written again
+    again.write()  # after a failure the content of the file is unknown, so it is rewritten
     assert files.read_bytes(STARTS) == b"0\n1\na 0 6\n"
 
 
 def test_a_malformed_checkpoint_is_one_without_offsets(files: MemoryFiles) -> None:
-    """Recovery then reads more, which is better than a refused start."""
+    """Recovery then reads more, which is better than a failed start."""
     files.write_atomic(STARTS, b"0\n2\na 0 1\n")
     starts = Checkpoints(files, "/data").log_starts
     assert starts.get(A) is None
@@ -76,7 +76,7 @@ def test_a_malformed_checkpoint_is_one_without_offsets(files: MemoryFiles) -> No
 
 
 def test_partitions_that_are_gone_are_forgotten(files: MemoryFiles) -> None:
-    """The offsets of one of that name that comes later are others."""
+    """A later partition of the same name has other offsets."""
     starts = Checkpoints(files, "/data").log_starts
     starts.note(A, 1)
     starts.note(B, 2)
@@ -89,7 +89,7 @@ def test_partitions_that_are_gone_are_forgotten(files: MemoryFiles) -> None:
 
 
 def test_nothing_is_written_once_the_directory_is_let_go(files: MemoryFiles) -> None:
-    """It may be another process's by then."""
+    """Another process may own it by then."""
     checkpoints = Checkpoints(files, "/data")
     checkpoints.log_starts.note(A, 1)
     with checkpoints.lock:

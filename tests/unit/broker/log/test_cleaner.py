@@ -1,4 +1,4 @@
-"""What compaction leaves of a log: last records, tombstones, transactions, old formats."""
+"""The result of compaction: last records, tombstones, transactions, old formats."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log() -> CleanedLog:
 async def test_the_last_record_of_each_key_stays_with_its_offset(
     log: CleanedLog, codec: int
 ) -> None:
-    """An offset that moved would break every commit; an older value that stayed, every reader."""
+    """A changed offset would break commits; an older value would mislead readers."""
     log.put((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), codec=codec, roll=True)
     log.put((b"b", b"2"), (b"c", b"1"), codec=codec, roll=True)
     await log.clean()
@@ -40,7 +40,7 @@ async def test_the_last_record_of_each_key_stays_with_its_offset(
     assert [header.codec for header in log.headers] == [codec, codec]
     assert [(h.base_offset, h.last_offset) for h in log.headers] == [(0, 2), (3, 4)]
     assert log.log.log_end_offset == 5
-    # a read from any offset that is gone gives the next one that is there
+    # a read from a removed offset returns the next existing batch
     assert [next(iter_headers(fetched(log.log, n))).base_offset for n in range(5)] == [
         0, 0, 0, 3, 3
     ]  # fmt: skip
@@ -57,7 +57,7 @@ async def test_a_batch_that_stays_whole_is_copied_byte_for_byte(log: CleanedLog)
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_the_header_says_what_is_left(log: CleanedLog, codec: int) -> None:
-    """Kafka's filterTo: largest timestamp of what stays, offsets and sequences as they were."""
+    """As Kafka's filterTo: the largest timestamp of the rest, unchanged offsets and sequences."""
     data = encode_batch(
         [
             RawRecord(0, NOW_MS - 50, b"a", b"1", [("h", b"1")]),
@@ -83,7 +83,7 @@ async def test_the_header_says_what_is_left(log: CleanedLog, codec: int) -> None
 
 
 async def test_a_batch_with_log_append_time_keeps_it(log: CleanedLog) -> None:
-    """Its records carry no time of their own: the header's must stay."""
+    """Its records have no time of their own, so the header's is kept."""
     data = bytearray(
         encode_batch([RawRecord(0, 5, b"a", b"1"), RawRecord(1, 7, b"b", None)], crc32c=crc32c)
     )
@@ -98,7 +98,7 @@ async def test_a_batch_with_log_append_time_keeps_it(log: CleanedLog) -> None:
 
 
 async def test_the_newest_segment_is_never_touched(log: CleanedLog) -> None:
-    """It is appended to while the cleaner reads."""
+    """Records are appended to it while the cleaner reads."""
     log.put((b"a", b"1"), (b"a", b"2"), roll=True)
     log.put((b"a", b"3"), (b"a", b"4"))
     await log.clean()
@@ -107,7 +107,7 @@ async def test_the_newest_segment_is_never_touched(log: CleanedLog) -> None:
 
 
 async def test_records_without_a_key_go(log: CleanedLog) -> None:
-    """They are from before the topic was compacted: there is nothing to keep them for."""
+    """They are from before the topic was compacted, and no key would ever replace them."""
     log.put((None, b"1"), (b"a", b"1"), (None, b"2"), roll=True)
     statistics = await log.clean()
     assert statistics is not None
@@ -119,7 +119,7 @@ async def test_records_without_a_key_go(log: CleanedLog) -> None:
 async def test_a_tombstone_outlives_its_key_by_the_delete_retention(
     log: CleanedLog, codec: int
 ) -> None:
-    """A reader that is slower than a pass must still learn of the deletion (KIP-534)."""
+    """A reader that is slower than a cleaning must still see the deletion (KIP-534)."""
     log.put((b"a", b"1"), (b"b", b"1"), codec=codec, roll=True)
     log.put((b"a", None), (b"c", b"1"), codec=codec, roll=True)
     await log.clean()
@@ -131,14 +131,14 @@ async def test_a_tombstone_outlives_its_key_by_the_delete_retention(
     log.clock.now_ms += DAY_MS - 1
     await log.clean_again()
     assert (2, b"a", None) in log.pairs
-    assert log.headers[1].base_timestamp_ms == NOW_MS + DAY_MS  # not put off
+    assert log.headers[1].base_timestamp_ms == NOW_MS + DAY_MS  # not postponed
     log.clock.now_ms += 1
     await log.clean_again()
     assert log.pairs == [(1, b"b", b"1"), (3, b"c", b"1")]
 
 
 async def test_a_batch_that_grows_by_its_horizon_finds_room(log: CleanedLog) -> None:
-    """With the new base time each delta takes more bytes: a million of them must still fit."""
+    """With the new base timestamp each delta takes more bytes, also in a batch of a million."""
     pairs = [(b"%06d" % n, None) for n in range(40_000)]
     log.put(*pairs, roll=True)
     size = log.log.size_bytes
@@ -148,7 +148,7 @@ async def test_a_batch_that_grows_by_its_horizon_finds_room(log: CleanedLog) -> 
 
 
 async def test_a_live_producers_last_batch_stays_without_records(log: CleanedLog) -> None:
-    """With it would go its last sequence, and a retry after a restart would be taken for new."""
+    """Otherwise its last sequence would be lost, and a retry after a restart would be appended."""
     for sequence in range(3):
         log.put((b"a", b"%d" % sequence), producer_id=9, producer_epoch=2, base_sequence=sequence)
     log.put((b"a", b"last"), roll=True)
@@ -159,14 +159,14 @@ async def test_a_live_producers_last_batch_stays_without_records(log: CleanedLog
     assert (empty.base_offset, empty.last_offset, empty.base_sequence) == (2, 2, 2)
     assert (empty.producer_id, empty.producer_epoch) == (9, 2)
     assert (empty.base_timestamp_ms, empty.max_timestamp_ms) == (-1, NOW_MS)
-    # forgotten, it goes
+    # once the producer expires, the batch is removed
     log.log.expire_producers(NOW_MS + 1, 0)
     await log.clean_again()
     assert [header.count for header in log.headers] == [1, 1]
 
 
 async def test_producer_state_comes_back_from_a_compacted_log() -> None:
-    """No snapshot is left after a power cut: sequences follow from the batches alone."""
+    """After a power cut without snapshots, sequences come from the batches alone."""
     log = CleanedLog()
     for sequence in range(3):
         log.put((b"a", b"%d" % sequence), producer_id=9, producer_epoch=2, base_sequence=sequence)
@@ -184,14 +184,14 @@ async def test_producer_state_comes_back_from_a_compacted_log() -> None:
 
 
 async def test_records_of_an_aborted_transaction_go_before_its_marker(log: CleanedLog) -> None:
-    """A reader inside the transaction must still see the marker, removed after its horizon."""
+    """A reader inside the transaction must still see the marker, which goes after its horizon."""
     log.put((b"a", b"old"))
     log.transact(1, 0, (b"a", b"aborted"), (b"b", b"aborted"))
     log.end(1, ControlType.ABORT)
     log.put((b"c", b"1"), roll=True)
     log.put((b"d", b"1"), roll=True)
     await log.clean()
-    # the aborted value never hid the old one
+    # an aborted value does not replace the older one
     data = [
         (offset, key) for offset, key, value in log.pairs if value and key in (b"a", b"c", b"d")
     ]
@@ -200,7 +200,7 @@ async def test_records_of_an_aborted_transaction_go_before_its_marker(log: Clean
     assert [m.base_offset for m in markers] == [3]
     assert not markers[0].attributes & DELETE_HORIZON_MASK
     assert log.log.aborted_transactions(0, 6) == [AbortedTransaction(1, 1, 3, 4)]
-    # no batch of it is left but the producer's last, which has no records
+    # only the producer's last batch is left, without records
     log.log.expire_producers(NOW_MS + 1, 0)
     await log.clean_again()
     await log.clean_again()
@@ -231,7 +231,7 @@ async def test_the_marker_of_a_commit_stays_as_long_as_its_records(log: CleanedL
 
 
 async def test_the_marker_keeps_the_epoch_of_a_producer_without_records() -> None:
-    """The only trace of a fenced producer is its marker: it stays, without a record."""
+    """The marker is the only trace of a fenced producer, and is kept without its record."""
     log = CleanedLog()
     log.end(4, ControlType.ABORT, epoch=3)
     log.put((b"a", b"1"), roll=True)
@@ -245,7 +245,7 @@ async def test_the_marker_keeps_the_epoch_of_a_producer_without_records() -> Non
 async def test_a_commit_counts_also_after_an_abort_that_was_cleaned_before(
     log: CleanedLog,
 ) -> None:
-    """The dirty part holds no marker of the old transaction: its producer has gone on since."""
+    """The dirty section has no marker of the old transaction, only of the producer's next one."""
     log.put((b"a", b"old"))
     log.transact(1, 0, (b"a", b"aborted"))
     log.end(1, ControlType.ABORT)
@@ -261,7 +261,7 @@ async def test_a_commit_counts_also_after_an_abort_that_was_cleaned_before(
 
 
 async def test_nothing_of_an_open_transaction_is_cleaned(log: CleanedLog) -> None:
-    """How it ends decides whether its records count at all."""
+    """Whether its records count depends on its end."""
     log.put((b"a", b"1"), roll=True)
     log.transact(1, 0, (b"a", b"2"))
     log.roll()
@@ -280,7 +280,7 @@ async def test_nothing_of_an_open_transaction_is_cleaned(log: CleanedLog) -> Non
 async def test_old_formats_are_converted_as_they_are_compacted(
     magic: int, codec: int, append_time: bool
 ) -> None:
-    """Kafka 4 writes them no more: what stays is of magic 2, and its tombstones get a horizon."""
+    """Kafka 4 no longer writes them: remaining records become magic 2, tombstones get a horizon."""
     log = CleanedLog()
 
     def put(*messages: Message) -> None:
@@ -312,7 +312,7 @@ async def test_old_formats_are_converted_as_they_are_compacted(
 
 @pytest.mark.parametrize("codec", [0, 1])
 async def test_what_is_left_of_an_old_format_ends_where_the_next_segment_begins(codec: int) -> None:
-    """A gap there would look as if a power cut had taken the end of the segment."""
+    """A gap would look as if a power cut had removed the end of the segment."""
     log = CleanedLog()
     messages = [Message(0, NOW_MS, b"a", b"1"), Message(1, NOW_MS, b"b", b"1")]
     data = encode_message_set(messages, 1, codec)
@@ -323,7 +323,7 @@ async def test_what_is_left_of_an_old_format_ends_where_the_next_segment_begins(
     log.log.high_watermark = log.log.log_end_offset
     log.roll()
     log.put((b"b", b"2"), roll=True)
-    log.log.update_config(compacted(segment_bytes=1))  # no merging of neighbours
+    log.log.update_config(compacted(segment_bytes=1))  # prevents merging with the next segment
     await log.clean()
     assert log.pairs == [(0, b"a", b"1"), (2, b"b", b"2")]
     walked = [[h.next_offset for _, h in segment.headers()] for segment in log.log.segments]
@@ -331,7 +331,7 @@ async def test_what_is_left_of_an_old_format_ends_where_the_next_segment_begins(
 
 
 async def test_a_tombstone_of_an_old_format_goes_with_the_age_of_its_segment() -> None:
-    """It has no horizon: what counts is delete.retention.ms before the cleaned part was written."""
+    """It has no horizon; its age is compared with the time of the cleaned section."""
     log = CleanedLog(config=compacted(delete_retention_ms=10))
     data = encode_message_set([Message(1, NOW_MS, b"c", None), Message(2, NOW_MS, b"d", b"1")], 1)
     log.put((b"a", b"1"), roll=True)
@@ -357,7 +357,7 @@ def batches(log: CleanedLog):  # type: ignore[no-untyped-def]
 
 
 async def test_a_full_map_cleans_a_part_and_the_next_run_goes_on() -> None:
-    """Memory is bounded whatever the log is: the rest waits."""
+    """The map's memory is bounded for any log; the rest waits for the next run."""
     from aiokq.fastpath.broker import OFFSET_MAP_ENTRY
 
     room = OFFSET_MAP_ENTRY * 20
@@ -378,7 +378,7 @@ async def test_a_full_map_cleans_a_part_and_the_next_run_goes_on() -> None:
 
 
 async def test_a_batch_with_more_keys_than_the_map_holds_is_said_and_left() -> None:
-    """No run could ever pass it: it must neither loop nor lose anything."""
+    """No run could clean it, so it must neither be retried for ever nor lose records."""
     log = CleanedLog(log_cleaner_dedupe_buffer_size=1024)
     log.put(*[(b"%d" % n, b"1") for n in range(200)], roll=True)
     log.unclean = True
@@ -405,7 +405,7 @@ async def test_a_damaged_batch_is_never_copied(
 
 
 async def test_segments_are_merged_up_to_their_size_and_index() -> None:
-    """Cleaned segments shrink: without merging a log would end as a thousand tiny files."""
+    """Otherwise a log would end up as a thousand tiny files."""
     log = CleanedLog(config=compacted(segment_bytes=1000))
     for n in range(12):
         log.put((b"k%d" % n, b"x" * 200), roll=True)
@@ -447,7 +447,7 @@ async def test_indexes_of_a_cleaned_segment_are_what_recovery_would_make() -> No
 
 
 async def test_an_unknown_magic_is_refused(log: CleanedLog) -> None:
-    """The end of such a batch is unknown."""
+    """The length of such a batch is unknown."""
     from aiokq.broker.log.cleaner.batch_rewriting import checked
 
     data = bytearray(encode_batch([RawRecord(0, 1, b"a", b"b")], crc32c=crc32c))

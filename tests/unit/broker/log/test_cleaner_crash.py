@@ -1,7 +1,7 @@
-"""Compaction and its end at any moment: after each file operation, by a kill and by a power cut.
+"""Compaction interrupted at any file operation, by a kill and by a power cut.
 
-What recovery finds is the old segments of a group or the new one, never both, and no record whose
-key has no newer one is lost.
+Recovery finds either the old segments of a group or the new one, never both, and no record is lost
+unless its key has a newer one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ TEMPORARY = (file_names.CLEANED, file_names.SWAP, file_names.DELETED, file_names
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The end of the process."""
 
 
 class MortalFiles(MemoryFiles):
-    """A disk whose process ends before its operation number ``ends_at``."""
+    """A disk whose process ends before file operation number ``ends_at``."""
 
     ends_at: int | None = None
     done = 0
@@ -41,7 +41,7 @@ class MortalFiles(MemoryFiles):
 
 
 def filled(files: MortalFiles, clock: SteppedClock, groups: int) -> CleanedLog:
-    """A durable log of six segments that are cleaned to ``groups``."""
+    """A durable log of six segments, which are cleaned in ``groups`` groups."""
     log = CleanedLog(files, compacted(segment_bytes=1_000_000), clock=clock)
     for number in range(6):
         for part in range(2):
@@ -72,7 +72,7 @@ def log_abort():  # type: ignore[no-untyped-def]
 
 
 def newest(pairs: Pairs) -> dict[bytes | None, bytes | None]:
-    """The last value of each key that has one."""
+    """Return the last value of each key that has one."""
     found = {key: value for _, key, value in pairs}
     return {key: value for key, value in found.items() if value is not None}
 
@@ -82,7 +82,7 @@ def reopened(files: MortalFiles, clock: SteppedClock) -> CleanedLog:
 
 
 def by_segment(log: CleanedLog) -> dict[int, list[int]]:
-    """Offsets of the batches by the segment they are in."""
+    """Return the offsets of the batches by segment."""
     return {s.base_offset: [h.base_offset for _, h in s.headers()] for s in log.log.segments}
 
 
@@ -95,7 +95,7 @@ class Run(NamedTuple):
 
 
 async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0) -> Run:
-    """A cleaning that ends before an operation, by a kill or a power cut, or at its own end."""
+    """Clean, end before an operation by a kill or a power cut or not at all, and recover."""
     clock = SteppedClock()
     files = MortalFiles(now_ms=clock.timestamp_ms)
     log = filled(files, clock, groups)
@@ -115,7 +115,7 @@ async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0) -> 
 
 
 def on_disk(log: CleanedLog) -> frozenset[tuple[str, bytes]]:
-    """Every file of the partition: with the same ones, whatever comes after is the same."""
+    """Return every file of the partition; equal files mean equal later behaviour."""
     directory = log.log.directory
     return frozenset((name, log.files.read_bytes(f"{directory}/{name}")) for name in log.names)
 
@@ -136,7 +136,7 @@ def on_disk(log: CleanedLog) -> frozenset[tuple[str, bytes]]:
 async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
     groups: int, end: str
 ) -> None:
-    """Both sets at once would give readers offsets twice; neither would lose what was kept."""
+    """With both sets readers would get offsets twice; with neither, records would be lost."""
     clock = SteppedClock()
     uncleaned = filled(MortalFiles(now_ms=clock.timestamp_ms), clock, groups)
     before, latest = uncleaned.pairs, uncleaned.latest
@@ -171,17 +171,17 @@ async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
             state.append("new" if found == new else "old")
         outcomes.add(tuple(state))
         assert not [name for name in log.names if name.endswith(TEMPORARY)], context
-        # and the log goes on: cleaned again, it is what it should have been
+        # the next cleaning completes the work
         log.log.update_config(compacted(segment_bytes=10_000_000))
         await log.clean_again()
         assert log.latest == latest, context
         log.directory.close()
-    assert len(outcomes) == groups + 1, outcomes  # each group, in its turn
+    assert len(outcomes) == groups + 1, outcomes  # the groups are replaced one after the other
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "sync", "rename", "sync_dir", "truncate", "open"])
 async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -> None:
-    """ENOSPC and EIO are met one by one; readers never see but one of the two sets."""
+    """ENOSPC and EIO occur at each operation; readers see exactly one of the two sets."""
     for at in range(1, 30):
         clock = SteppedClock()
         files = MortalFiles(now_ms=clock.timestamp_ms)
@@ -213,8 +213,11 @@ async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -
 async def test_a_swap_for_which_a_descriptor_was_missing_is_ended_by_the_next_run(
     end: str, at: int
 ) -> None:
-    """The second copy took the first one's `.swap` name, was renamed away as the original, and the
-    only records of their keys were deleted a minute later."""
+    """An interrupted swap must be finished before the next run begins.
+
+    Regression: the second copy replaced the first one's `.swap` file, which was then renamed to the
+    original's name and deleted a minute later, with the only records of their keys.
+    """
     clock = SteppedClock()
     files = MortalFiles(now_ms=clock.timestamp_ms)
     log = filled(files, clock, 3)
@@ -223,7 +226,7 @@ async def test_a_swap_for_which_a_descriptor_was_missing_is_ended_by_the_next_ru
 
     def behind_a_swap(path: str) -> bool:
         there = [one for one in files.listdir(path) if one.endswith(file_names.SWAP)]
-        return bool(there) and next(swapped) == 2 * at  # the first is of the copy itself
+        return bool(there) and next(swapped) == 2 * at  # the first operation is on the copy itself
 
     files.fail("sync_dir", errno.EMFILE, matches=behind_a_swap)
     with pytest.raises(KafkaStorage):

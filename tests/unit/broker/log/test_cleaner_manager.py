@@ -1,4 +1,4 @@
-"""Whose turn it is: among many logs, for several cleaners, beside everything else on the loop."""
+"""Selection of logs to clean: many logs, several cleaners, one event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def managed(log: CleanedLog) -> LogCleanerManager:
 
 
 def add(log: CleanedLog, number: int, clean: int = 0, dirty: int = 1, **config: object):  # type: ignore[no-untyped-def]
-    """A partition with clean and dirty records, each in its own segment."""
+    """Add a partition with clean and dirty records, each in its own segment."""
     name = TopicPartition("many", number)
     added = log.directory.open_partition(name, None, compacted(**config), now_ms=NOW_MS)
     for _ in range(clean + dirty):
@@ -35,7 +35,7 @@ def add(log: CleanedLog, number: int, clean: int = 0, dirty: int = 1, **config: 
 
 
 async def taken(manager: LogCleanerManager) -> list[PartitionLog]:
-    """All that are due, in the order in which they are given out."""
+    """Take all logs that are due, in order."""
     logs = []
     while (found := await manager.take_dirtiest()) is not None:
         logs.append(found[1].log)
@@ -43,7 +43,7 @@ async def taken(manager: LogCleanerManager) -> list[PartitionLog]:
 
 
 async def test_the_dirtiest_of_those_that_are_due_comes_first() -> None:
-    """The ratio says where a byte that is read frees the most; a lag that is over, who must."""
+    """The ratio says where cleaning frees most; a log whose lag has expired is due in any case."""
     log = CleanedLog()
     setting = {"min_cleanable_dirty_ratio": 0.2}
     half = add(log, 1, 5, 5, **setting)
@@ -53,7 +53,7 @@ async def test_the_dirtiest_of_those_that_are_due_comes_first() -> None:
     add(log, 5, 5, 0, **setting, max_compaction_lag_ms=DAY_MS)
     manager = managed(log)
     assert await taken(manager) == [most, half]
-    assert log.counters.cleaner_dirty_percent.value == 10  # of those that were left
+    assert log.counters.cleaner_dirty_percent.value == 10  # of the logs that were not taken
     log.clock.now_ms += DAY_MS + 1
     assert await taken(manager) == [late]
     manager.give_back(half)
@@ -61,7 +61,7 @@ async def test_the_dirtiest_of_those_that_are_due_comes_first() -> None:
 
 
 async def test_thousands_of_logs_are_looked_at_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one turn of the loop requests would wait for all of them, every fifteen seconds."""
+    """In one loop iteration requests would wait for all logs, every fifteen seconds."""
     monkeypatch.setattr(manager_module, "AT_ONCE", 10)
     log = CleanedLog()
     for number in range(100):
@@ -83,7 +83,7 @@ async def test_thousands_of_logs_are_looked_at_by_and_by(monkeypatch: pytest.Mon
 
 
 async def test_two_cleaners_never_take_the_same_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both look at all of them, with turns of the loop in between."""
+    """Both iterate over all logs, with other tasks in between."""
     monkeypatch.setattr(manager_module, "AT_ONCE", 2)
     log = CleanedLog()
     logs = [add(log, number) for number in range(9)]
@@ -96,7 +96,7 @@ async def test_two_cleaners_never_take_the_same_log(monkeypatch: pytest.MonkeyPa
 async def test_a_log_that_is_deleted_meanwhile_is_not_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was the dirtiest when it was looked at; at its paths may be another one by now."""
+    """It was the dirtiest when it was examined; its paths may belong to a new log by now."""
     monkeypatch.setattr(manager_module, "AT_ONCE", 1)
     log = CleanedLog()
     add(log, 0, 0, 9)
@@ -114,7 +114,7 @@ async def test_a_log_that_is_deleted_meanwhile_is_not_taken(
 
 
 async def test_nothing_is_read_from_the_disk_unless_a_lag_asks_for_it() -> None:
-    """A batch of each segment of each log, on the loop: a start would stand still for them."""
+    """Reading a batch of each segment of each log would block the loop at a start."""
     log = CleanedLog()
     add(log, 1, 0, 5)
     log.directory.close()
@@ -130,7 +130,7 @@ async def test_nothing_is_read_from_the_disk_unless_a_lag_asks_for_it() -> None:
 async def test_a_log_that_cannot_be_looked_at_is_uncleanable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As Kafka marks it; a warning every fifteen seconds would say it no better."""
+    """As in Kafka; a warning every fifteen seconds would not help."""
     log = CleanedLog()
     add(log, 1, 0, 5)
     other = add(log, 2, 0, 5)
@@ -158,7 +158,7 @@ async def test_a_log_that_cannot_be_looked_at_is_uncleanable(
 
 
 async def test_what_was_put_off_comes_again_when_all_is_resumed() -> None:
-    """A disk without room for one log must not keep the others from being compacted."""
+    """A lack of disk space for one log must not keep others from being compacted."""
     log = CleanedLog()
     first, second = add(log, 1, 0, 9), add(log, 2, 5, 5)
     manager = managed(log)
@@ -174,7 +174,7 @@ async def test_a_lag_that_is_over_is_a_metric() -> None:
     add(log, 1, 0, 2, max_compaction_lag_ms=DAY_MS)
     gauge = log.counters.cleaner_max_delay_seconds
     log.clock.now_ms = NOW_MS + DAY_MS
-    assert await managed(log).take_dirtiest() is not None  # never compacted at all
+    assert await managed(log).take_dirtiest() is not None  # it was never compacted
     assert gauge.value == 0
     log.clock.now_ms = NOW_MS + DAY_MS + 90_000
     assert await managed(log).take_dirtiest() is not None

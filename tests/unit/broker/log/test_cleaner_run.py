@@ -1,4 +1,4 @@
-"""A run beside the rest of the broker: readers, appends, retention, limits, shutdown."""
+"""A cleaning next to readers, appends, retention, limits and shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEFTOVERS = (file_names.CLEANED, file_names.SWAP)
 
 
 class SteppedOffload:
-    """Runs in place, with a turn of the loop and a word to the test before each piece of work."""
+    """Runs work inline, after a loop iteration and a call of the test for each piece of work."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -57,7 +57,7 @@ class SteppedOffload:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of kilobytes takes as many steps as one of gigabytes."""
+    """Make a log of kilobytes take as many steps as one of gigabytes."""
     monkeypatch.setattr(cleaner_module, "STEP", 300)
 
 
@@ -73,7 +73,7 @@ def filled(offload: SteppedOffload | None = None, **settings: object) -> Cleaned
 
 
 async def test_appends_and_reads_go_on_at_every_step() -> None:
-    """A reader must see at any moment what it would have seen without the cleaner, or less."""
+    """At any moment a reader sees what it would see without the cleaner, or less."""
     offload = SteppedOffload()
     log = filled(offload)
     model = dict(log.latest)
@@ -97,7 +97,7 @@ async def test_appends_and_reads_go_on_at_every_step() -> None:
 
 
 async def test_a_read_that_began_before_the_swap_ends_over_the_old_files() -> None:
-    """A response under way must not change its bytes, nor break off."""
+    """A response that is being sent must neither change nor break off."""
     log = filled()
     before = log.log.read(0, 1 << 30)
     expected = b"".join(fragment.read() for fragment in before.fragments)
@@ -111,7 +111,7 @@ async def test_a_read_that_began_before_the_swap_ends_over_the_old_files() -> No
 
 
 async def test_a_reader_slower_than_the_delete_retention_sees_final_values_in_order() -> None:
-    """It misses tombstones that are over, as Kafka says, but no value and no order."""
+    """It may miss expired tombstones, as in Kafka, but no value and no order."""
     log = CleanedLog(config=compacted(delete_retention_ms=1000))
     found: dict[bytes | None, bytes | None] = {}
     offset, last = 0, -1
@@ -169,7 +169,7 @@ async def test_retention_in_the_middle_of_a_run_wins(step: int) -> None:
 async def test_a_run_that_did_not_come_to_its_end_leaves_its_log_dirty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Retention took what was copied: checkpointed, the rest would never be compacted."""
+    """Regression: retention deleted copied segments, and the checkpoint skipped the others."""
     log = filled()
     before = log.pairs
     monkeypatch.setattr(PartitionLog, "swap_segments", lambda *_: False)
@@ -181,7 +181,7 @@ async def test_a_run_that_did_not_come_to_its_end_leaves_its_log_dirty(
 
 @pytest.mark.parametrize("step", range(1, 40, 3))
 async def test_a_deleted_topic_ends_its_run(step: int) -> None:
-    """The directory is renamed during the run: the cleaner abandons the log and continues."""
+    """The directory is renamed during the run, so the cleaner abandons the log and continues."""
     offload = SteppedOffload()
     log = filled(offload)
 
@@ -196,7 +196,7 @@ async def test_a_deleted_topic_ends_its_run(step: int) -> None:
 
 @pytest.mark.parametrize("step", range(1, 50))
 async def test_a_topic_made_anew_under_a_run_has_nothing_of_it(step: int) -> None:
-    """It has the paths of the old one, whose checkpoint and files would be taken for its own."""
+    """The new topic has the same paths, and must not get checkpoint and files of the old run."""
     offload = SteppedOffload()
     log = filled(offload)
     made: list[PartitionLog] = []
@@ -218,7 +218,7 @@ async def test_a_topic_made_anew_under_a_run_has_nothing_of_it(step: int) -> Non
 
 @pytest.mark.parametrize("step", range(1, 45, 4))
 async def test_a_run_that_is_cancelled_leaves_no_file(step: int) -> None:
-    """Shutdown does not wait for a gigabyte; what is half done is as if never begun."""
+    """Shutdown does not wait for a gigabyte, and files of an unfinished run are removed."""
     offload = SteppedOffload()
     log = filled(offload)
     latest = log.latest
@@ -240,7 +240,7 @@ async def test_a_run_that_is_cancelled_leaves_no_file(step: int) -> None:
 async def test_the_cleaner_spends_no_more_bytes_a_second_than_it_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """log.cleaner.io.max.bytes.per.second is what is left of the disk for producers."""
+    """log.cleaner.io.max.bytes.per.second leaves the rest of the disk's bandwidth to producers."""
     waits: list[float] = []
     sleep = asyncio.sleep
 
@@ -262,7 +262,7 @@ async def test_the_cleaner_spends_no_more_bytes_a_second_than_it_may(
 
 
 async def test_tasks_share_one_limit() -> None:
-    """Two cleaner threads at 1 MB/s each would be twice what was allowed."""
+    """Two cleaner threads with 1 MB/s each would exceed the limit."""
     now = 100.0
     throttle = Throttle(lambda: 1000.0, lambda: now)
     assert throttle.portion(1 << 20) == 100
@@ -274,14 +274,14 @@ async def test_tasks_share_one_limit() -> None:
 
 
 async def test_an_unlimited_cleaner_takes_whole_steps() -> None:
-    """Kafka's default is no limit at all: a float that no portion may be made of."""
+    """Kafka's default is the largest float, from which no step size can be computed."""
     throttle = Throttle(lambda: 1.7976931348623157e308, lambda: 0.0)
     assert throttle.portion(4 << 20) == 4 << 20
     await throttle.spent(1 << 40)
 
 
 async def test_a_full_disk_only_puts_compaction_off() -> None:
-    """Records can still be read, and the next run may find room; another error is the disk's."""
+    """Records can be read, and the next run may find space; other errors take the disk offline."""
     log = filled()
     latest = log.latest
     log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(file_names.CLEANED))
@@ -294,11 +294,11 @@ async def test_a_full_disk_only_puts_compaction_off() -> None:
         await log.cleaner.clean_all()
     assert log.directory.disk.failure is not None
     assert log.latest == latest
-    assert await log.clean() is None  # an offline directory is left alone
+    assert await log.clean() is None  # an offline directory is skipped
 
 
 async def test_a_disk_without_room_for_one_log_has_it_for_others() -> None:
-    """The dirtiest fails each time: those that would make room must come nevertheless."""
+    """The dirtiest log fails each time; logs whose cleaning frees space must get their turn."""
     log = filled()
     other = log.directory.open_partition(
         TopicPartition("other", 0), None, compacted(), now_ms=NOW_MS
@@ -317,7 +317,7 @@ async def test_a_disk_without_room_for_one_log_has_it_for_others() -> None:
 
 
 async def test_a_swap_is_of_so_many_segments_only() -> None:
-    """A log that rolled every minute: thousands of renames at once, and the loop stands still."""
+    """A log that rolled every minute would need thousands of renames at once on the loop."""
     log = CleanedLog(config=compacted())
     for n in range(200):
         log.put((b"k%d" % n, b"x"), roll=True)
@@ -330,7 +330,7 @@ async def test_a_swap_is_of_so_many_segments_only() -> None:
 
 
 async def test_a_file_that_is_missing_is_the_disks_trouble_and_not_retentions() -> None:
-    """Given up as if it had been deleted by us, it would be tried again and again at once."""
+    """If it were taken for a deletion, the cleaning would be retried at once without end."""
     log = filled()
     log.files.remove(log.log.segments[2].path(file_names.LOG))
     log.log.segments[2].release()
@@ -342,7 +342,7 @@ async def test_a_file_that_is_missing_is_the_disks_trouble_and_not_retentions() 
 async def test_an_error_that_nobody_thought_of_ends_no_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in Kafka, the partition is uncleanable and the others are compacted."""
+    """As in Kafka, the partition becomes uncleanable and the others are compacted."""
     log = filled()
     other = log.directory.open_partition(
         TopicPartition("other", 0), None, compacted(), now_ms=NOW_MS
@@ -407,7 +407,7 @@ async def test_the_checkpoint_says_what_was_cleaned_after_a_restart() -> None:
 
 
 async def test_a_topic_made_anew_begins_without_a_checkpoint() -> None:
-    """The old one's would say of records that were never cleaned that they were."""
+    """The old checkpoint would mark records as cleaned that never were."""
     log = filled()
     await log.clean()
     log.directory.delete_partition(TP)
@@ -443,13 +443,13 @@ def test_a_node_compacts_its_offsets_topic_by_itself() -> None:
                     origin=Origin.COORDINATOR,
                 )
             partition.log.roll(NOW_MS)
-            await asyncio.sleep(15.5)  # log.cleaner.backoff.ms
+            await asyncio.sleep(15.5)  # longer than log.cleaner.backoff.ms
             read = partition.log.read(0, 1 << 20)
             [header] = [header for header, _ in read_batches(read.fragments)]
             assert header.base_offset == 19
             assert broker.node.counters.cleaner_runs == 1
             assert broker.node.counters.cleaner_records_removed == 19
-            await asyncio.sleep(1.5)  # log.segment.delete.delay.ms
+            await asyncio.sleep(1.5)  # longer than log.segment.delete.delay.ms
             directory = partition.log.directory
             assert not [
                 n for n in broker.files.listdir(directory) if n.endswith(file_names.DELETED)
@@ -459,7 +459,7 @@ def test_a_node_compacts_its_offsets_topic_by_itself() -> None:
 
 
 def test_a_node_without_a_cleaner_leaves_its_logs_alone() -> None:
-    """log.cleaner.enable=false: as Kafka, nothing is compacted."""
+    """With log.cleaner.enable=false nothing is compacted, as in Kafka."""
 
     async def main(world: Simulation) -> None:
         async with Broker(profile="dev", log_cleaner_enable=False) as broker:

@@ -1,4 +1,4 @@
-"""What only the disk has is read off the loop, and what is damaged there made again."""
+"""Data outside memory is read off the loop, and damaged indexes are rebuilt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIRECTORY = "/data/t-0"
 
 
 async def damaged(*suffixes: str) -> MemoryFiles:
-    """A disk with a topic of two segments; an entry of the older one's indexes is wrong."""
+    """A disk with a topic of two segments; the older one's indexes have a wrong entry."""
     async with Broker() as broker:
         await broker.create("t", segment_bytes=1048576, index_interval_bytes=0)
         for index in range(RECORDS // 100):
@@ -57,7 +57,7 @@ def made_anew(caplog: pytest.LogCaptureFixture) -> int:
 
 
 async def test_a_fetch_waits_for_the_index(caplog: pytest.LogCaptureFixture):
-    """To walk through a gigabyte of batches would stop every other client for seconds."""
+    """Walking through a gigabyte of batches would block every other client for seconds."""
     async with Broker(await damaged(file_names.INDEX)) as broker:
         found = await broker.fetch_one("t", 0, 450)
         assert found.error_code == 0
@@ -68,18 +68,18 @@ async def test_a_fetch_waits_for_the_index(caplog: pytest.LogCaptureFixture):
         assert moved == []
     async with Broker(broker.files) as broker:
         assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
-        assert made_anew(caplog) == 1  # it is on disk, too
+        assert made_anew(caplog) == 1  # the rebuilt index is written
 
 
 async def test_a_fetch_does_not_ask_the_index_of_times(caplog: pytest.LogCaptureFixture):
-    """The first read of a full segment took 40 ms more, for what it does not need."""
+    """Regression: the first read of a full segment took 40 ms more for the unused time index."""
     async with Broker(await damaged(file_names.TIME_INDEX)) as broker:
         assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
         assert made_anew(caplog) == 0
 
 
 async def test_retention_waits_for_the_index(caplog: pytest.LogCaptureFixture):
-    """It asks each segment for its newest record: without an answer nothing would ever go."""
+    """It needs the newest timestamp of each segment, without which nothing would be deleted."""
     files = await damaged()
     path = f"{DIRECTORY}/{0:020d}{file_names.TIME_INDEX}"
     files.corrupt(path, files.stat_size(path) - 4, 0x7F)  # the offset of the last entry
@@ -96,7 +96,7 @@ async def test_retention_waits_for_the_index(caplog: pytest.LogCaptureFixture):
 
 
 async def test_compaction_waits_for_the_index(caplog: pytest.LogCaptureFixture):
-    """With min.compaction.lag.ms it asks how old a segment is."""
+    """With min.compaction.lag.ms it needs the age of a segment."""
     files = await damaged()
     path = f"{DIRECTORY}/{0:020d}{file_names.TIME_INDEX}"
     files.corrupt(path, files.stat_size(path) - 4, 0x7F)
@@ -113,14 +113,14 @@ async def test_compaction_waits_for_the_index(caplog: pytest.LogCaptureFixture):
 
 @pytest.mark.parametrize("suffix", [file_names.INDEX, file_names.TIME_INDEX])
 async def test_a_search_by_time_waits_for_the_index(suffix: str, caplog: pytest.LogCaptureFixture):
-    """Both indexes are looked at."""
+    """The search uses both indexes."""
     async with Broker(await damaged(suffix)) as broker:
         assert await since(broker, NOW_MS + 450) == 450
         assert made_anew(caplog) == 1
 
 
 async def test_what_cannot_be_made_again_is_a_storage_error():
-    """The disk is broken: the client gets the error after one read."""
+    """The disk is broken; the client gets the error after one read."""
     async with Broker(await damaged(file_names.INDEX)) as broker:
         broker.files.fail(
             "pwritev", errno.EIO, matches=lambda path: path.endswith(file_names.INDEX), times=None
@@ -130,7 +130,7 @@ async def test_what_cannot_be_made_again_is_a_storage_error():
 
 
 async def test_a_damaged_segment_is_logged_with_its_path(caplog: pytest.LogCaptureFixture):
-    """An operator has to find the file."""
+    """The operator has to find the file."""
     files = await damaged(file_names.INDEX)
     path = f"{DIRECTORY}/{0:020d}{file_names.LOG}"
     files.corrupt(path, 8, 0x7F)  # the size of the first batch
@@ -142,7 +142,7 @@ async def test_a_damaged_segment_is_logged_with_its_path(caplog: pytest.LogCaptu
 async def test_indexes_of_the_wrong_size_are_made_again_at_the_start(
     caplog: pytest.LogCaptureFixture,
 ):
-    """That is seen without reading them, and off the loop."""
+    """Their size is visible without reading them, and they are rebuilt off the loop."""
     files = await damaged()
     files.remove(f"{DIRECTORY}/{0:020d}{file_names.TIME_INDEX}")
     async with Broker(files) as broker:
@@ -154,8 +154,10 @@ async def test_indexes_of_the_wrong_size_are_made_again_at_the_start(
 
 @pytest.mark.parametrize("offset", [-(1 << 40), 0, 1 << 40])
 async def test_offsets_that_cannot_be_end_no_broker(offset: int):
-    """A checksum does not cover a base offset: an index made of a wrong one had numbers that no
-    file can hold, and the error of it ended retention, and the broker with it."""
+    """A base offset is not covered by a checksum, so an index may be built from a wrong one.
+
+    Regression: its numbers did not fit the file, and that error ended retention and the broker.
+    """
     files = await damaged(file_names.INDEX, file_names.TIME_INDEX)
     path = f"{DIRECTORY}/{0:020d}{file_names.LOG}"
     file = files.open(path)
@@ -174,7 +176,7 @@ async def test_offsets_that_cannot_be_end_no_broker(offset: int):
         assert (await broker.fetch_one("t", 0, RECORDS - 1)).error_code == 0
 
 
-# --- what only the disk has
+# --- data that is only on disk
 
 
 LAST = 1500
@@ -185,7 +187,7 @@ def log_of(broker: Broker, partition: int = 0) -> PartitionLog:
 
 
 async def on_disk(**configs: object) -> MemoryFiles:
-    """A disk with a topic of several segments, after a clean stop: nothing is in memory."""
+    """A disk with a topic of several segments after a clean shutdown, with nothing in memory."""
     async with Broker() as broker:
         await broker.create("t", index_interval_bytes=1000, **configs)
         for index in range(LAST // 10):
@@ -198,7 +200,7 @@ async def on_disk(**configs: object) -> MemoryFiles:
 
 
 def chilled(broker: Broker, *, stays: bool = False) -> Broker:
-    """Nothing of what is on its disk is in memory now."""
+    """Evict from memory everything that is on the broker's disk."""
     broker.files.chill_all("/data", stays=stays)
     return broker
 
@@ -209,9 +211,10 @@ def chilled(broker: Broker, *, stays: bool = False) -> Broker:
 async def test_a_fetch_of_what_is_on_the_disk_stalls_nobody(
     stays: bool, offset: int, max_bytes: int
 ):
-    """Index, the headers on the way to the offset and to the end, and the records: each of them
-    was a wait of the loop, of 10 ms on a disk that turns. Also where what is read is pushed out of
-    memory at once, that ends."""
+    """A fetch of old records must not block the loop, even if they are evicted at once.
+
+    Index, headers up to the offset and the end, and records each took 10 ms on a hard disk.
+    """
     async with Broker(await on_disk()) as broker:
         for level in (0, 1):
             chilled(broker, stays=stays)
@@ -224,7 +227,7 @@ async def test_a_fetch_of_what_is_on_the_disk_stalls_nobody(
 
 
 async def test_partitions_of_a_fetch_are_read_together():
-    """Each for itself, a fetch of a thousand would go through all of them two thousand times."""
+    """If each were read alone, a fetch of a thousand would check all of them two thousand times."""
     async with Broker() as broker:
         await broker.create("t", partitions=20, index_interval_bytes=1000)
         for partition in range(20):
@@ -245,7 +248,7 @@ async def test_partitions_of_a_fetch_are_read_together():
 
 @pytest.mark.parametrize("stays", [False, True])
 async def test_a_search_by_time_stalls_nobody(stays: bool):
-    """It asks each segment for its last entry of times, and one for both indexes."""
+    """It reads the last time index entry of each segment, and both indexes of one segment."""
     async with Broker(await on_disk()) as broker:
         for wanted in (0, 5, 777, LAST - 1):
             chilled(broker, stays=stays)
@@ -254,11 +257,11 @@ async def test_a_search_by_time_stalls_nobody(stays: bool):
         assert await since(broker, NOW_MS + LAST) == -1
     async with Broker(broker.files) as broker:
         chilled(broker, stays=stays)
-        assert await since(broker, -3) == LAST - 1  # the largest time
+        assert await since(broker, -3) == LAST - 1  # the largest timestamp
 
 
 async def test_what_a_node_does_by_itself_stalls_nobody():
-    """Retention asks for the last times of segments, compaction for the first ones as well."""
+    """Retention reads the last timestamps of segments, compaction also the first ones."""
     async with Broker(await on_disk()) as broker:
         change = {"cleanup.policy": "compact", "max.compaction.lag.ms": "1000"}
         topic = broker.node.topics.get("t")
@@ -282,7 +285,7 @@ async def test_what_a_node_does_by_itself_stalls_nobody():
 
 
 async def test_what_changes_a_log_reads_nothing():
-    """An append after a start asked for the segment's first time, to know whether to roll."""
+    """Regression: the first append after a start read a timestamp to decide whether to roll."""
     async with Broker(await on_disk(segment_ms=10_000)) as broker:
         chilled(broker)
         assert (await broker.produce("t", batch(5, timestamp_ms=NOW_MS + 5_000))).error_code == 0
@@ -309,7 +312,7 @@ async def test_what_changes_a_log_reads_nothing():
 
 
 async def test_an_error_of_the_disk_is_the_partitions():
-    """An error in another thread is raised by the read, and takes the directory offline."""
+    """The error of another thread is raised by the read, and takes the directory offline."""
     async with Broker(await on_disk()) as broker:
         chilled(broker)
         broker.files.fail("pread", errno.EIO, matches=lambda path: path.endswith(file_names.LOG))
@@ -320,7 +323,7 @@ async def test_an_error_of_the_disk_is_the_partitions():
 
 
 class Gate:
-    """An executor that starts its work when the test says so."""
+    """An executor that starts its work on command."""
 
     def __init__(self, broker: Broker) -> None:
         self.inner = broker.node.environment.offload.run
@@ -338,8 +341,10 @@ class Gate:
 async def test_what_is_deleted_while_it_is_read_is_no_trouble_of_the_disk(
     what: str, caplog: pytest.LogCaptureFixture
 ):
-    """Its files have other names by then, or none: the directory went offline for that, and the
-    broker's log said that it made indexes anew."""
+    """Deleted files are renamed or gone, which is no error of the disk.
+
+    Regression: the directory went offline, and the log said that indexes were rebuilt.
+    """
     async with Broker(await on_disk()) as broker:
         chilled(broker)
         gate = Gate(broker)
@@ -364,7 +369,7 @@ async def test_what_is_deleted_while_it_is_read_is_no_trouble_of_the_disk(
 
 
 async def test_who_leaves_takes_nothing_from_the_others():
-    """A load that is begun is finished: two readers wait for one, and the first hangs up."""
+    """The load that two readers wait for is completed when the first one disconnects."""
     async with Broker(await on_disk()) as broker:
         chilled(broker)
         gate = Gate(broker)
@@ -382,7 +387,7 @@ async def test_who_leaves_takes_nothing_from_the_others():
 
 
 async def test_a_look_does_not_wait_for_ever():
-    """What never comes to be known is an error that clients retry."""
+    """Data that never becomes available is an error, which clients retry."""
     async with Broker(await on_disk()) as broker:
         segment = log_of(broker).segments[0]
         looks = 0
@@ -399,8 +404,10 @@ async def test_a_look_does_not_wait_for_ever():
 
 
 async def test_who_reads_on_waits_once():
-    """The look that had to wait forgot where the read before it ended: the next one had to find
-    that by the index, and waited for the disk a second time."""
+    """A sequential read must remember where the previous read ended.
+
+    Regression: a read that had to wait forgot that position, and then waited for the index too.
+    """
     async with Broker(await on_disk()) as broker:
         await broker.fetch_one("t", 0, 130, 8000)
         moved = watch_offload(broker)
@@ -412,7 +419,7 @@ async def test_who_reads_on_waits_once():
 
 
 async def test_nobody_looks_again_before_something_was_read(monkeypatch: pytest.MonkeyPatch):
-    """A fetch of a thousand partitions looked at all of them twice before it waited."""
+    """Regression: a fetch of a thousand partitions checked all of them twice before it waited."""
     async with Broker(await on_disk()) as broker:
         log, looks = log_of(broker), []
         read = log.read
@@ -424,7 +431,7 @@ async def test_nobody_looks_again_before_something_was_read(monkeypatch: pytest.
 
 
 async def test_what_is_asked_for_twice_is_read_once():
-    """The second end of the load was an error, and waiters for the first one never woke."""
+    """Regression: the second end of the load raised an error, and first waiters never woke."""
     async with Broker(await on_disk()) as broker:
         segment, reads = log_of(broker).segments[0], []
         load = DiskLoad(segment, "twice", lambda: reads.append(1))
@@ -439,8 +446,11 @@ async def test_what_is_asked_for_twice_is_read_once():
 
 
 async def test_looks_do_not_push_out_what_others_wait_for():
-    """Where memory is short, most of forty readers of one segment got errors: each needs two
-    headers, and of what was read for all of them the segment kept eight."""
+    """With little memory, concurrent readers must not evict each other's data.
+
+    Regression: of forty readers of one segment most got errors, because each needs two headers and
+    the segment kept eight.
+    """
     files = await damaged()
     async with Broker(files) as broker:
         chilled(broker, stays=True)
@@ -464,8 +474,10 @@ async def test_looks_do_not_push_out_what_others_wait_for():
 
 
 async def test_a_slow_disk_leaves_threads_to_others():
-    """Twenty consumers of old records had all threads, and no produce request was answered whose
-    topic asks for a flush."""
+    """Reads of old records must leave threads for other work.
+
+    Regression: with twenty such consumers no produce request was handled whose topic needs a flush.
+    """
     async with Broker(await on_disk(flush_messages=1)) as broker:
         chilled(broker)
         offload = broker.node.environment.offload
@@ -499,7 +511,7 @@ async def test_a_slow_disk_leaves_threads_to_others():
 
 
 async def test_groups_are_loaded_off_the_loop():
-    """The log of a shard may be gigabytes that are not in the page cache."""
+    """The log of a shard may be gigabytes outside the page cache."""
     async with Broker() as broker:
         await broker.create("t", index_interval_bytes=1000)
         for _ in range(20):

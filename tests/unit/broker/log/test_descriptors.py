@@ -1,4 +1,4 @@
-"""Files of a log directory: all are closed in the end, whatever fails on the way."""
+"""Files of a log directory are all closed in the end, whatever fails."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ DESCRIPTORS = "/dev/fd"
 
 @pytest.fixture(autouse=True)
 def unlogged() -> Iterator[None]:
-    """Records that a test keeps refer to errors, and so to what their frames had."""
+    """Disable logging: log records that a test keeps refer to errors and their frames."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
 
 
 class TroubledFiles(MemoryFiles):
-    """A disk that lets one call fail, by its number, and knows which files are open."""
+    """A disk that fails one call, chosen by its number, and tracks its open files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,8 +61,8 @@ class TroubledFiles(MemoryFiles):
         return file
 
     def left_open(self) -> list[str]:
-        """The files that are open."""
-        gc.collect()  # an exception that was caught refers to what its frames had
+        """Return the files that are open."""
+        gc.collect()  # a caught exception keeps the locals of its frames alive
         return [file.path for file in self._open if not file.closed]
 
     def _take_fault(self, operation: str, path: str) -> Fault | None:
@@ -72,7 +72,7 @@ class TroubledFiles(MemoryFiles):
         return None
 
     def copy(self) -> TroubledFiles:
-        """Another disk with the same on it."""
+        """Return another disk with the same content."""
         files = TroubledFiles()
         files._root = copy.deepcopy(self._root)
         return files
@@ -88,7 +88,7 @@ def open_log(directory: LogDirectory, tp: TopicPartition = TP) -> PartitionLog:
 
 
 def abort(log: PartitionLog) -> None:
-    """A transaction of one record that is aborted: its segment has a .txnindex."""
+    """Abort a transaction of one record, so that its segment has a .txnindex."""
     options = {"producer_id": 9, "producer_epoch": log.log_end_offset % 30_000}
     append(log, batch(b"t", base_sequence=0, attributes=TRANSACTIONAL_MASK, **options))
     marker = encode_marker(
@@ -98,7 +98,7 @@ def abort(log: PartitionLog) -> None:
 
 
 def killed(*, damaged: bool) -> TroubledFiles:
-    """A directory as a kill left it: logs of some segments, one maybe with damage in its middle."""
+    """A directory after a kill: logs of several segments, optionally one with a damaged batch."""
     files = TroubledFiles()
     directory = open_directory(files)
     for tp in (TP, OTHER):
@@ -130,7 +130,7 @@ def live(directory: LogDirectory) -> Iterator[int]:
     abort(log)
     yield log.log_end_offset
     pending = log.begin_flush(None)
-    with contextlib.suppress(OSError):  # handled where it is sent, and by the flusher
+    with contextlib.suppress(OSError):  # handled by the sender and by the flusher
         fetched(log, log.log_start_offset)
         if pending is not None:
             pending.sync(directory._files)
@@ -159,8 +159,10 @@ def live(directory: LogDirectory) -> Iterator[int]:
     ],
 )
 def test_no_failure_keeps_a_file_open(error: int, damaged: bool, every: int) -> None:
-    """Each call to the disk fails once, from the opening to the close: only KafkaStorage comes of
-    it, no file stays open, the lock is free, and the next start has what was acknowledged.
+    """Each call to the disk fails once, from opening to closing.
+
+    Only KafkaStorage is raised, no file stays open, the lock is released, and the next start has
+    all acknowledged records.
     """
     disk = killed(damaged=damaged)
     for fails_at in itertools.count(1, every):
@@ -190,10 +192,11 @@ def test_no_failure_keeps_a_file_open(error: int, damaged: bool, every: int) -> 
 
 @pytest.mark.skipif(not os.path.isdir(DESCRIPTORS), reason="cannot count descriptors")
 def test_many_lives_keep_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Created, rolled, recovered, deleted and closed, clean or not, over and over: nothing is left
-    to the garbage collector, which may take its time.
+    """A log is created, rolled, recovered, deleted and closed, cleanly or not, many times.
+
+    Descriptors are not left to the garbage collector, which may run late.
     """
-    for sync in ("fsync", "fdatasync"):  # no power is cut here, and the disk is others', too
+    for sync in ("fsync", "fdatasync"):  # no power is cut here, and others use the disk too
         monkeypatch.setattr(os, sync, lambda descriptor: None)
     gc.disable()
     try:
@@ -211,7 +214,7 @@ def test_many_lives_keep_no_descriptor(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def damage(directory: Path) -> None:
-    """A batch in the middle of a log, its index, and what a kill leaves."""
+    """Damage a batch in the middle of a log and its index, and leave a kill's files."""
     segments = sorted(directory.glob(f"*{file_names.LOG}"))
     with open(segments[-3], "r+b") as file:
         file.seek(ONE - 1)

@@ -1,4 +1,4 @@
-"""aiokq.broker.log.directories: which directory has what, and what one that fails takes along."""
+"""aiokq.broker.log.directories: placement of partitions, and failure of one directory."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ async def until_offline(broker: Broker, topic: str, index: int) -> None:
 
 
 def test_each_directory_has_an_id_of_its_own_in_one_cluster() -> None:
-    """Kafka tells a copied directory by it; the cluster's and the node's are the same."""
+    """Kafka detects a copied directory by it; the ids of cluster and node are the same in all."""
     files = MemoryFiles()
     first = open_directories(files, A, node_id=7)
     cluster = first.properties.cluster_id
     close(first)
-    both = open_directories(files, B, A)  # the new one in front
+    both = open_directories(files, B, A)  # the new directory comes first
     assert [d.path for d in both.all] == [B, A]
     assert {(d.properties.cluster_id, d.properties.node_id) for d in both.all} == {(cluster, 7)}
     assert len({d.properties.directory_id for d in both.all}) == 2
 
 
 def test_a_copied_directory_and_one_of_another_cluster_are_refused() -> None:
-    """Records of two clusters, or the same ones twice, would be served as one."""
+    """Records of two clusters, or the same records twice, would be served."""
     files = MemoryFiles()
     close(open_directories(files, A))
     close(open_directories(files, B, seed=2))
@@ -90,7 +90,7 @@ def test_a_copied_directory_and_one_of_another_cluster_are_refused() -> None:
         open_directories(files, A, B)
     with pytest.raises(ConfigError, match="named twice"):
         open_directories(files, A, A)
-    close(open_directories(files, A))  # nothing was left locked
+    close(open_directories(files, A))  # no lock was left
 
 
 def test_one_that_is_in_use_refuses_the_start() -> None:
@@ -104,7 +104,7 @@ def test_one_that_is_in_use_refuses_the_start() -> None:
 
 
 async def test_new_partitions_go_where_the_fewest_are():
-    """As in Kafka: by number, not by size."""
+    """As in Kafka, partitions are counted by number, not by size."""
     async with two() as broker:
         await broker.create("t", 5)
         assert places(broker) == {A: ["t-0", "t-2", "t-4"], B: ["t-1", "t-3"]}
@@ -138,11 +138,11 @@ async def test_a_partition_with_records_in_two_directories_refuses_the_start():
 async def test_what_a_refused_creation_left_does_not_keep_the_node_from_starting(
     refusing: str, name: str
 ):
-    """The disk was full: the partition was made in the other directory, and has records there."""
+    """With a full disk the partition was created in the other directory, and has records there."""
     kept = B if refusing == A else A
     async with two() as broker:
         if refusing == B:
-            await broker.create("first")  # so that it is the emptier one
+            await broker.create("first")  # makes it the emptier one
         broker.files.fail(
             "open",
             errno.ENOSPC,
@@ -161,7 +161,7 @@ async def test_what_a_refused_creation_left_does_not_keep_the_node_from_starting
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 async def test_a_disk_that_refuses_takes_its_partitions_offline_and_no_others(number: int):
-    """56 for all that lie there, also for readers; acknowledged records are there after a start."""
+    """All its partitions get KAFKA_STORAGE_ERROR, also for reads; a restart has all records."""
     async with two() as broker:
         await broker.create("t", 4)
         for index in range(4):
@@ -186,7 +186,7 @@ async def test_a_disk_that_refuses_takes_its_partitions_offline_and_no_others(nu
 
 
 async def test_metadata_says_who_is_offline():
-    """No leader, this node's replica offline, error 5: as Kafka with one node says it."""
+    """No leader, an offline replica, and LEADER_NOT_AVAILABLE, as in Kafka with one node."""
     async with two() as broker:
         await broker.create("t", 2)
         broker.files.fail("pwritev", matches=under(A), times=None)
@@ -201,7 +201,7 @@ async def test_metadata_says_who_is_offline():
 
 
 async def test_topics_go_on_changing_while_one_directory_is_offline():
-    """New partitions go elsewhere; the metadata log has a copy in each directory."""
+    """New partitions are placed elsewhere; the metadata log has a copy in each directory."""
     async with two() as broker:
         await broker.create("t", 2)
         broker.files.fail("pwritev", matches=under(A), times=None)
@@ -214,18 +214,18 @@ async def test_topics_go_on_changing_while_one_directory_is_offline():
         assert (await broker.node.producer_ids.next()) == 0
         files = broker.files
     files.heal()
-    async with two(files) as broker:  # the copy in A is behind
+    async with two(files) as broker:  # the copy in A lacks the changes
         assert [topic.name for topic in broker.node.topics] == ["u"]
         assert offsets((await broker.fetch_one("u", 0, 0)).records) == [0, 1, 2]
         assert [name for name in files.listdir(A) if name.endswith("-stray")]
         assert (await broker.node.producer_ids.next()) == 1000
     assert files.read_bytes(f"{A}/aiokq-metadata.log")
-    async with Broker(files, directories=(A,)) as broker:  # made anew from the other
+    async with Broker(files, directories=(A,)) as broker:  # recreated from the other copy
         assert [topic.name for topic in broker.node.topics] == ["u"]
 
 
 async def test_a_directory_that_is_not_there_at_the_start_leaves_its_partitions_offline():
-    """Created again in another directory, they would lose their records at the next write."""
+    """If they were recreated in another directory, their records would be lost."""
     async with two() as broker:
         await broker.create("t", 2)
         await broker.produce("t", batch(3), partition=0)
@@ -244,7 +244,7 @@ async def test_a_directory_that_is_not_there_at_the_start_leaves_its_partitions_
 
 
 async def test_without_the_directory_that_has_the_metadata_nothing_begins_anew():
-    """A directory that was added today knows no topics: to start on it alone would hide all."""
+    """A directory added today has no topics; a start with it alone would hide all topics."""
     async with Broker(directories=(A,)) as broker:
         await broker.create("t")
         files = broker.files
@@ -254,7 +254,7 @@ async def test_without_the_directory_that_has_the_metadata_nothing_begins_anew()
 
 
 async def test_when_the_last_one_fails_the_node_ends_after_its_answers():
-    """The process exits with that error; until then requests get error 56."""
+    """The process exits with that error; until then requests get KAFKA_STORAGE_ERROR."""
     broker = two()
     await broker.node.open()
     broker.node._failure = asyncio.get_running_loop().create_future()
@@ -275,7 +275,7 @@ async def test_when_the_last_one_fails_the_node_ends_after_its_answers():
 
 
 async def test_without_descriptors_a_request_fails_and_the_directory_stays():
-    """EMFILE is no broken disk: with fewer connections all is well."""
+    """EMFILE is no failure of the disk, and passes when connections are closed."""
     async with two(log_segment_bytes=1048576) as broker:
         await broker.create("t", 2)
         await broker.produce("t", batch(2))
@@ -289,7 +289,7 @@ async def test_without_descriptors_a_request_fails_and_the_directory_stays():
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 async def test_log_dirs_are_described_with_sizes_and_lag(version: int):
-    """What `kafka-log-dirs` shows."""
+    """`kafka-log-dirs` shows this."""
     async with two() as broker:
         await broker.create("t", 2)
         await broker.produce("t", batch(3), partition=1)
@@ -308,7 +308,7 @@ async def test_log_dirs_are_described_with_sizes_and_lag(version: int):
 
 
 def test_a_corrupt_copy_of_the_metadata_log_is_made_anew_from_another() -> None:
-    """A copy may be restored, but need not be."""
+    """The copy is restored from another directory; no manual repair is needed."""
     files = MemoryFiles()
 
     async def main() -> None:
@@ -340,7 +340,7 @@ def test_a_partition_is_not_placed_where_nothing_can_be_written() -> None:
 
 @pytest.mark.parametrize("every", [1, 5])
 def test_after_a_kill_the_names_of_what_is_flushed_are_made_durable_too(every: int) -> None:
-    """The kill came before the first flush: what is synced later, no power cut may take."""
+    """The kill came before the first flush; records synced later must survive a power cut."""
     files, settings = MemoryFiles(), config(flush_messages=every)
     written = open_directories(files, A).open_partition(
         TP, None, settings, now_ms=NOW_MS, is_new=True
@@ -360,7 +360,7 @@ def test_after_a_kill_the_names_of_what_is_flushed_are_made_durable_too(every: i
 
 
 def test_the_first_flush_after_a_kill_syncs_the_name_of_the_partition() -> None:
-    """Without a flush policy nothing was synced when it was opened."""
+    """Without a flush policy the name was not synced when the partition was opened."""
     files = MemoryFiles()
     append(
         open_directories(files, A).open_partition(TP, None, config(), now_ms=NOW_MS, is_new=True),

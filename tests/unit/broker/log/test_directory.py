@@ -1,4 +1,4 @@
-"""LogDirectory: ids, lock, clean stops, kills, deletions, and disks that refuse."""
+"""LogDirectory: ids, lock, clean shutdowns, kills, deletions, and I/O errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.broker.log.test_recovery import log_reads
 
 PATH = "/data"
 ONE = len(batch(b"old"))
-"""Bytes of a small batch: as segment.bytes, a segment for each."""
+"""Bytes of a small batch; used as segment.bytes it makes a segment of each."""
 TOPIC_ID = uuid.UUID("78e51061-7311-48a3-820b-3d847ed4d57b")
 
 
@@ -53,13 +53,13 @@ def test_a_new_directory_gets_ids_and_keeps_them(files: MemoryFiles) -> None:
 
 
 def test_another_nodes_directory_is_refused(files: MemoryFiles) -> None:
-    """Two nodes on one directory by turns would each take the other's records for its own."""
+    """Two nodes that alternate on a directory would each take the other's records for its own."""
     open_directory(files, node_id=4, cluster_id="mine").close()
     with pytest.raises(ConfigError, match="belongs to node 4, not 5"):
         open_directory(files, node_id=5)
     with pytest.raises(ConfigError, match="belongs to cluster mine"):
         open_directory(files, cluster_id="other")
-    assert open_directory(files, node_id=4).properties.cluster_id == "mine"  # the lock is free
+    assert open_directory(files, node_id=4).properties.cluster_id == "mine"  # the lock was released
 
 
 def test_a_directory_in_use_is_refused_with_what_to_do(files: MemoryFiles) -> None:
@@ -77,7 +77,7 @@ def test_a_directory_in_use_is_refused_with_what_to_do(files: MemoryFiles) -> No
 def test_a_directory_that_cannot_be_written_is_refused_with_what_to_do(
     files: MemoryFiles, operation: str
 ) -> None:
-    """Read-only, full, or another user's."""
+    """It is read-only, full, or another user's."""
     files.fail(operation, errno.EACCES)
     with pytest.raises(KafkaStorage, match="make the directory writable"):
         open_directory(files)
@@ -85,7 +85,7 @@ def test_a_directory_that_cannot_be_written_is_refused_with_what_to_do(
 
 
 def test_the_clean_marker_is_gone_while_the_broker_runs(files: MemoryFiles) -> None:
-    """A crash after a clean start is no clean stop (KAFKA-10471)."""
+    """A crash after a start from a clean shutdown is an unclean shutdown (KAFKA-10471)."""
     marker = f"{PATH}/{file_names.CLEAN_SHUTDOWN}"
     directory = open_directory(files)
     directory.close()
@@ -115,7 +115,7 @@ def test_records_survive_stops_of_both_kinds(files: MemoryFiles, clean: bool) ->
 
 
 def test_a_clean_stop_survives_a_power_cut(files: MemoryFiles) -> None:
-    """The marker says that all is on disk: so it has to be, before the marker is."""
+    """The marker says that everything is durable, which must be true before the marker is."""
     directory = open_directory(files)
     log = partition(directory, segment_bytes=200)
     for index in range(5):
@@ -128,7 +128,7 @@ def test_a_clean_stop_survives_a_power_cut(files: MemoryFiles) -> None:
 
 
 def test_after_a_clean_stop_nothing_is_scanned(files: MemoryFiles) -> None:
-    """What the marker is for: a thousand partitions open in seconds."""
+    """The marker lets a thousand partitions open in seconds."""
     directory = open_directory(files)
     settings = {"segment_bytes": 100 * ONE, "index_interval_bytes": 0}
     log = partition(directory, **settings)
@@ -141,7 +141,7 @@ def test_after_a_clean_stop_nothing_is_scanned(files: MemoryFiles) -> None:
 
 
 def test_a_power_cut_after_a_start_does_not_bring_the_marker_back(files: MemoryFiles) -> None:
-    """It would vouch for what was written since, of which half may be gone."""
+    """The marker would cover later writes, of which half may be lost."""
     open_directory(files).close()
     assert open_directory(files).clean
     files.power_cut()
@@ -168,7 +168,7 @@ def test_deleted_records_stay_deleted_where_a_power_cut_brings_their_segments_ba
 
 
 def test_checkpoints_are_left_for_kafka(files: MemoryFiles) -> None:
-    """A real broker started on the directory reads where each log ends."""
+    """A Kafka broker started on the directory reads where each log ends."""
     directory = open_directory(files)
     append(partition(directory), batch(b"a", b"b"))
     directory.close()
@@ -178,7 +178,7 @@ def test_checkpoints_are_left_for_kafka(files: MemoryFiles) -> None:
 
 
 def test_deleted_records_stay_deleted(files: MemoryFiles) -> None:
-    """DeleteRecords was answered: a restart, or a kill, must not bring them back."""
+    """DeleteRecords was acknowledged, so neither a restart nor a kill may restore the records."""
     directory = open_directory(files)
     log = partition(directory)
     append(log, batch(b"a", b"b", b"c"))
@@ -190,7 +190,7 @@ def test_deleted_records_stay_deleted(files: MemoryFiles) -> None:
 
 
 def test_a_deleted_partition_is_gone_at_once_and_its_files_later(files: MemoryFiles) -> None:
-    """Its name may be taken again while responses are still sent from the old files."""
+    """The name can be reused while responses are still sent from the old files."""
     directory = open_directory(files)
     log = partition(directory)
     append(log, batch(b"old"))
@@ -239,18 +239,18 @@ def test_a_file_that_cannot_be_removed_keeps_no_other(
 
 
 def test_half_deleted_directories_go_at_the_next_start(files: MemoryFiles) -> None:
-    """The process was killed between the renaming and the removal."""
+    """The process was killed between rename and removal."""
     directory = open_directory(files)
     append(partition(directory), batch())
     directory.delete_partition(TP)
     files.crash()
     directory = open_directory(files)
     assert not [n for n in files.listdir(PATH) if n.endswith("-delete")]
-    directory.delete_partition(TP)  # not there: nothing to do
+    directory.delete_partition(TP)  # it does not exist: nothing to do
 
 
 def test_records_of_another_topic_of_that_name_are_not_served(files: MemoryFiles) -> None:
-    """The process was killed after a deletion was recorded and before it was done."""
+    """The process was killed after a deletion was recorded and before it was carried out."""
     directory = open_directory(files)
     append(partition(directory), batch(b"old"))
     directory.close()
@@ -269,7 +269,7 @@ def test_records_of_another_topic_of_that_name_are_not_served(files: MemoryFiles
 def test_a_topic_id_that_a_power_cut_took_is_written_again(
     files: MemoryFiles, content: bytes
 ) -> None:
-    """Each start complained, and the records of a topic of the same name would have been taken."""
+    """Regression: each start logged a complaint, and a new topic would have got the records."""
     append(partition(open_directory(files)), batch(b"old"))
     files.crash()
     files.write_atomic(f"{PATH}/{TP}/{file_names.PARTITION_METADATA}", content)
@@ -279,7 +279,7 @@ def test_a_topic_id_that_a_power_cut_took_is_written_again(
 
 
 def test_a_log_that_cannot_be_closed_leaves_no_clean_marker(files: MemoryFiles) -> None:
-    """The marker would make the next start believe what was never synced."""
+    """With the marker the next start would trust records that were never synced."""
     directory = open_directory(files)
     for name in ("a", "b"):
         append(partition(directory, TopicPartition(name, 0)), batch(b"x"))
@@ -293,7 +293,7 @@ def test_a_log_that_cannot_be_closed_leaves_no_clean_marker(files: MemoryFiles) 
 
 
 def test_a_partition_that_cannot_be_opened_is_a_storage_error(files: MemoryFiles) -> None:
-    """56 for the one partition, not the end of the broker."""
+    """The partition gets KAFKA_STORAGE_ERROR, and the broker continues."""
     directory = open_directory(files)
     files.fail("open", errno.ENOSPC)
     with pytest.raises(KafkaStorage, match="cannot be opened"):
@@ -327,7 +327,7 @@ def test_a_topic_made_anew_has_nothing_of_the_old_ones_checkpoints(
     for index in range(6):
         append(log, batch(b"%03d" % index))
     files.crash()
-    # and the old recovery point must vouch for none of its segments
+    # the old recovery point must not cover any of its segments
     path = file_names.segment_file(f"{PATH}/{TP}", 2, file_names.LOG)
     files.corrupt(path, 66)
     log = partition(open_directory(files))
@@ -335,7 +335,7 @@ def test_a_topic_made_anew_has_nothing_of_the_old_ones_checkpoints(
 
 
 def test_a_topic_made_anew_has_no_high_watermark_of_the_old_one(files: MemoryFiles) -> None:
-    """Apache Kafka, started on the directory after a kill, reads up to there: behind the end."""
+    """Apache Kafka, started on the directory after a kill, would read beyond the log end."""
     directory = open_directory(files)
     append(partition(directory), batch(b"old"))
     directory.note_high_watermarks()
@@ -349,7 +349,7 @@ def test_a_topic_made_anew_has_no_high_watermark_of_the_old_one(files: MemoryFil
 
 
 def test_a_clean_stop_forgets_the_log_starts_of_deleted_partitions(files: MemoryFiles) -> None:
-    """Each DeleteRecords writes them all: those of topics long gone would make it ever slower."""
+    """Each DeleteRecords writes all log starts, so stale ones would make it slower and slower."""
     directory = open_directory(files)
     for index in range(3):
         tp = TopicPartition("gone", index)
@@ -363,7 +363,7 @@ def test_a_clean_stop_forgets_the_log_starts_of_deleted_partitions(files: Memory
 
 
 def test_a_clean_stop_forgets_what_was_compacted_of_deleted_partitions(files: MemoryFiles) -> None:
-    """With a topic per test or day the checkpoint grows for ever, and each run writes it."""
+    """With a topic per test or day the checkpoint would grow for ever, and each run writes it."""
     directory = open_directory(files)
     for topic in ("gone", "here"):
         partition(directory, TopicPartition(topic, 0))
@@ -375,7 +375,7 @@ def test_a_clean_stop_forgets_what_was_compacted_of_deleted_partitions(files: Me
 
 
 def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) -> None:
-    """While one log is loaded, DeleteRecords on another must not bring its records back."""
+    """While one log is loaded, DeleteRecords on another must not restore its records."""
     directory = open_directory(files)
     for name in ("a", "b"):
         log = partition(directory, TopicPartition(name, 0))
@@ -392,7 +392,7 @@ def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) ->
 
 
 def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -> None:
-    """Segments written after a cut lie before the old recovery point without being synced."""
+    """Segments written after a truncation are below the old recovery point but not synced."""
     directory = open_directory(files)
     log = partition(directory)
     for _ in range(6):
@@ -415,7 +415,7 @@ def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -
 def test_what_takes_the_place_of_compacted_records_that_were_cut_off_is_compacted(
     files: MemoryFiles,
 ) -> None:
-    """It would count as compacted, and never be; a crash may follow at once."""
+    """Such records would count as compacted for ever; a crash may follow at once."""
     directory = open_directory(files)
     log = partition(directory)
     for _ in range(6):
@@ -435,7 +435,7 @@ def test_what_takes_the_place_of_compacted_records_that_were_cut_off_is_compacte
 def test_a_stop_is_clean_without_a_log_that_was_deleted_before_its_recovery(
     files: MemoryFiles,
 ) -> None:
-    """A topic whose disk was damaged is deleted: each start after it checked all others again."""
+    """Regression: after the deletion of a damaged topic each start recovered all other logs."""
     append(partition(open_directory(files)), batch(b"0"))
     files.crash()
     directory = open_directory(files)
@@ -451,8 +451,8 @@ def test_a_stop_is_clean_without_a_log_that_was_deleted_before_its_recovery(
     ("is_kafkas", "cleanup_policy", "hole"),
     [
         (False, ("delete",), True),
-        (False, ("compact",), True),  # our cleaner leaves no gaps
-        (False, (), False),  # found, and nobody knows what was done with it
+        (False, ("compact",), True),  # aiokq's cleaner leaves no gaps
+        (False, (), False),  # a directory of unknown history
         (True, ("delete",), True),
         (True, ("compact",), False),
     ],
@@ -475,7 +475,7 @@ def test_what_a_gap_between_segments_is_depends_on_who_compacted(
 def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_closing(
     files: MemoryFiles,
 ) -> None:
-    """The lock must be free and the other logs synced, whatever one of them has."""
+    """The lock must be released and the other logs synced, whatever happens to one log."""
     directory = open_directory(files)
     for name in ("a", "b"):
         append(partition(directory, TopicPartition(name, 0)), batch(b"x"))
@@ -488,13 +488,13 @@ def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_closing(
     files.fail("pwritev", matches=lambda path: path.startswith(f"{PATH}/a-0/"))
     with pytest.raises(KafkaStorage):
         directory.close()
-    directory = open_directory(files)  # the lock is free
+    directory = open_directory(files)  # the lock was released
     assert not directory.clean
     assert values(partition(directory, TopicPartition("b", 0))) == [(0, b"x"), (1, b"y")]
 
 
 def test_log_starts_that_cannot_be_written_are_a_storage_error(files: MemoryFiles) -> None:
-    """DeleteRecords must not be acknowledged then; 56 says so to the client."""
+    """DeleteRecords must then fail with KAFKA_STORAGE_ERROR."""
     directory = open_directory(files)
     log = partition(directory)
     append(log, batch(b"x"))
@@ -507,8 +507,9 @@ def test_log_starts_that_cannot_be_written_are_a_storage_error(files: MemoryFile
 def test_a_log_that_could_not_be_recovered_is_recovered_at_the_next_start(
     files: MemoryFiles,
 ) -> None:
-    """For want of descriptors, which is not the disk's fault: the stop was called clean, and what
-    a power cut had made of its records was served.
+    """A log may fail to be recovered for want of descriptors, which is no failure of the disk.
+
+    Regression: the next stop counted as clean, and records damaged by a power cut were served.
     """
     directory = open_directory(files)
     log = partition(directory)
@@ -529,7 +530,7 @@ def test_a_log_that_could_not_be_recovered_is_recovered_at_the_next_start(
 def test_a_log_whose_epoch_could_not_begin_is_recovered_at_the_next_start(
     files: MemoryFiles,
 ) -> None:
-    """A log that was never served was not synced, so the stop is not clean."""
+    """A log that was never served was not synced, so the shutdown is not clean."""
     append(partition(open_directory(files)), batch(b"old"))
     files.crash()
     directory = open_directory(files)
@@ -542,7 +543,7 @@ def test_a_log_whose_epoch_could_not_begin_is_recovered_at_the_next_start(
 
 
 def test_a_log_that_could_not_be_opened_keeps_its_start(files: MemoryFiles) -> None:
-    """Its deleted records would be back after the next start."""
+    """Otherwise its deleted records would be back after the next start."""
     directory = open_directory(files)
     log = partition(directory)
     append(log, batch(b"x", b"y"))
@@ -559,7 +560,7 @@ def test_a_log_that_could_not_be_opened_keeps_its_start(files: MemoryFiles) -> N
 
 
 def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
-    """Kafka's own __cluster_metadata, and whatever people put there."""
+    """Kafka's own __cluster_metadata, and whatever users put there."""
     files.mkdirs(f"{PATH}/lost+found")
     files.write_atomic(f"{PATH}/notes.txt", b"mine")
     directory = open_directory(files)
@@ -569,7 +570,7 @@ def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
 
 
 def test_it_works_on_a_real_disk(tmp_path) -> None:
-    """The disk in memory could differ from the one that counts."""
+    """The disk in memory could differ from a real one."""
     files = OsFiles()
     path = str(tmp_path / "new" / "data")
     source = random.Random(1)

@@ -1,4 +1,4 @@
-"""aiokq.broker.log.disk_trouble: a disk that refuses takes its directory offline, with one line."""
+"""aiokq.broker.log.disk_trouble: an I/O error takes the directory offline, with one log line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_disk_that_refuses_takes_the_directory_offline_once(
 
 
 def test_two_threads_that_meet_it_take_the_directory_offline_once() -> None:
-    """Both halves of a flush fail at the same time: its partitions were given up twice."""
+    """Regression: both halves of a flush failed at once, and the partitions went offline twice."""
     told: list[KafkaStorage] = []
     disk = DiskTrouble(Time(), "/data")
     disk.listener = told.append
@@ -64,21 +64,21 @@ def test_two_threads_that_meet_it_take_the_directory_offline_once() -> None:
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_a_process_without_descriptors_has_no_broken_disk(number: int) -> None:
-    """Apache Kafka stops for it; but with a few connections less all is well."""
+    """Apache Kafka halts then, but closing a few connections is enough."""
     disk = DiskTrouble(Time(), "/data")
     assert disk.refused(TP, "read failed", error_of(number)).code == 56
     assert disk.failure is None
 
 
 def test_damage_in_one_log_is_not_the_directorys() -> None:
-    """One partition cannot be read; the others are as they were."""
+    """The partition cannot be read; the others are not affected."""
     disk = DiskTrouble(Time(), "/data")
     assert disk.refused(TP, "append failed", CorruptRecord("bad index")).code == 56
     assert disk.failure is None
 
 
 def test_what_is_refused_all_the_time_is_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """Without descriptors each of thousands of reads a second fails alike."""
+    """Without descriptors thousands of reads a second fail in the same way."""
     time = Time()
     disk = DiskTrouble(time)
     for _ in range(600):

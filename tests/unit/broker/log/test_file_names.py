@@ -7,7 +7,7 @@ from aiokq.core.types import TopicPartition
 
 
 def test_partition_directories_are_told_from_all_else() -> None:
-    """Topic names have dashes and digits too."""
+    """Topic names may have dashes and digits too."""
     for name, partition in {
         "orders-0": TopicPartition("orders", 0),
         "a-b-12": TopicPartition("a-b", 12),
@@ -28,7 +28,7 @@ def test_partition_directories_are_told_from_all_else() -> None:
 
 
 def test_deleted_directories_fit_the_file_system() -> None:
-    """A topic's name may have 249 characters; a file's 255."""
+    """A topic's name may have 249 characters, a file name 255."""
     name = file_names.renamed_directory(
         TopicPartition("x" * 249, 7), "0" * 32, file_names.DELETED_DIRECTORY
     )
@@ -38,7 +38,7 @@ def test_deleted_directories_fit_the_file_system() -> None:
 
 
 def test_segment_files_are_named_by_their_first_offset() -> None:
-    """Twenty digits, so that names sort as numbers do."""
+    """With twenty digits names sort like numbers."""
     assert file_names.segment_file("/d", 42, file_names.LOG) == "/d/00000000000000000042.log"
     assert file_names.parse_segment_file("00000000000000000042.timeindex") == (42, ".timeindex")
     assert file_names.parse_segment_file("42.log") is None

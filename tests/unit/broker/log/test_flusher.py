@@ -1,4 +1,4 @@
-"""aiokq.broker.log.flusher and durability: waiting for syncs, and logs after a power cut."""
+"""aiokq.broker.log.flusher and durability: waits for syncs, and logs after a power cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
 
 
 class SlowDisk:
-    """Work that leaves the loop takes a while, as a sync does; what it does is done at its end."""
+    """An executor whose work takes a while, as a sync does, and has its effect at the end."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -64,7 +64,7 @@ async def produced(broker: Broker, count: int, **options: object) -> list[int]:
 
 
 async def test_nothing_is_synced_by_default():
-    """Kafka leaves it to the page cache: a sync per append would make it a hundred times slower."""
+    """As in Kafka; a sync per append would make appends a hundred times slower."""
     async with Broker() as broker:
         await broker.create("t")
         counter = SyncCounter(broker.files)
@@ -75,7 +75,7 @@ async def test_nothing_is_synced_by_default():
 
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_with_flush_messages_1_an_answer_comes_after_the_sync_and_survives_a_power_cut(acks):
-    """The setting's purpose. The first batch also needs synced directory names."""
+    """This is the purpose of the setting. The first batch also needs synced directory names."""
     async with Broker() as broker:
         await broker.create("t", flush_messages=1)
         assert (await broker.produce("t", batch(2), acks=acks)).base_offset == 0
@@ -95,7 +95,7 @@ async def settled(broker: Broker) -> None:
 
 
 async def test_producers_that_wait_together_share_one_sync():
-    """Group commit: while one sync runs, those that come are the next one's."""
+    """Appends that arrive during a sync share the next one (group commit)."""
     broker = Broker()
     slow(broker)
     async with broker:
@@ -106,7 +106,7 @@ async def test_producers_that_wait_together_share_one_sync():
 
 
 async def test_readers_see_a_record_when_it_is_durable():
-    """Else a power cut would take back what somebody has acted on."""
+    """Otherwise a power cut could remove a record that a reader has acted on."""
     broker = Broker()
     slow(broker)
     async with broker:
@@ -124,7 +124,7 @@ async def test_readers_see_a_record_when_it_is_durable():
 
 
 async def test_every_hundredth_message_waits_and_the_others_do_not():
-    """flush.messages=100: the log is never more than that ahead of the disk."""
+    """With flush.messages=100 at most that many records are not durable."""
     async with Broker() as broker:
         await broker.create("t", flush_messages=100)
         counter = SyncCounter(broker.files)
@@ -167,7 +167,7 @@ async def test_a_changed_setting_holds_for_the_next_append():
 
 
 async def test_a_finished_segment_is_synced_in_the_background():
-    """The recovery point passes it: after a kill it is not read through."""
+    """The recovery point then passes it, so that a recovery does not read it."""
     async with Broker() as broker:
         await broker.create("t", segment_bytes=1048576, max_message_bytes=2000000)
         log = broker.node.topics.partition("t", 0).log
@@ -184,7 +184,7 @@ async def test_a_finished_segment_is_synced_in_the_background():
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 async def test_a_sync_that_fails_acknowledges_nothing_ever_again(number: int):
-    """The kernel forgets what it could not write: the next sync would say that all is well."""
+    """The kernel drops data that it could not write, so the next sync would succeed."""
     async with Broker() as broker:
         await broker.create("t", flush_messages=1)
         assert await produced(broker, 1) == [0]
@@ -201,7 +201,7 @@ async def test_a_sync_that_fails_acknowledges_nothing_ever_again(number: int):
 
 
 async def test_who_waits_for_a_log_that_goes_away_is_told():
-    """A topic deleted in the middle of a sync: the producer does not wait for ever."""
+    """A topic is deleted during a sync, and the producer must not wait for ever."""
     broker = Broker()
     slow(broker)
     async with broker:
@@ -214,7 +214,7 @@ async def test_who_waits_for_a_log_that_goes_away_is_told():
 
 
 async def test_a_sync_that_takes_long_is_waited_for_by_those_who_asked_for_it_alone():
-    """Fault 20, slow fsync: latency for that topic, nothing for another on the same disk."""
+    """A slow fsync delays its topic, but no other topic on the same disk."""
     broker = Broker()
     disk = slow(broker, 0)
     async with broker:
@@ -234,7 +234,7 @@ async def test_a_sync_that_takes_long_is_waited_for_by_those_who_asked_for_it_al
 
 
 async def test_offsets_are_committed_durably_where_the_broker_flushes_every_message():
-    """log.flush.interval.messages=1 is for __consumer_offsets too: a commit is a record."""
+    """log.flush.interval.messages=1 applies to __consumer_offsets too, as a commit is a record."""
     from tests.unit.broker.coordinator.group.test_group_coordinator import GroupBroker
 
     async with GroupBroker(log_flush_interval_messages=1) as broker:
@@ -248,7 +248,7 @@ async def test_offsets_are_committed_durably_where_the_broker_flushes_every_mess
 
 
 async def test_a_close_waits_for_the_sync_that_runs():
-    """The marker of a clean stop says that all is synced."""
+    """The marker of a clean shutdown says that everything is synced."""
     broker = Broker()
     slow(broker)
     await broker.node.open()
@@ -276,9 +276,9 @@ async def test_a_failed_wait_names_the_directory():
 
 
 WITHOUT_A_DESCRIPTOR = [
-    # a finished segment cannot be opened to be synced, after the newest one was taken
+    # a finished segment cannot be opened for its sync, after the newest one was handled
     ("open", lambda path: path.endswith(f"{0:020d}.log")),
-    # the records are not synced yet when the directory's turn has come, or are already
+    # the directory's sync comes before or after that of the records
     ("sync_dir", lambda path: path == "/data/t-0"),
     ("sync_dir", lambda path: path == "/data"),
 ]
@@ -286,8 +286,9 @@ WITHOUT_A_DESCRIPTOR = [
 
 @pytest.mark.parametrize(("operation", "matches"), WITHOUT_A_DESCRIPTOR)
 def test_what_was_not_synced_for_want_of_a_descriptor_is_synced_later(operation, matches):
-    """Out of descriptors in the middle of a flush: what it had taken passed for synced next time,
-    and was acknowledged, or its producer waited for ever.
+    """Without a descriptor a flush fails halfway, and the rest must be synced later.
+
+    Regression: the next flush took it for synced and acknowledged it, or its producer hung.
     """
 
     async def main(world: Simulation) -> None:
@@ -319,7 +320,7 @@ def test_what_was_not_synced_for_want_of_a_descriptor_is_synced_later(operation,
 
 
 def test_checkpoints_are_written_while_it_runs_and_only_when_they_change():
-    """Log starts, recovery points and high watermarks: a kill finds them a minute old at most."""
+    """After a kill log starts, recovery points and high watermarks are at most a minute old."""
 
     async def main(world: Simulation) -> None:
         broker = Broker()
@@ -349,7 +350,7 @@ def test_checkpoints_are_written_while_it_runs_and_only_when_they_change():
 
 
 async def test_a_topic_that_is_deleted_while_it_is_synced_does_not_take_its_directory_offline():
-    """The directory whose new name was to be synced is gone by then: that is not the disk."""
+    """The directory to be synced was renamed and deleted, which is no error of the disk."""
     broker = Broker()
     disk = slow(broker)
     async with broker:

@@ -1,4 +1,4 @@
-"""aiokq.broker.log.follower_append: batches of the leader, as they are, if they follow the log."""
+"""aiokq.broker.log.follower_append: the leader's batches are appended unchanged if they fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def files() -> MemoryFiles:
 
 
 def placed(offset: int, epoch: int = 0, data: bytes | None = None) -> bytes:
-    """A batch as the leader has it."""
+    """Return a batch as it is in the leader's log."""
     stored = bytearray(batch(b"a", b"b") if data is None else data)
     set_base_offset(stored, offset, epoch)
     return bytes(stored)
@@ -44,7 +44,7 @@ def test_offsets_epochs_and_bytes_are_the_leaders(files: MemoryFiles) -> None:
 
 
 def test_a_replicas_log_is_the_leaders_byte_for_byte(files: MemoryFiles) -> None:
-    """Producers, transactions, times and segments follow from the same bytes."""
+    """Producers, transactions, times and segments are derived from the same bytes."""
     leader = open_partition(files, segment_bytes=400)
     for number in range(9):
         data = batch(b"%d" % number, timestamp_ms=NOW_MS + number, codec=number % 2)
@@ -61,7 +61,7 @@ def test_a_replicas_log_is_the_leaders_byte_for_byte(files: MemoryFiles) -> None
 
 
 def test_producers_and_aborted_transactions_are_known(files: MemoryFiles) -> None:
-    """A follower that becomes the leader refuses the duplicates that the leader refused."""
+    """A follower that becomes the leader must detect the duplicates that the leader would."""
     log = open_partition(files)
     sent = batch(
         b"a", producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL_MASK
@@ -85,7 +85,7 @@ def test_producers_and_aborted_transactions_are_known(files: MemoryFiles) -> Non
 
 
 def test_a_marker_that_cannot_be_read_is_kept_as_it_is(files: MemoryFiles) -> None:
-    """The leader has it: a follower that refused it would stand still for ever."""
+    """The leader has it; a follower that rejected it could never continue."""
     log = open_partition(files)
     odd = batch(b"", key=b"\0\0\0\1", producer_id=7, producer_epoch=0, attributes=0x30)
     assert follow(log, placed(0, data=odd)) == 1
@@ -116,7 +116,7 @@ def test_what_does_not_follow_is_refused_and_nothing_is_written(
 
 
 def test_more_than_a_segment_is_written_in_several(files: MemoryFiles) -> None:
-    """A leader may have had larger segments, or one batch may be larger than one here."""
+    """The leader may have larger segments, or one batch may be larger than a segment here."""
     log = open_partition(files, segment_bytes=250)
     large = placed(2, data=batch(b"x" * 1000))
     assert follow(log, placed(0), large, placed(3), placed(5)) == 7

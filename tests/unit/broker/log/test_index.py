@@ -1,4 +1,4 @@
-"""The sparse indexes: bytes as Kafka writes them, lookups, and files that do not fit."""
+"""The sparse indexes: Kafka's format, lookups, and damaged files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def time_index(files: MemoryFiles, *, base: int = 100, max_bytes: int = 120) -> 
 
 
 def test_offset_entries_are_kafkas_eight_bytes() -> None:
-    """Another tool reads the directory, and Kafka may be started on it."""
+    """Other tools read the directory, and Kafka may be started on it."""
     files = MemoryFiles()
     index = offset_index(files)
     index.create()
@@ -38,7 +38,7 @@ def test_offset_entries_are_kafkas_eight_bytes() -> None:
 
 
 def test_offset_lookups_find_the_batch_that_ends_before() -> None:
-    """Later would skip the batch that holds the offset; earlier walks for nothing."""
+    """A later batch would skip the offset; an earlier one would only take longer."""
     index = offset_index(MemoryFiles())
     index.create()
     assert (index.lookup(100), index.floor_position(10**6), index.last_position) == (0, 0, 0)
@@ -71,7 +71,7 @@ def test_offset_index_is_full_at_its_limit() -> None:
     ],
 )
 def test_offset_files_that_do_not_fit_are_refused(content: bytes, complaint: str) -> None:
-    """Believed, they would send readers into the middle of a batch."""
+    """Otherwise readers would start in the middle of a batch."""
     files = MemoryFiles()
     files.write_atomic(PATH, content)
     with pytest.raises(IndexCorrupt, match=complaint):
@@ -79,7 +79,7 @@ def test_offset_files_that_do_not_fit_are_refused(content: bytes, complaint: str
 
 
 def test_missing_files_are_refused() -> None:
-    """Not the same as empty: entries are lost."""
+    """A missing file has lost its entries, an empty one never had any."""
     with pytest.raises(IndexCorrupt, match="missing"):
         offset_index(MemoryFiles()).load(10)
     with pytest.raises(IndexCorrupt, match="missing"):
@@ -87,7 +87,7 @@ def test_missing_files_are_refused() -> None:
 
 
 def test_zeros_behind_the_entries_are_no_entries() -> None:
-    """Kafka preallocates ten megabytes for the segment it writes to."""
+    """Kafka preallocates ten megabytes for the newest segment."""
     files = MemoryFiles()
     files.write_atomic(PATH, struct.pack(">ii", 4, 500) + bytes(800))
     index = offset_index(files)
@@ -100,7 +100,7 @@ def test_zeros_behind_the_entries_are_no_entries() -> None:
 
 
 def test_time_entries_are_kafkas_twelve_bytes_and_rise() -> None:
-    """A time that is not later than the last entry's says nothing new."""
+    """An entry is added only for a later time than the last entry's."""
     files = MemoryFiles()
     index = time_index(files)
     index.create()
@@ -122,7 +122,7 @@ def test_time_entries_are_kafkas_twelve_bytes_and_rise() -> None:
 
 
 def test_time_lookups_never_skip_a_record_of_that_time() -> None:
-    """The first record of the wanted time may lie before the entry that says it."""
+    """The first record of the wanted time may precede the entry with that time."""
     index = time_index(MemoryFiles())
     index.create()
     index.maybe_append(7000, 104)
@@ -142,7 +142,7 @@ def test_time_lookups_never_skip_a_record_of_that_time() -> None:
     ],
 )
 def test_time_files_that_do_not_fit_are_refused(content: bytes, complaint: str) -> None:
-    """Believed, a lookup by time would begin behind what it looks for."""
+    """Otherwise a lookup by time would start after the record it looks for."""
     files = MemoryFiles()
     files.write_atomic(PATH, content)
     with pytest.raises(IndexCorrupt, match=complaint):
@@ -150,10 +150,10 @@ def test_time_files_that_do_not_fit_are_refused(content: bytes, complaint: str) 
 
 
 def test_a_flush_without_changes_writes_nothing() -> None:
-    """A clean stop flushes a thousand indexes, most of them as they were."""
+    """A clean shutdown flushes a thousand indexes, most of them unchanged."""
     files = MemoryFiles()
     for index in (offset_index(files), time_index(files)):
-        index.flush()  # never loaded
+        index.flush()  # it was never loaded
         assert not files.exists(PATH)
         index.create()
         index.flush()
@@ -164,7 +164,7 @@ def test_a_flush_without_changes_writes_nothing() -> None:
 
 
 def test_a_full_time_index_leaves_no_memory_behind() -> None:
-    """A format as long as the index, kept by `struct`: 17 MB more with each of a hundred rolls."""
+    """Regression: for each of a hundred rolls `struct` cached a format of 17 MB for the index."""
     files = MemoryFiles()
     index = time_index(files, max_bytes=12 * 20_001)
     index.create()

@@ -1,4 +1,4 @@
-"""The history of leader epochs: where each began, where it ended."""
+"""The history of leader epochs: where each began and ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def history(*entries: tuple[int, int]) -> LeaderEpochs:
 
 
 def test_the_file_is_kafkas() -> None:
-    """Version, count, lines of epoch and start."""
+    """The file has a version, a count, and lines of epoch and start offset."""
     files = MemoryFiles()
     epochs = LeaderEpochs(files, PATH)
     assert epochs.assign(0, 0)
@@ -35,11 +35,11 @@ def test_the_file_is_kafkas() -> None:
 
 
 def test_an_epoch_that_could_not_be_written_is_not_known() -> None:
-    """Otherwise it would not be written again, and be missing after a clean stop."""
+    """Otherwise it would not be written again, and be missing after a clean shutdown."""
     files = MemoryFiles()
     epochs = LeaderEpochs(files, PATH)
     epochs.assign(0, 0)
-    for operation in ("pwritev", "rename"):  # in place first, then as a whole
+    for operation in ("pwritev", "rename"):  # first in place, then as a whole file
         files.fail(operation, errno.ENOSPC, written=9)
         with pytest.raises(OSError, match="No space"):
             epochs.assign(1, 20)
@@ -51,8 +51,10 @@ def test_an_epoch_that_could_not_be_written_is_not_known() -> None:
 
 
 def test_a_short_history_is_written_in_place_and_a_long_one_is_replaced() -> None:
-    """A rename over the old file takes 5 ms on ext4, for each of a thousand logs after a kill; but
-    a power cut must find the old history or the new one, which is sure of a single sector only.
+    """Replacing the file takes 5 ms on ext4, for each of a thousand logs after a kill.
+
+    A power cut must leave the old or the new history, which a write in place guarantees only
+    within a single sector.
     """
     files = MemoryFiles()
     epochs = LeaderEpochs(files, PATH)
@@ -70,9 +72,9 @@ def test_a_short_history_is_written_in_place_and_a_long_one_is_replaced() -> Non
         again.load()
         assert again.entries == epochs.entries
         if files.stat_size(PATH) <= SECTOR:
-            assert len(renamed) == 1  # the first made it
+            assert len(renamed) == 1  # the first write created the file
     assert len(renamed) > 30
-    epochs.truncate_from_start(90_500)  # shorter: nothing of the old one may stay behind it
+    epochs.truncate_from_start(90_500)  # the shorter content must not leave old bytes after it
     again.load()
     assert again.entries == epochs.entries
     assert files.read_bytes(PATH).endswith(b"\n99 99000\n")
@@ -81,14 +83,14 @@ def test_a_short_history_is_written_in_place_and_a_long_one_is_replaced() -> Non
 
 
 def test_end_offsets() -> None:
-    """What a client or a follower compares its own log with (KIP-320)."""
+    """Clients and followers compare their own logs with them (KIP-320)."""
     epochs = history((2, 10), (5, 40), (6, 70))
     for asked, answer in {
         6: (6, 100),
         5: (5, 70),
         4: (2, 40),
         2: (2, 40),
-        1: (1, 10),  # older than all known: ends where they begin
+        1: (1, 10),  # older than all known epochs: ends where the known ones begin
         7: (-1, -1),
         -1: (-1, -1),
     }.items():
@@ -97,7 +99,7 @@ def test_end_offsets() -> None:
 
 
 def test_the_epoch_of_an_offset() -> None:
-    """A consumer gets it with each record, to compare it later."""
+    """Consumers get it with each record, for later comparison."""
     epochs = history((2, 10), (5, 40))
     assert [epochs.epoch_for_offset(o) for o in (0, 10, 39, 40, 99)] == [-1, 2, 2, 5, 5]
     assert epochs.latest_epoch == 5
@@ -105,7 +107,7 @@ def test_the_epoch_of_an_offset() -> None:
 
 
 def test_entries_that_contradict_a_new_one_go() -> None:
-    """They are of a log that was truncated and written again."""
+    """They belong to a log that was truncated and written again."""
     epochs = history((2, 10), (5, 40), (6, 70))
     epochs.assign(7, 40)
     assert epochs.entries == ((2, 10), (7, 40))
@@ -114,7 +116,7 @@ def test_entries_that_contradict_a_new_one_go() -> None:
 
 
 def test_truncation_from_both_ends() -> None:
-    """Epochs without a record are not answered with."""
+    """Epochs without records are not returned."""
     epochs = history((2, 10), (5, 40), (6, 70))
     epochs.truncate_from_end(70)
     assert epochs.entries == ((2, 10), (5, 40))

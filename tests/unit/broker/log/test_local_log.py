@@ -1,4 +1,4 @@
-"""LocalLog: the files of a log, and disks that refuse an append, a roll, a read or a close."""
+"""LocalLog: the files of a log, and I/O errors of an append, a roll, a read or a close."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def files() -> MemoryFiles:
 
 
 def test_a_log_holds_no_more_files_open_than_it_uses(files: MemoryFiles) -> None:
-    """A thousand idle partitions, or one of a thousand segments, must not use up descriptors."""
+    """A thousand idle partitions, or a thousand segments of one, must not use up descriptors."""
     size = len(batch(b"0"))
     log = open_partition(files, segment_bytes=2 * size)
     for index in range(9):
@@ -50,7 +50,7 @@ def test_a_log_holds_no_more_files_open_than_it_uses(files: MemoryFiles) -> None
 @pytest.mark.parametrize("written", [0, 10, 60, 200])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_failed_append_leaves_no_trace(files: MemoryFiles, number: int, written: int) -> None:
-    """A full disk must not leave half a batch for the next append to be written behind."""
+    """With a full disk half a batch must not stay in front of the next append."""
     log = open_partition(files)
     append(log, batch(b"before"))
     files.fail("pwritev", number, written=written)
@@ -71,7 +71,7 @@ def test_a_failed_append_leaves_no_trace(files: MemoryFiles, number: int, writte
 
 
 def test_what_a_failed_append_left_behind_goes_at_the_next_start(files: MemoryFiles) -> None:
-    """With unknown bytes behind the end, another append would make a hole that reads stumble on."""
+    """With unknown bytes after the log end, another append would be unreadable."""
     log = open_partition(files)
     append(log, batch(b"before"))
     files.fail("pwritev", errno.EIO, written=30)
@@ -82,7 +82,7 @@ def test_what_a_failed_append_left_behind_goes_at_the_next_start(files: MemoryFi
     for _ in range(2):
         with pytest.raises(KafkaStorage, match="offline until the broker restarts"):
             append(log, batch(b"more"))
-    assert values(log) == [(0, b"before")]  # reads go on
+    assert values(log) == [(0, b"before")]  # reads still work
     with pytest.raises(KafkaStorage):
         log.close()
     files.crash()
@@ -93,7 +93,7 @@ def test_what_a_failed_append_left_behind_goes_at_the_next_start(files: MemoryFi
 
 
 def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles) -> None:
-    """The old segment is sealed and the new one missing: the log continues at the next start."""
+    """The old segment is sealed and the new one missing; the next start continues the log."""
     data = batch(b"x" * 100)
     log = open_partition(files, segment_bytes=2 * len(data))
     append(log, data)
@@ -118,8 +118,9 @@ def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles)
 def test_what_can_fail_fails_before_the_write(
     files: MemoryFiles, operation: str, suffix: str
 ) -> None:
-    """The first append after a start reads and writes other files too; told that it failed, the
-    producer sends the record again: so it must not be in the log already.
+    """A producer resends a record whose append failed, so the record must not be in the log.
+
+    The first append after a start also accesses other files, and must do so before its write.
     """
     log = open_partition(files)
     append(log, batch(b"before"))
@@ -128,7 +129,7 @@ def test_what_can_fail_fails_before_the_write(
     files.fail(operation, errno.EIO, matches=lambda path: suffix in path)
     try:
         append(log, batch(b"after"), leader_epoch=7)
-        files.heal()  # that one reads nothing any more
+        files.heal()  # the second append reads nothing more
     except KafkaStorage:
         assert values(log) == [(0, b"before")]
         log.close(clean=False)
@@ -139,7 +140,7 @@ def test_what_can_fail_fails_before_the_write(
 
 
 def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> None:
-    """Callers do not handle errno: a read, a deletion and a new epoch all answer 56."""
+    """Callers do not handle errno: a read, a deletion and a new epoch all raise KafkaStorage."""
     data = batch(b"x" * 100)
     log = open_partition(files, segment_bytes=2 * len(data), index_interval_bytes=0)
     for _ in range(5):
@@ -157,14 +158,14 @@ def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> Non
 
 
 def test_what_a_flush_left_undone_is_the_next_ones(files: MemoryFiles) -> None:
-    """It failed at another log of its directory: this one's records would never be synced."""
+    """The flush failed at another log of its directory, and this log must be synced later."""
     log = open_partition(files, segment_bytes=2 * len(batch()))
     log.durability.is_new = True
     for _ in range(5):
         append(log, batch())
     first = log.begin_flush(None)
     assert first is not None
-    assert len(first.files) == 4  # three segments, and the leader epochs
+    assert len(first.files) == 4  # three segments and the leader epochs
     assert len(first.directories) == 2
     log.redo_flush(first)
     again = log.begin_flush(None)
@@ -174,7 +175,7 @@ def test_what_a_flush_left_undone_is_the_next_ones(files: MemoryFiles) -> None:
 
 
 def test_a_swap_is_of_the_logs_own_segments(files: MemoryFiles) -> None:
-    """Retention took one while they were copied: the copy would bring its records back."""
+    """Retention deleted one of the copied segments, whose records the copy would restore."""
     log = open_partition(files, segment_bytes=2 * len(batch()))
     for _ in range(8):
         append(log, batch())
@@ -183,12 +184,12 @@ def test_a_swap_is_of_the_logs_own_segments(files: MemoryFiles) -> None:
     left = log.segments
     assert not log.swap_segments(originals[1], originals)
     assert log.segments == left
-    assert not log.swap_segments(left[0], left)  # nor of the one that is appended to
+    assert not log.swap_segments(left[0], left)  # the newest segment cannot be replaced either
     assert log.segments == left
 
 
 def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
-    """A request that was waiting when the broker stopped."""
+    """A request may still be waiting when the broker stops."""
     log = open_partition(files)
     log.close()
     log.close()
@@ -197,8 +198,10 @@ def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
 
 
 def test_what_is_written_or_read_too_late_is_no_trouble_of_the_disk(files: MemoryFiles) -> None:
-    """A topic was deleted while its records were checked or read off the loop: that appended to
-    a file that is gone, or took all others of its directory offline."""
+    """A topic may be deleted while its records are checked or read off the loop.
+
+    Regression: records were appended to a deleted file, or the whole directory went offline.
+    """
     log = open_partition(files)
     data = batch(b"0")
     append(log, data)

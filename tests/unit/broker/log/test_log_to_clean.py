@@ -1,4 +1,4 @@
-"""aiokq.broker.log.cleaner.log_to_clean: which log is compacted next, and up to which offset."""
+"""aiokq.broker.log.cleaner.log_to_clean: the log that is compacted next, and up to which offset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def looked_at(log: CleanedLog, cleaned: int | None = None, **config: object) -> 
 
 
 def test_an_active_segment_alone_is_nothing_to_clean(log: CleanedLog) -> None:
-    """It is appended to: a log of one segment is never due."""
+    """Records are appended to it, so a log of one segment is never due."""
     log.put((b"a", b"1"), (b"a", b"2"))
     found = looked_at(log)
     assert (found.first_dirty_offset, found.upper_offset, found.dirty_bytes) == (0, 0, 0)
@@ -29,7 +29,7 @@ def test_an_active_segment_alone_is_nothing_to_clean(log: CleanedLog) -> None:
 
 
 def test_the_ratio_is_of_the_bytes_that_no_run_has_cleaned(log: CleanedLog) -> None:
-    """min.cleanable.dirty.ratio weighs the work against what it gains."""
+    """min.cleanable.dirty.ratio compares the work with its gain."""
     log.put((b"a", b"x" * 300), roll=True)
     first = log.log.size_bytes
     log.put((b"b", b"x" * 100), roll=True)
@@ -47,7 +47,7 @@ def test_the_ratio_is_of_the_bytes_that_no_run_has_cleaned(log: CleanedLog) -> N
 def test_a_checkpoint_outside_of_the_log_starts_at_its_start(
     log: CleanedLog, checkpoint: int
 ) -> None:
-    """Retention passed it, or the log was cut: from there on nothing was cleaned."""
+    """Retention passed it or the log was truncated, so nothing after the start was cleaned."""
     for n in range(4):
         log.put((b"%d" % n, b"1"), roll=True)
     log.log.delete_records(2)
@@ -56,7 +56,7 @@ def test_a_checkpoint_outside_of_the_log_starts_at_its_start(
 
 
 def test_records_younger_than_the_compaction_lag_stay(log: CleanedLog) -> None:
-    """min.compaction.lag.ms promises a reader that it sees each of them for so long."""
+    """min.compaction.lag.ms guarantees readers that they see each record for that time."""
     log.put((b"a", b"1"), roll=True, timestamp_ms=NOW_MS - 1000)
     log.put((b"a", b"2"), roll=True, timestamp_ms=NOW_MS - 10)
     log.put((b"a", b"3"), roll=True, timestamp_ms=NOW_MS - 1000)
@@ -66,7 +66,7 @@ def test_records_younger_than_the_compaction_lag_stay(log: CleanedLog) -> None:
 
 
 def test_a_record_older_than_the_longest_lag_makes_its_log_due(log: CleanedLog) -> None:
-    """max.compaction.lag.ms is a promise, too: to forget a deleted value in time."""
+    """max.compaction.lag.ms guarantees that a deleted value is removed in time."""
     log.put((b"big", b"x" * 5000), roll=True)
     log.put((b"a", b"1"), roll=True, timestamp_ms=NOW_MS - DAY_MS)
     settings = {"min_cleanable_dirty_ratio": 0.9}
@@ -76,7 +76,7 @@ def test_a_record_older_than_the_longest_lag_makes_its_log_due(log: CleanedLog) 
 
 
 def test_the_longest_lag_ends_a_segment_too(log: CleanedLog) -> None:
-    """What is appended to cannot be compacted: max.compaction.lag.ms bounds segment.ms."""
+    """The newest segment cannot be compacted, so max.compaction.lag.ms limits segment.ms too."""
     log.log.update_config(compacted(max_compaction_lag_ms=1000))
     log.put((b"a", b"1"))
     log.clock.now_ms += 1001
@@ -85,7 +85,7 @@ def test_the_longest_lag_ends_a_segment_too(log: CleanedLog) -> None:
 
 
 def test_an_open_transaction_bounds_what_is_cleaned(log: CleanedLog) -> None:
-    """Nothing from the last stable offset on: whole segments before it only."""
+    """Only whole segments before the last stable offset are cleaned."""
     log.put((b"a", b"1"), roll=True)
     log.put((b"a", b"2"))
     log.transact(1, 0, (b"a", b"3"))
@@ -98,7 +98,7 @@ def test_an_open_transaction_bounds_what_is_cleaned(log: CleanedLog) -> None:
 
 
 def test_what_was_never_compacted_is_behind_the_checkpoint_and_finished(log: CleanedLog) -> None:
-    """The metric of a log that is given up counted what is compacted, and the newest segment."""
+    """Regression: the metric of an uncleanable log included compacted records."""
     sizes = []
     for key in (b"a", b"b", b"c"):
         before = log.log.size_bytes

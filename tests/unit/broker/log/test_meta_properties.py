@@ -1,4 +1,4 @@
-"""meta.properties: ours, Kafka's, and what is neither."""
+"""meta.properties: aiokq's files, Kafka's, and invalid ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aiokq.core.errors import ConfigError
 
 
 def test_what_is_written_is_read() -> None:
-    """The ids decide whether a restart finds its own directory."""
+    """A restart recognizes its own directory by the ids."""
     ids = MetaProperties("MkU3OEVBNTcwNTJENDM2Qg", 3, "HifriUFMRDyQJ8TRw4a7xA")
     assert decode_meta_properties(ids.encode(), "p") == ids
     assert b"version=1" in ids.encode()
 
 
 def test_kafkas_files_are_read() -> None:
-    """KRaft's with node.id and a comment, ZooKeeper's with broker.id."""
+    """KRaft's have node.id and a comment, ZooKeeper's have broker.id."""
     kraft = b"#\n#Tue Mar 04 10:00:00 UTC 2025\nnode.id=2\nversion=1\ncluster.id=abc\n"
     assert decode_meta_properties(kraft, "p") == MetaProperties("abc", 2, None)
     zookeeper = b"cluster.id=abc\nversion=0\nbroker.id=5\n"
@@ -30,21 +30,21 @@ def test_kafkas_files_are_read() -> None:
     "content", [b"", b"version=2\nnode.id=1\ncluster.id=a\n", b"node.id=x\ncluster.id=a\nversion=1"]
 )
 def test_what_is_neither_is_refused(content: bytes) -> None:
-    """Somebody pointed the broker at another program's directory."""
+    """The directory may belong to another program."""
     with pytest.raises(ConfigError, match=r"/d/meta\.properties"):
         decode_meta_properties(content, "/d/meta.properties")
 
 
 @pytest.mark.parametrize("number", ["²", "٣", "-1", "1_0", "2147483648", "9" * 5000])
 def test_a_node_id_that_is_none_is_named(number: str) -> None:
-    """A superscript two passed for a digit, and the broker died of a bare ValueError."""
+    """Regression: a superscript two passed for a digit, and the broker died of a ValueError."""
     content = f"version=1\nnode.id={number}\ncluster.id=a\n".encode()
     with pytest.raises(ConfigError, match=r"/d/meta\.properties has an invalid node\.id"):
         decode_meta_properties(content, "/d/meta.properties")
 
 
 def test_ids_never_begin_with_a_dash() -> None:
-    """Kafka's tools would take one on the command line for an option."""
+    """Kafka's tools would take such an id on the command line for an option."""
     source = random.Random(0)
     ids = [format_uuid(random_id(source)) for _ in range(2000)]
     assert not [text for text in ids if text.startswith("-")]

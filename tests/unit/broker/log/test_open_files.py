@@ -1,4 +1,4 @@
-"""aiokq.broker.log.open_files: the cap on descriptors of old segments."""
+"""aiokq.broker.log.open_files: the limit on descriptors of old segments."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def open_bases(log) -> list[int]:
 
 
 def test_the_segment_that_was_not_read_for_longest_is_let_go() -> None:
-    """A consumer of each of a thousand old segments must not take a thousand descriptors."""
+    """Consumers of a thousand old segments must not take a thousand descriptors."""
     log = log_of(6, limit=2)
-    assert open_bases(log) == [5]  # the one that was written
+    assert open_bases(log) == [5]  # the newest segment
     for offset in (0, 1, 0, 2):
         fetched(log, offset, SIZE)
     assert open_bases(log) == [0, 2, 5]
 
 
 def test_a_response_that_is_being_sent_keeps_its_file() -> None:
-    """Closed under it, the client would get half a response, or another file's bytes."""
+    """If it were closed, the client would get half a response or another file's bytes."""
     log = log_of(6, limit=1)
     sent = log.read(0, SIZE).fragments
     for offset in (1, 2, 3):
@@ -45,15 +45,17 @@ def test_a_response_that_is_being_sent_keeps_its_file() -> None:
 
 
 def test_one_read_over_more_segments_than_the_cap_is_whole() -> None:
-    """The cap bounds what is kept, not what is used."""
+    """The limit applies to idle files, not to those in use."""
     log = log_of(6, limit=2)
     assert len(fetched(log, 0, 5 * SIZE)) == 5 * SIZE
     assert len(open_bases(log)) == 3
 
 
 def test_several_threads_may_open_and_close_at_once() -> None:
-    """As a stop does, which syncs the logs of thousands of segments. A log whose close fails makes
-    the next start check the whole directory."""
+    """A stop does that when it syncs the logs of thousands of segments.
+
+    If the close of a log failed, the next start would recover the whole directory.
+    """
     files = OpenFiles(limit=1)
     failures: list[BaseException] = []
 
@@ -83,7 +85,7 @@ def test_several_threads_may_open_and_close_at_once() -> None:
 
 
 def test_files_that_are_closed_or_deleted_do_not_count() -> None:
-    """Else the cap would let go of files that are in use for the sake of ones that are gone."""
+    """Otherwise open files would be closed because of files that no longer exist."""
     log = log_of(6, limit=4)
     files = log._segments._open_files
     for offset in (0, 1, 2):
@@ -97,7 +99,7 @@ def test_files_that_are_closed_or_deleted_do_not_count() -> None:
 
 
 def test_after_a_start_the_newest_segment_counts_too() -> None:
-    """10,000 partitions of which one record each is read must not take 10,000 descriptors."""
+    """Reading one record of each of 10,000 partitions must not take 10,000 descriptors."""
     files = MemoryFiles()
     log = open_partition(files)
     append(log, batch())
@@ -112,7 +114,7 @@ def test_after_a_start_the_newest_segment_counts_too() -> None:
 
 
 def test_out_of_descriptors_old_segments_go_first_and_the_written_ones_too() -> None:
-    """More partitions than descriptors: the newest segments took them all, and kept them."""
+    """Regression: with more partitions than descriptors the newest segments took all of them."""
     log = log_of(3, limit=2)
     fetched(log, 0, SIZE)
     cache = log._segments._open_files
@@ -129,7 +131,7 @@ def test_out_of_descriptors_old_segments_go_first_and_the_written_ones_too() -> 
 
 
 def test_a_segment_that_is_given_up_unsynced_is_synced() -> None:
-    """What is written and what is flushed need not have the same descriptor."""
+    """The descriptor of a write and that of its sync need not be the same."""
     log = open_partition(MemoryFiles(), segment_bytes=10 * SIZE)
     append(log, batch(b"0"))
     assert log._segments._open_files.give_up()

@@ -41,7 +41,7 @@ def segment_names(files: MemoryFiles, suffix: str = file_names.LOG) -> list[str]
 
 
 def test_records_get_consecutive_offsets_and_come_back_as_they_were(files: MemoryFiles) -> None:
-    """Offsets are the one thing the log adds; anything else changed is corruption."""
+    """The log adds offsets only; any other change would be corruption."""
     log = open_partition(files)
     first, second = batch(b"a", b"b"), batch(b"c")
     assert append(log, first, leader_epoch=3).base_offset == 0
@@ -55,7 +55,7 @@ def test_records_get_consecutive_offsets_and_come_back_as_they_were(files: Memor
 
 
 def test_an_append_is_one_write(files: MemoryFiles) -> None:
-    """A write per batch, or one for each index, is what the appends must not cost."""
+    """One write per batch or per index would be too slow."""
     log = open_partition(files, index_interval_bytes=1)
     append(log, batch(b"first"))
     files.fail("pwritev", matches=lambda path: not path.endswith(".log"), times=None)
@@ -70,7 +70,7 @@ def test_an_append_is_one_write(files: MemoryFiles) -> None:
 
 
 def test_the_callers_buffer_is_left_alone(files: MemoryFiles) -> None:
-    """The frame belongs to the connection; patching it in place would corrupt a retry."""
+    """The frame belongs to the connection, and changes in place would corrupt a retry."""
     log = open_partition(files, message_timestamp_type="LogAppendTime")
     data = batch(b"a")
     copy = bytes(data)
@@ -79,7 +79,7 @@ def test_the_callers_buffer_is_left_alone(files: MemoryFiles) -> None:
 
 
 def test_log_append_time_is_stamped_and_the_crc_follows(files: MemoryFiles) -> None:
-    """A stamped batch with the producer's CRC is refused by every consumer."""
+    """Every consumer would reject a stamped batch with the producer's CRC."""
     log = open_partition(files, message_timestamp_type="LogAppendTime")
     result = append(log, batch(b"a", b"b", timestamp_ms=5), now_ms=NOW_MS + 7)
     assert result.log_append_time_ms == NOW_MS + 7
@@ -92,7 +92,7 @@ def test_log_append_time_is_stamped_and_the_crc_follows(files: MemoryFiles) -> N
 def test_a_topics_own_codec_replaces_the_producers(
     files: MemoryFiles, name: str, codec: int
 ) -> None:
-    """`compression.type` other than `producer` is a promise about what is on disk."""
+    """A `compression.type` other than `producer` determines the codec on disk."""
     log = open_partition(files, compression_type=name)
     append(log, batch(b"a" * 1000, b"b", codec=2))
     stored = fetched(log)
@@ -103,18 +103,18 @@ def test_a_topics_own_codec_replaces_the_producers(
 def test_a_batch_that_grows_above_the_limit_in_the_topics_codec_is_refused(
     files: MemoryFiles,
 ) -> None:
-    """max.message.bytes holds for what is stored, and so for what followers must fetch."""
+    """max.message.bytes limits what is stored, and so what followers must fetch."""
     data = batch(b"a" * 10_000, codec=4)
     log = open_partition(files, compression_type="uncompressed", max_message_bytes=5000)
     with pytest.raises(RecordTooLarge):
         append(log, data)
 
 
-# --- reading
+# --- Reading
 
 
 def test_every_offset_gives_the_whole_batch_that_holds_it(files: MemoryFiles) -> None:
-    """Another broker lost records here: an offset inside a batch is not the start of one."""
+    """A fetch offset may be inside a batch, whose records after it must not be lost."""
     log = open_partition(files, segment_bytes=600, index_interval_bytes=150)
     bases: list[int] = []
     for index in range(40):
@@ -127,7 +127,7 @@ def test_every_offset_gives_the_whole_batch_that_holds_it(files: MemoryFiles) ->
 
 
 def test_reads_end_with_a_whole_batch_within_the_limit(files: MemoryFiles) -> None:
-    """A partial batch at the end is allowed, and useless bytes on the wire."""
+    """A partial batch at the end is allowed, but wastes bandwidth."""
     log = open_partition(files, index_interval_bytes=200)
     data = batch(b"x" * 50)
     for _ in range(30):
@@ -164,7 +164,7 @@ def test_reads_stop_at_the_upper_bound(files: MemoryFiles) -> None:
 
 
 def test_offsets_outside_the_log_are_refused(files: MemoryFiles) -> None:
-    """Clients reset their position on it: so exactly these offsets, and the end itself not."""
+    """Clients then reset their position; the log end offset itself is valid."""
     log = open_partition(files)
     append(log, batch())
     assert fetched(log, 1) == b""
@@ -177,7 +177,7 @@ def test_offsets_outside_the_log_are_refused(files: MemoryFiles) -> None:
 
 
 def test_a_consumer_that_reads_on_needs_no_index(files: MemoryFiles) -> None:
-    """The hot tail of a log is read again and again: each read begins where the last ended."""
+    """Reads at the tail of a log are frequent, and each continues where the last ended."""
     data = batch(b"x" * 200)
     log = open_partition(files, segment_bytes=20 * len(data), index_interval_bytes=0)
     for _ in range(50):
@@ -197,11 +197,11 @@ def test_a_consumer_that_reads_on_needs_no_index(files: MemoryFiles) -> None:
     assert [r.offset for r in records(fetched(log, 50))] == [50]
 
 
-# --- times
+# --- Timestamps
 
 
 def test_timestamps_are_found_to_the_record(files: MemoryFiles) -> None:
-    """offsets_for_times: the first record at or after the time, not its batch."""
+    """offsets_for_times returns the first record at or after the time, not its batch."""
     log = open_partition(files, segment_bytes=400, index_interval_bytes=100)
     times: list[int] = []
     for index in range(20):
@@ -218,7 +218,7 @@ def test_timestamps_are_found_to_the_record(files: MemoryFiles) -> None:
 
 
 def test_times_that_go_back_and_forth_are_found_too(files: MemoryFiles) -> None:
-    """Producers set the times: the first *offset* whose time is late enough is wanted."""
+    """Producers set timestamps; the first *offset* whose time is late enough counts."""
     log = open_partition(files, segment_bytes=500, index_interval_bytes=0)
     times = [5, 3, 9, 1, 9, 2, 30, 4, 4, 31, 0, 31]
     for time in times:
@@ -231,7 +231,7 @@ def test_times_that_go_back_and_forth_are_found_too(files: MemoryFiles) -> None:
 
 
 def test_times_of_deleted_records_are_not_found(files: MemoryFiles) -> None:
-    """Else a consumer would seek to an offset that is out of range."""
+    """Otherwise a consumer would seek to an offset that is out of range."""
     log = open_partition(files)
     for index in range(4):
         append(log, batch(b"a", b"b", timestamp_ms=NOW_MS + index))
@@ -241,11 +241,11 @@ def test_times_of_deleted_records_are_not_found(files: MemoryFiles) -> None:
     assert open_partition(MemoryFiles()).max_timestamp_ms() == -1
 
 
-# --- epochs
+# --- Leader epochs
 
 
 def test_epochs_follow_the_appends(files: MemoryFiles) -> None:
-    """Truncation detection (KIP-320) rests on where each epoch began and ended."""
+    """Truncation detection (KIP-320) depends on where each epoch began and ended."""
     log = open_partition(files)
     append(log, batch(b"a", b"b"), leader_epoch=0)
     append(log, batch(), leader_epoch=2)
@@ -258,16 +258,16 @@ def test_epochs_follow_the_appends(files: MemoryFiles) -> None:
     assert files.read_bytes(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}") == b"0\n2\n0 0\n2 2\n"
 
 
-# --- shorter
+# --- Deletion
 
 
 def test_deleted_records_are_hidden_at_once_and_their_segments_go(files: MemoryFiles) -> None:
-    """DeleteRecords promises that they are never read again."""
+    """DeleteRecords guarantees that they are never read again."""
     data = batch(b"x")
     log = open_partition(files, segment_bytes=2 * len(data))
     for _ in range(7):
         append(log, data)
-    kept = log.read(0, 2**31).fragments  # a response that is being sent
+    kept = log.read(0, 2**31).fragments  # as of a response that is being sent
     assert log.delete_records(5) == 5
     assert log.log_start_offset == 5
     assert [segment.base_offset for segment in log.segments] == [4, 6]
@@ -276,16 +276,16 @@ def test_deleted_records_are_hidden_at_once_and_their_segments_go(files: MemoryF
     log.purge()
     assert segment_names(files) == [f"{base:020d}.log" for base in (4, 6)]
     assert not segment_names(files, file_names.DELETED)
-    assert log.delete_records(3) == 5  # never back
+    assert log.delete_records(3) == 5  # the log start never decreases
     with pytest.raises(OffsetOutOfRange):
         log.delete_records(8)
 
 
-# --- producers
+# --- Producers
 
 
 def test_a_retry_returns_the_first_offset_and_writes_nothing(files: MemoryFiles) -> None:
-    """The reply of the first attempt was lost; a second copy is what idempotence forbids."""
+    """The first response was lost; idempotence forbids a second copy."""
     log = open_partition(files)
     sent = [
         batch(b"a", b"b", producer_id=9, producer_epoch=1, base_sequence=sequence)
@@ -299,7 +299,7 @@ def test_a_retry_returns_the_first_offset_and_writes_nothing(files: MemoryFiles)
         assert result.duplicate
     assert log.size_bytes == size
     append(log, batch(producer_id=9, producer_epoch=1, base_sequence=10))
-    with pytest.raises(OutOfOrderSequence):  # the sixth oldest is not remembered
+    with pytest.raises(OutOfOrderSequence):  # the sixth oldest batch is forgotten
         append(log, sent[0])
 
 
@@ -326,7 +326,7 @@ def test_gaps_and_old_epochs_are_refused(files: MemoryFiles) -> None:
 
 
 def test_open_transactions_hold_the_last_stable_offset(files: MemoryFiles) -> None:
-    """Readers of committed records must not pass a transaction that may yet be aborted."""
+    """Readers of committed records must not pass a transaction that may still be aborted."""
     log = open_partition(files)
     append(log, batch(b"plain"))
     options = {"producer_id": 9, "producer_epoch": 0, "attributes": TRANSACTIONAL_MASK}
@@ -347,11 +347,11 @@ def test_open_transactions_hold_the_last_stable_offset(files: MemoryFiles) -> No
     assert open_partition(files).last_stable_offset == 4
 
 
-# --- limits and failures
+# --- Limits and failures
 
 
 def test_a_batch_larger_than_a_segment_is_refused(files: MemoryFiles) -> None:
-    """segment.bytes is 18; max.message.bytes, which is 10, is checked by the admission."""
+    """segment.bytes gives RECORD_LIST_TOO_LARGE; the admission checks max.message.bytes."""
     data = batch(b"x" * 1000)
     log = open_partition(files, segment_bytes=len(data) - 1)
     with pytest.raises(RecordBatchTooLarge):
@@ -361,14 +361,14 @@ def test_a_batch_larger_than_a_segment_is_refused(files: MemoryFiles) -> None:
 
 
 def test_producers_expire(files: MemoryFiles) -> None:
-    """Every producer ever seen would else be kept in memory."""
+    """Otherwise every producer would be kept in memory for ever."""
     log = open_partition(files)
     append(log, batch(producer_id=1, producer_epoch=0, base_sequence=0, timestamp_ms=1))
     append(
         log,
         batch(producer_id=2, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL_MASK),
     )
-    assert log.expire_producers(NOW_MS + 999, 1000) == 0  # by our clock, not by record time
+    assert log.expire_producers(NOW_MS + 999, 1000) == 0  # by the broker's clock
     assert log.expire_producers(NOW_MS + 1000, 1000) == 1
     assert log.producers.get(2) is not None  # its transaction is open
-    append(log, batch(producer_id=1, producer_epoch=0, base_sequence=77))  # nothing known: taken
+    append(log, batch(producer_id=1, producer_epoch=0, base_sequence=77))  # unknown: accepted

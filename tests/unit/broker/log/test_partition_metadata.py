@@ -18,7 +18,7 @@ TOPIC_ID = uuid.UUID("78e51061-7311-48a3-820b-3d847ed4d57b")
 
 
 def test_partition_metadata_is_kafkas() -> None:
-    """The id tells a re-created topic's directory from its predecessor's."""
+    """The id distinguishes a recreated topic's directory from its predecessor's."""
     files = MemoryFiles()
     files.mkdirs("/t-0")
     assert read_partition_metadata(files, "/t-0") is None

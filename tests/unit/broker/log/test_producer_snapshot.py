@@ -1,4 +1,4 @@
-"""The producer state that a restart finds: a snapshot, and the batches behind it."""
+"""Producer state after a restart: a snapshot, and the batches after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def path(offset: int) -> str:
 def test_a_snapshot_in_the_middle_of_a_segment_is_followed_by_what_is_behind_it(
     point: int,
 ) -> None:
-    """A stop wrote it, a power cut took the later ones: a retry was refused as a gap."""
+    """Regression: a stop wrote it, a power cut lost later ones, and a retry was out of sequence."""
     files = MemoryFiles()
     sent = [batch(producer_id=9, producer_epoch=1, base_sequence=n) for n in range(4)]
     log = open_partition(files)

@@ -55,7 +55,7 @@ def test_sequences_wrap_from_the_largest_to_zero() -> None:
     add(state, header(LAST - 2, 3))
     add(state, header(0))
     state = ProducerState()
-    add(state, header(LAST - 1, 4))  # the wrap lies inside the batch: the last is 1
+    add(state, header(LAST - 1, 4))  # wraps inside the batch, whose last sequence is 1
     entry = state.get(7)
     assert entry is not None
     assert entry.last_sequence == 1
@@ -96,12 +96,12 @@ def test_duplicates_are_the_last_five_of_the_same_epoch() -> None:
         assert (found.first_offset, found.last_offset) == (item.base_offset, item.last_offset)
     with pytest.raises(OutOfOrderSequence):
         state.check([sent[0]], Origin.CLIENT)
-    with pytest.raises(OutOfOrderSequence):  # same first sequence, another length: no retry
+    with pytest.raises(OutOfOrderSequence):  # the first sequence with another length is no retry
         state.check([header(10, 1)], Origin.CLIENT)
 
 
 def test_several_batches_of_one_append_are_checked_in_turn() -> None:
-    """The second follows the first, which is not in the state yet."""
+    """The second batch follows the first, which is not in the state yet."""
     state = ProducerState()
     assert state.check([header(0, 2), header(2)], Origin.CLIENT) is None
     with pytest.raises(OutOfOrderSequence):
@@ -110,7 +110,7 @@ def test_several_batches_of_one_append_are_checked_in_turn() -> None:
 
 
 def test_who_appends_decides_what_is_checked() -> None:
-    """A follower takes what its leader took; a coordinator has epochs but no sequences."""
+    """A follower accepts what its leader accepted; a coordinator has epochs but no sequences."""
     state = ProducerState()
     add(state, header(0, epoch=1))
     assert state.check([header(50, epoch=0)], Origin.REPLICATION) is None
@@ -120,7 +120,7 @@ def test_who_appends_decides_what_is_checked() -> None:
 
 
 def test_transactions_are_open_until_their_marker_is_below_the_high_watermark() -> None:
-    """The last stable offset is the first offset of the oldest of them."""
+    """The last stable offset is the first offset of the oldest open transaction."""
     state = ProducerState()
     txn = TRANSACTIONAL_MASK
     add(state, header(0, offset=5, attributes=txn), header(1, offset=6, attributes=txn))
@@ -138,7 +138,7 @@ def test_transactions_are_open_until_their_marker_is_below_the_high_watermark() 
 
 
 def test_markers_of_a_replaced_coordinator_are_fenced() -> None:
-    """Two coordinators that both believe they lead would end each other's transactions."""
+    """Two coordinators that both believe they lead could end each other's transactions."""
     state = ProducerState()
     end = header(-1, offset=1, epoch=2, attributes=TRANSACTIONAL_MASK | CONTROL_MASK)
     marker = EndTransactionMarker(ControlType.COMMIT, 3)
@@ -152,7 +152,7 @@ def test_markers_of_a_replaced_coordinator_are_fenced() -> None:
 
 
 def test_snapshots_keep_all_that_is_remembered() -> None:
-    """A retry after a restart is recognised as one before it would be."""
+    """A retry is detected after a restart as it would be before."""
     state = ProducerState()
     add(state, *[header(index, offset=index) for index in range(7)])
     add(state, header(0, producer_id=9, epoch=4, offset=9, attributes=TRANSACTIONAL_MASK))

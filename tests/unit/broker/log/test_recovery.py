@@ -1,4 +1,4 @@
-"""Opening a log: clean, killed, torn, corrupt, with leftovers of every kind."""
+"""Opening a log: clean, killed, torn, corrupt, or with leftover files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def path(base_offset: int = 0, suffix: str = file_names.LOG) -> str:
 
 
 def filled(files: MemoryFiles, count: int = 12, *, clean: bool = True, per_segment: int = 4) -> int:
-    """A log of single-record batches, closed or killed; the size of one batch."""
+    """Write a log of single-record batches, close or kill it; return the size of a batch."""
     data = batch(b"0" * 30)
     log = open_partition(files, segment_bytes=per_segment * len(data), index_interval_bytes=0)
     for index in range(count):
@@ -59,7 +59,7 @@ def offsets(files: MemoryFiles, *, clean: bool = False) -> list[int]:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_comes_back_as_it_was(files: MemoryFiles, clean: bool) -> None:
-    """A kill loses nothing that was written: it is in the page cache."""
+    """A kill loses nothing that was written, because it is in the page cache."""
     filled(files, clean=clean)
     log = open_partition(files, clean=clean)
     assert [offset for offset, _ in values(log)] == list(range(12))
@@ -75,7 +75,7 @@ def test_a_clean_stop_is_followed_by_no_scan(files: MemoryFiles) -> None:
 
 
 def log_reads(files: MemoryFiles) -> int:
-    """Bytes read from .log files so far, counted from the first call on."""
+    """Return the bytes read from .log files since the first call."""
     if not hasattr(files, "counted"):
         files.counted = 0  # type: ignore[attr-defined]
         opened = files.open
@@ -131,7 +131,7 @@ def kept(files: MemoryFiles) -> list[str]:
 def test_sound_batches_behind_a_bad_one_are_kept_aside(
     files: MemoryFiles, byte: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They were acknowledged: cut off they must be, so that offsets have no hole, but not lost."""
+    """They were acknowledged: a gap in the offsets is not allowed, so they are moved to a file."""
     size = filled(files, 4, clean=False)
     original = files.read_bytes(path())
     files.corrupt(path(), size + byte, 0x41)
@@ -152,7 +152,7 @@ def test_sound_batches_behind_a_bad_one_are_kept_aside(
 def test_a_complete_last_batch_with_a_bad_crc_is_kept_aside(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may have been acknowledged: only an incomplete one cannot have been."""
+    """It may have been acknowledged; only an incomplete batch cannot have been."""
     size = filled(files, 3, clean=False)
     files.corrupt(path(), 2 * size + 65)
     with caplog.at_level(logging.WARNING, "aiokq.broker.log"):
@@ -164,7 +164,7 @@ def test_a_complete_last_batch_with_a_bad_crc_is_kept_aside(
 def test_segments_behind_a_cut_are_kept_aside_too(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Served from behind a hole, their records would be read as if nothing were missing."""
+    """Otherwise records after a hole would be served as if nothing were missing."""
     size = filled(files, 12, clean=False)
     files.corrupt(path(4), size + 65)
     with caplog.at_level(logging.ERROR, "aiokq.broker.log"):
@@ -182,7 +182,7 @@ def test_segments_behind_a_cut_are_kept_aside_too(
 def test_a_recovery_that_is_interrupted_leaves_no_hole(
     files: MemoryFiles, operation: str, power: bool
 ) -> None:
-    """Were the bad segment cut first, those behind it would look like sound ones after a gap."""
+    """If the damaged segment were truncated first, later ones would look sound after a gap."""
     size = filled(files, 12, clean=False)
     files.corrupt(path(4), size + 65)
     for base in (0, 4, 8):
@@ -198,7 +198,7 @@ def test_a_recovery_that_is_interrupted_leaves_no_hole(
 
 
 def test_garbage_behind_the_log_is_removed(files: MemoryFiles) -> None:
-    """A block of another file, as a broken file system leaves."""
+    """A broken file system may leave a block of another file."""
     size = filled(files, 3, clean=False)
     write(files, path(), random.Random(1).randbytes(5000), 3 * size)
     assert offsets(files) == [0, 1, 2]
@@ -215,7 +215,7 @@ def test_the_beginning_of_another_batch_is_kept_aside(files: MemoryFiles) -> Non
 def test_zeros_behind_the_log_are_removed_and_not_kept(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a power cut, or Kafka's preallocation, leaves behind the last batch."""
+    """A power cut or Kafka's preallocation leaves them after the last batch."""
     size = filled(files, 3, clean=False)
     write(files, path(), bytes(5000), 3 * size)
     with caplog.at_level(logging.WARNING, "aiokq.broker.log"):
@@ -225,7 +225,7 @@ def test_zeros_behind_the_log_are_removed_and_not_kept(
 
 
 def test_offsets_that_go_back_are_corruption(files: MemoryFiles) -> None:
-    """A batch written twice has a right CRC and wrong offsets."""
+    """A batch that was written twice has a valid CRC and wrong offsets."""
     size = filled(files, 3, clean=False)
     write(files, path(), files.read_bytes(path())[:size], 3 * size)
     assert offsets(files) == [0, 1, 2]
@@ -233,7 +233,7 @@ def test_offsets_that_go_back_are_corruption(files: MemoryFiles) -> None:
 
 
 def test_offsets_that_overlap_are_corruption(files: MemoryFiles) -> None:
-    """No CRC covers where a batch begins: readers would get two records of one offset."""
+    """No CRC covers the base offset: readers would get two records with one offset."""
     log = open_partition(files)
     size = len(data := batch(b"a", b"b", b"c"))
     append(log, data)
@@ -247,7 +247,7 @@ def test_offsets_that_overlap_are_corruption(files: MemoryFiles) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [file_names.INDEX, file_names.TIME_INDEX, file_names.SNAPSHOT])
 def test_missing_files_are_made_again(files: MemoryFiles, suffix: str, clean: bool) -> None:
-    """Everything but the .log follows from it."""
+    """Everything but the .log can be rebuilt from it."""
     filled(files, 12, clean=clean)
     before = {
         name: files.read_bytes(f"{DIRECTORY}/{name}")
@@ -275,7 +275,7 @@ def test_missing_files_are_made_again(files: MemoryFiles, suffix: str, clean: bo
 def test_indexes_that_do_not_fit_are_made_again(
     files: MemoryFiles, suffix: str, damage: str
 ) -> None:
-    """An index that is believed although it is wrong sends readers into the middle of a batch."""
+    """A wrong index would send readers into the middle of a batch."""
     filled(files, 8, per_segment=8)
     entry = 8 if suffix == file_names.INDEX else 12
     data = files.read_bytes(path(0, suffix))
@@ -300,7 +300,7 @@ def test_indexes_that_do_not_fit_are_made_again(
 def test_an_older_index_that_a_power_cut_took_is_made_again_at_the_start(
     files: MemoryFiles, left: int
 ) -> None:
-    """It is not synced; left for the first read, that would stop the loop while it is made."""
+    """It was not synced; rebuilding it at the first read would block the loop."""
     filled(files, 8)
     before = files.read_bytes(path(0, file_names.INDEX))
     files.open(path(0, file_names.INDEX)).truncate(left)
@@ -309,7 +309,7 @@ def test_an_older_index_that_a_power_cut_took_is_made_again_at_the_start(
 
 
 def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
-    """Left over when a deletion was interrupted; a later segment would take it for its own."""
+    """It is left from an interrupted deletion, and a later segment would take it for its own."""
     filled(files, 3)
     write(files, path(70, file_names.INDEX), b"\x00" * 8, 0)
     assert offsets(files, clean=True) == [0, 1, 2]
@@ -317,7 +317,7 @@ def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
 
 
 def test_leftovers_of_deletion_and_cleaning_go(files: MemoryFiles) -> None:
-    """A crash between renaming and removing."""
+    """A crash came between rename and removal."""
     filled(files, 3)
     for suffix in (file_names.DELETED, file_names.CLEANED, file_names.TEMPORARY):
         write(files, path(0) + suffix, b"junk", 0)
@@ -326,7 +326,7 @@ def test_leftovers_of_deletion_and_cleaning_go(files: MemoryFiles) -> None:
 
 
 def test_an_interrupted_swap_is_finished(files: MemoryFiles) -> None:
-    """The cleaner had the new segment whole and was about to put it in place of two old ones."""
+    """The cleaner had completed the new segment and was about to replace two old ones."""
     size = filled(files, 12)
     merged = files.read_bytes(path(0))[:size] + files.read_bytes(path(4))
     write(files, path(0) + file_names.SWAP, merged, 0)
@@ -338,7 +338,7 @@ def test_an_interrupted_swap_is_finished(files: MemoryFiles) -> None:
 
 
 def test_a_swap_with_cleaned_files_left_is_undone(files: MemoryFiles) -> None:
-    """Several segments were swapped at once, not all were renamed: the originals are all here."""
+    """Several segments were being swapped and not all were renamed, so all originals exist."""
     size = filled(files, 12)
     write(files, path(0) + file_names.SWAP, files.read_bytes(path(0))[:size], 0)
     write(files, path(0) + file_names.CLEANED, b"", 0)
@@ -349,7 +349,7 @@ def test_a_swap_with_cleaned_files_left_is_undone(files: MemoryFiles) -> None:
 
 
 def test_retries_are_recognised_after_a_restart(files: MemoryFiles) -> None:
-    """The reply was lost with the broker: the producer sends again, to the new process."""
+    """The response was lost with the broker, and the producer resends to the new process."""
     for clean in (True, False):
         files = MemoryFiles()
         log = open_partition(files)
@@ -377,7 +377,7 @@ def test_retries_are_recognised_after_a_restart(files: MemoryFiles) -> None:
 
 
 def test_a_snapshot_of_records_that_were_cut_is_not_believed(files: MemoryFiles) -> None:
-    """It knows of sequences that are gone; the producer's next would look like a gap."""
+    """It has sequences of lost records, and the producer's next would look like a gap."""
     log = open_partition(files)
     data = [batch(producer_id=9, producer_epoch=0, base_sequence=i) for i in range(3)]
     for item in data:
@@ -392,7 +392,7 @@ def test_a_snapshot_of_records_that_were_cut_is_not_believed(files: MemoryFiles)
 
 
 def test_a_damaged_snapshot_is_made_again_from_the_log(files: MemoryFiles) -> None:
-    """The log has it all."""
+    """The log has the same state."""
     log = open_partition(files)
     data = batch(producer_id=9, producer_epoch=0, base_sequence=0)
     append(log, data)
@@ -402,7 +402,7 @@ def test_a_damaged_snapshot_is_made_again_from_the_log(files: MemoryFiles) -> No
 
 
 def test_an_open_transaction_is_open_after_a_restart(files: MemoryFiles) -> None:
-    """Its end may yet be an abort."""
+    """It may still be aborted."""
     for clean in (True, False):
         files = MemoryFiles()
         log = open_partition(files)
@@ -418,7 +418,7 @@ def test_an_open_transaction_is_open_after_a_restart(files: MemoryFiles) -> None
 
 
 def test_epochs_follow_from_the_log(files: MemoryFiles) -> None:
-    """The checkpoint is not synced: a power cut may take it."""
+    """The checkpoint is not synced, so a power cut may lose it."""
     for content, clean in (
         (None, False),
         (None, True),
@@ -442,7 +442,7 @@ def test_epochs_follow_from_the_log(files: MemoryFiles) -> None:
 
 
 def test_epochs_follow_from_what_is_before_the_recovery_point_too(files: MemoryFiles) -> None:
-    """Those records need no check, but nothing else says whose they are."""
+    """Those records need no check, but nothing else has their epochs."""
     log = open_partition(files, segment_bytes=len(batch()))
     for epoch in (0, 0, 3, 5):
         append(log, batch(), leader_epoch=epoch)
@@ -453,7 +453,7 @@ def test_epochs_follow_from_what_is_before_the_recovery_point_too(files: MemoryF
 
 
 def test_an_epoch_without_records_survives_a_clean_stop(files: MemoryFiles) -> None:
-    """Clients saw it: to those that ignore metadata of an older epoch, the broker would be gone."""
+    """Clients have seen it, and would ignore the broker's metadata if it had an older epoch."""
     filled(files, 2)
     log = open_partition(files)
     log.assign_epoch(4)
@@ -462,7 +462,7 @@ def test_an_epoch_without_records_survives_a_clean_stop(files: MemoryFiles) -> N
 
 
 def test_an_epoch_whose_records_are_gone_is_still_known(files: MemoryFiles) -> None:
-    """Given out again, it would hide from readers that other records are there now (KIP-320)."""
+    """If it were used again, readers could not detect that the records differ (KIP-320)."""
     filled(files, 2)
     log = open_partition(files)
     append(log, batch(b"lost"), leader_epoch=7)
@@ -487,7 +487,7 @@ def test_the_log_start_comes_from_the_checkpoint(files: MemoryFiles) -> None:
 
 
 def test_a_log_that_ends_before_its_start_begins_there(files: MemoryFiles) -> None:
-    """A power cut took the records; new ones must not get offsets that count as deleted."""
+    """A power cut removed the records; new ones must not get offsets that count as deleted."""
     filled(files, 3)
     for clean in (True, False):
         log = open_partition(files, clean=clean, log_start_offset=5)
@@ -512,7 +512,7 @@ def test_segments_before_the_recovery_point_are_not_checked(files: MemoryFiles) 
 def test_a_tail_that_is_no_batch_is_cut_behind_the_recovery_point_too(
     files: MemoryFiles, tail: bytes
 ) -> None:
-    """A power cut leaves such tails, so a broker must not refuse to start with one."""
+    """A power cut leaves such tails, so the broker must start with one."""
     size = filled(files, 9, per_segment=4)
     write(files, path(8), tail, size)
     log = open_partition(files, clean=False, recovery_point=9)
@@ -521,7 +521,7 @@ def test_a_tail_that_is_no_batch_is_cut_behind_the_recovery_point_too(
 
 
 def test_what_a_recovery_found_is_synced_by_the_next_clean_stop(files: MemoryFiles) -> None:
-    """A kill leaves records in the page cache alone: the marker must not vouch for those."""
+    """After a kill, records are in the page cache only, and the marker must not cover them."""
     filled(files, 6, clean=False)
     files.sync_dir("/data")
     open_partition(files, clean=False).close()
@@ -530,7 +530,7 @@ def test_what_a_recovery_found_is_synced_by_the_next_clean_stop(files: MemoryFil
 
 
 def test_a_cut_is_synced_by_the_next_clean_stop(files: MemoryFiles) -> None:
-    """Else the tail that was cut off would be back after a power cut, and be believed."""
+    """Otherwise the removed tail would be back after a power cut, and be trusted."""
     size = filled(files, 3)
     write(files, path(), b"\xff" * 50, 3 * size)
     files.open(path()).sync()
@@ -543,7 +543,7 @@ def test_a_cut_is_synced_by_the_next_clean_stop(files: MemoryFiles) -> None:
 def test_a_snapshot_lost_and_a_segment_damaged_after_a_clean_stop_are_recovered(
     files: MemoryFiles,
 ) -> None:
-    """Producer state is made from the segments' headers; one of them may be no header."""
+    """Producer state is rebuilt from batch headers, one of which may be damaged."""
     size = filled(files, 9, per_segment=4)
     for name in files.listdir(DIRECTORY):
         if name.endswith(file_names.SNAPSHOT):
@@ -555,7 +555,7 @@ def test_a_snapshot_lost_and_a_segment_damaged_after_a_clean_stop_are_recovered(
 
 
 def test_bytes_behind_the_last_batch_after_a_clean_stop_are_removed(files: MemoryFiles) -> None:
-    """Appended behind them, acknowledged records would be lost to the next walk."""
+    """Records appended after them would be lost at the next scan."""
     size = filled(files, 3)
     write(files, path(), b"\0\0\0\0\0\0\0\x03\0\0\x10\0 torn", 3 * size)
     log = open_partition(files)
@@ -579,7 +579,7 @@ def test_bytes_kept_aside_before_are_not_overwritten(files: MemoryFiles) -> None
 
 
 def test_progress_is_told(files: MemoryFiles) -> None:
-    """Somebody waits for the broker to come up and wants to know how long."""
+    """Operators want to know how long the start takes."""
     size = filled(files, 12, clean=False)
     heard: list[RecoveryProgress] = []
     open_partition(files, clean=False, progress=heard.append)
@@ -589,7 +589,7 @@ def test_progress_is_told(files: MemoryFiles) -> None:
 def test_a_log_whose_newest_segment_is_damaged_after_a_clean_stop_is_recovered(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The marker says clean and the disk says otherwise: the disk is right."""
+    """The content of the disk contradicts the marker, and decides."""
     size = filled(files, 6)
     files.corrupt(path(4), size + 16)
     with caplog.at_level(logging.ERROR, "aiokq.broker.log"):
@@ -599,7 +599,7 @@ def test_a_log_whose_newest_segment_is_damaged_after_a_clean_stop_is_recovered(
 
 
 def test_legacy_entries_are_recovered_too(files: MemoryFiles) -> None:
-    """A directory from an old Kafka may begin with message formats 0 and 1."""
+    """A directory of an old Kafka may start with message formats 0 and 1."""
     from aiokq.records.legacy import Message, encode_message_set
 
     messages = [Message(i, 1000 + i, b"k", b"v%d" % i) for i in range(3)]
@@ -616,7 +616,7 @@ def test_legacy_entries_are_recovered_too(files: MemoryFiles) -> None:
 
 
 def test_every_cut_of_a_log_recovers_a_prefix(files: MemoryFiles) -> None:
-    """Wherever the power went: whole batches up to there, and appends go on behind them."""
+    """Whole batches up to the cut are kept, and appends continue after them."""
     size = filled(files, 3, clean=False)
     data = files.read_bytes(path())
     for length in range(0, len(data) + 1, 3):
@@ -631,7 +631,7 @@ def test_every_cut_of_a_log_recovers_a_prefix(files: MemoryFiles) -> None:
 def test_a_log_ends_where_a_power_cut_has_left_a_hole(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A finished segment was not synced yet, of the ones behind it the kernel wrote all."""
+    """A finished segment was not synced yet, while the kernel wrote all later ones."""
     size = filled(files, 12, clean=False)
     cut(files, path(4), 2 * size)
     with caplog.at_level(logging.ERROR):
@@ -644,7 +644,7 @@ def test_a_log_ends_where_a_power_cut_has_left_a_hole(
 
 
 def test_a_segment_that_is_missing_is_a_hole(files: MemoryFiles) -> None:
-    """Its name was not synced either."""
+    """Its directory entry was not synced either."""
     filled(files, 12, clean=False)
     files.remove(path(4))
     assert offsets(files) == [0, 1, 2, 3]
@@ -654,7 +654,7 @@ def test_a_segment_that_is_missing_is_a_hole(files: MemoryFiles) -> None:
 def test_gaps_that_compaction_may_have_left_are_no_holes(
     files: MemoryFiles, known: dict[str, int]
 ) -> None:
-    """What was flushed, or compacted, no power cut took."""
+    """What was flushed or compacted cannot be lost by a power cut."""
     size = filled(files, 12, clean=False)
     cut(files, path(4), 2 * size)
     log = open_partition(files, clean=False, **known)
@@ -662,7 +662,7 @@ def test_gaps_that_compaction_may_have_left_are_no_holes(
 
 
 def test_a_log_damaged_before_its_recovery_point_keeps_its_gaps(files: MemoryFiles) -> None:
-    """It is checked from its beginning then, but the gap is as legitimate as before."""
+    """The log is checked from its beginning then, but the gap is as valid as before."""
     size = filled(files, 12, clean=False)
     cut(files, path(4), 2 * size)
     files.remove(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}")
@@ -677,7 +677,7 @@ def cut(files: MemoryFiles, name: str, size: int) -> None:
 
 
 def test_a_cut_is_durable_before_anything_is_written_behind_it(files: MemoryFiles) -> None:
-    """With the next power cut the sound batches that it took away were back, behind new ones."""
+    """Regression: the next power cut restored removed batches after newly appended ones."""
     size = filled(files, 4, clean=False)
     for directory in ("/", "/data", DIRECTORY):
         files.sync_dir(directory)
@@ -691,8 +691,10 @@ def test_a_cut_is_durable_before_anything_is_written_behind_it(files: MemoryFile
 def test_the_offset_of_the_last_batch_is_checked_after_a_clean_stop(
     files: MemoryFiles, offset: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No checksum covers it, and no batch follows that could contradict: the record was served
-    under another's offset, and what was appended next began behind a hole."""
+    """No checksum covers it, and no later batch contradicts it.
+
+    Regression: the record was served with a wrong offset, and appends continued after a hole.
+    """
     size = filled(files, 12, per_segment=4)
     path = f"{DIRECTORY}/{8:020d}{file_names.LOG}"
     write(files, path, struct.pack(">q", offset), 3 * size)
@@ -705,7 +707,7 @@ def test_the_offset_of_the_last_batch_is_checked_after_a_clean_stop(
 
 
 def test_a_clean_stop_that_wrote_no_end_is_believed(files: MemoryFiles) -> None:
-    """What it did not know cannot be held against the log."""
+    """Without a recorded end offset the log cannot be compared with it."""
     filled(files, 12, per_segment=4)
     before = log_reads(files)
     assert open_partition(files, clean=True).log_end_offset == 12
@@ -713,7 +715,7 @@ def test_a_clean_stop_that_wrote_no_end_is_believed(files: MemoryFiles) -> None:
 
 
 def test_an_epoch_that_goes_on_in_what_is_checked_began_where_it_did(files: MemoryFiles) -> None:
-    """Not where the first segment begins that is checked: before it, no epoch would be known."""
+    """An epoch that continues into the checked segments keeps its earlier start offset."""
     size = len(batch(b"x"))
     log = open_partition(files, segment_bytes=2 * size)
     for index in range(8):
@@ -725,7 +727,7 @@ def test_an_epoch_that_goes_on_in_what_is_checked_began_where_it_did(files: Memo
 
 
 def test_leader_epochs_are_durable_with_the_records_that_a_recovery_does_not_check() -> None:
-    """An older version of their file, which a power cut brings back, looks whole."""
+    """A power cut may restore an older version of their file, which looks valid."""
     files = MemoryFiles()
     size = len(batch(b"x"))
     log = open_partition(files, segment_bytes=2 * size)

@@ -1,4 +1,4 @@
-"""Retention: what its policies name, and what a log makes of that."""
+"""Retention: the segments that policies select, and their deletion from a log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DAY_MS = 86_400_000
 
 
 class Part(NamedTuple):
-    """A segment that is nothing but its figures."""
+    """The figures of a segment without its files."""
 
     base_offset: int
     size: int
@@ -66,12 +66,12 @@ def view(
 THREE = [Part(0, 100), Part(10, 100), Part(20, 50)]
 
 
-# --- the policies
+# --- Policies
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 0), (9, 0), (10, 1), (19, 1), (25, 2), (30, 2)])
 def test_segments_before_the_log_start_go_whole(start, count):
-    """A segment goes when all its records are hidden, and the newest never does for that."""
+    """A segment is deleted when all its records are before the log start, except the newest."""
     assert BeforeLogStart().expired(view(THREE, 30, start=start)) == count
 
 
@@ -79,12 +79,12 @@ def test_segments_before_the_log_start_go_whole(start, count):
     ("limit", "count"), [(-1, 0), (300, 0), (250, 0), (151, 0), (150, 1), (50, 2), (49, 2), (0, 3)]
 )
 def test_retention_bytes_never_leaves_less_than_it_says(limit, count):
-    """What stays has at least retention.bytes: people size it as the least they keep."""
+    """retention.bytes is a lower bound for what is kept."""
     assert TooLarge().expired(view(THREE, 30, retention_bytes=limit)) == count
 
 
 def test_retention_ms_goes_by_the_newest_record_and_stops_at_the_first_that_is_young():
-    """A young segment keeps those behind it, too: a hole in the offsets would be a lost record."""
+    """Later segments are kept as well, because a gap in the offsets would be a lost record."""
     old = NOW_MS - DAY_MS
     log = [Part(0, 1, old - 1), Part(5, 1, old), Part(6, 1, old - 1), Part(7, 1, NOW_MS)]
     assert TooOld().expired(view(log, 8, retention_ms=DAY_MS)) == 1
@@ -93,7 +93,7 @@ def test_retention_ms_goes_by_the_newest_record_and_stops_at_the_first_that_is_y
 
 
 def test_a_topic_that_is_only_compacted_keeps_what_is_old_or_large():
-    """retention.ms of a compacted topic is a setting without meaning, not a way to lose keys."""
+    """retention.ms has no effect on a compacted topic, and must not delete its keys."""
     settings = {"cleanup_policy": ("compact",), "retention_ms": 0, "retention_bytes": 0}
     log = view([Part(0, 100, 0), *THREE[1:]], 30, **settings)
     assert expired(log, KAFKA_POLICIES) == Expired(0, "")
@@ -104,19 +104,19 @@ def test_a_topic_that_is_only_compacted_keeps_what_is_old_or_large():
 
 
 def test_what_is_not_committed_stays():
-    """Followers still need it: without it, no replica could become leader with these records."""
+    """Followers still need these records; without them none of the replicas could lead."""
     log = view(THREE, 30, high_watermark=19, retention_bytes=0)
     assert expired(log, KAFKA_POLICIES).segments == 1
 
 
 def test_an_empty_newest_segment_stays():
-    """Deleted and made again every five minutes, it would be nothing but work."""
+    """Otherwise it would be deleted and recreated every five minutes."""
     log = view([Part(0, 10, 0), Part(5, 0, 0)], 5, retention_ms=0)
     assert expired(log, KAFKA_POLICIES) == Expired(1, "retention.ms")
 
 
 def test_a_policy_of_ones_own_counts_beside_kafkas():
-    """Some keep at most a number of records, which Kafka has no setting for."""
+    """Users may limit the number of records, for which Kafka has no setting."""
 
     class AtMost:
         reason = "more than 15 records"
@@ -129,7 +129,7 @@ def test_a_policy_of_ones_own_counts_beside_kafkas():
     assert found == Expired(1, "more than 15 records")
 
 
-# --- a log
+# --- A log
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def files() -> MemoryFiles:
 
 
 def rolled(log: PartitionLog, *timestamps_ms: int) -> None:
-    """A segment of one record for each time; the newest is not finished."""
+    """Write a segment of one record for each time; the newest segment is not finished."""
     for index, timestamp_ms in enumerate(timestamps_ms):
         if index:
             log.roll(NOW_MS)
@@ -150,7 +150,7 @@ def bases(log: PartitionLog) -> list[int]:
 
 
 def test_old_segments_go_and_the_log_starts_behind_them(files):
-    """Fault 36: a consumer that was too slow gets an error instead of other records."""
+    """A consumer that was too slow gets an error instead of other records."""
     log = open_partition(files, retention_ms=DAY_MS, message_timestamp_before_max_ms=2**63 - 1)
     rolled(log, NOW_MS - 3 * DAY_MS, NOW_MS - 2 * DAY_MS, NOW_MS)
     assert log.retain(KAFKA_POLICIES, NOW_MS) == 2
@@ -161,7 +161,7 @@ def test_old_segments_go_and_the_log_starts_behind_them(files):
 
 
 def test_a_log_whose_records_are_all_old_goes_on_empty_where_it_ended(files):
-    """The newest segment goes too; offsets are never given out twice."""
+    """The newest segment is deleted too; offsets are never reused."""
     log = open_partition(files, retention_ms=DAY_MS)
     rolled(log, NOW_MS - 3 * DAY_MS, NOW_MS - 2 * DAY_MS)
     assert log.retain(KAFKA_POLICIES, NOW_MS) == 2
@@ -173,7 +173,7 @@ def test_a_log_whose_records_are_all_old_goes_on_empty_where_it_ended(files):
 
 
 def test_a_read_that_has_begun_goes_on_over_deleted_segments(files):
-    """Reads are never blocked by deletes, nor cut short."""
+    """Deletions neither block reads nor cut them short."""
     log = open_partition(files, retention_bytes=0)
     rolled(log, NOW_MS, NOW_MS)
     read = log.read(0, 10_000)
@@ -183,7 +183,7 @@ def test_a_read_that_has_begun_goes_on_over_deleted_segments(files):
 
 
 def test_files_are_renamed_at_once_and_removed_by_purge(files):
-    """file.delete.delay.ms is the time to undo a mistake by hand."""
+    """file.delete.delay.ms leaves time to undo a mistake by hand."""
     log = open_partition(files, retention_bytes=0)
     rolled(log, NOW_MS, NOW_MS)
     log.retain(KAFKA_POLICIES, NOW_MS)
@@ -193,19 +193,19 @@ def test_files_are_renamed_at_once_and_removed_by_purge(files):
 
 
 def test_after_a_restart_one_time_entry_tells_the_age(files):
-    """Retention over a thousand logs must not load the indexes of them all."""
+    """Retention over a thousand logs must not load all of their indexes."""
     log = open_partition(files, index_interval_bytes=1)
     rolled(log, NOW_MS - 3 * DAY_MS, NOW_MS)
     log.close()
     log = open_partition(files, retention_ms=DAY_MS)
-    files.fail("read_bytes", times=None)  # what loading an index begins with
+    files.fail("read_bytes", times=None)  # loading an index would call it
     assert seen(lambda: log.retain(KAFKA_POLICIES, NOW_MS)) == 1
     files.heal()
     assert bases(log) == [1]
 
 
 def test_a_missing_time_index_is_made_again_from_the_log(files):
-    """A lost index must not keep old records for ever, nor take young ones."""
+    """A lost index must neither keep old records for ever nor delete young ones."""
     log = open_partition(files)
     rolled(log, NOW_MS - 3 * DAY_MS, NOW_MS, NOW_MS)
     log.close()
@@ -216,7 +216,7 @@ def test_a_missing_time_index_is_made_again_from_the_log(files):
 
 
 def test_records_without_a_time_are_as_old_as_their_file(files):
-    """Producers that send no timestamp exist; their records must go some day, and not at once."""
+    """Records without timestamps must be deleted some time, and not at once."""
     now = [NOW_MS]
     files = MemoryFiles(now_ms=lambda: now[0])
     log = open_partition(files, retention_ms=DAY_MS)
@@ -226,7 +226,7 @@ def test_records_without_a_time_are_as_old_as_their_file(files):
 
 
 def test_epochs_before_the_new_start_are_forgotten(files):
-    """A follower that asks for an epoch without records must not be sent there."""
+    """A follower must not be referred to an epoch without records."""
     log = open_partition(files, retention_bytes=0)
     append(log, batch(b"a"), leader_epoch=1)
     log.roll(NOW_MS)
@@ -236,7 +236,7 @@ def test_epochs_before_the_new_start_are_forgotten(files):
 
 
 def test_a_disk_that_refuses_leaves_the_log_readable(files):
-    """An I/O error in a job nobody waits for may not take acknowledged records."""
+    """An I/O error in a background job must not lose acknowledged records."""
     log = open_partition(files, retention_bytes=0)
     rolled(log, NOW_MS, NOW_MS)
     files.fail("open", matches=lambda path: path.endswith(".log"), times=None)
@@ -246,7 +246,7 @@ def test_a_disk_that_refuses_leaves_the_log_readable(files):
     assert (log.log_start_offset, values(log)) == (0, [(0, b"0"), (1, b"1")])
 
 
-# --- rolls by age
+# --- Rolls by age
 
 
 def test_an_idle_segment_is_rolled_when_its_time_is_over(files):
@@ -256,11 +256,11 @@ def test_an_idle_segment_is_rolled_when_its_time_is_over(files):
     assert not log.roll_idle(NOW_MS + DAY_MS)
     assert log.roll_idle(NOW_MS + DAY_MS + 1)
     assert bases(log) == [0, 1]
-    assert not log.roll_idle(NOW_MS + 9 * DAY_MS)  # an empty one stays
+    assert not log.roll_idle(NOW_MS + 9 * DAY_MS)  # an empty segment stays
 
 
 def test_an_import_of_old_records_does_not_roll_with_each_look(files):
-    """Records of last year, written today: a segment per retention check would be thousands."""
+    """Otherwise records of last year, written today, would get a segment per retention run."""
     log = open_partition(files, segment_ms=DAY_MS)
     append(log, batch(b"a", timestamp_ms=NOW_MS - 300 * DAY_MS))
     assert not log.roll_idle(NOW_MS + DAY_MS)
@@ -268,7 +268,7 @@ def test_an_import_of_old_records_does_not_roll_with_each_look(files):
 
 
 def test_a_segment_that_was_loaded_is_as_old_as_its_last_write(files):
-    """A broker restarted every day would never roll what is idle for a week."""
+    """Otherwise a broker restarted every day would never roll segments that are idle for a week."""
     log = open_partition(files, segment_ms=7 * DAY_MS)
     append(log, batch(b"a", timestamp_ms=NOW_MS))
     log.close()
@@ -277,7 +277,7 @@ def test_a_segment_that_was_loaded_is_as_old_as_its_last_write(files):
 
 
 def test_a_compacted_log_rolls_within_its_largest_compaction_lag(files):
-    """max.compaction.lag.ms is a promise about every record, the newest segment's too."""
+    """max.compaction.lag.ms applies to every record, also in the newest segment."""
     settings = {"cleanup_policy": ("compact",), "max_compaction_lag_ms": 1000}
     log = open_partition(files, **settings)
     append(log, batch(b"a", timestamp_ms=NOW_MS))
@@ -286,11 +286,11 @@ def test_a_compacted_log_rolls_within_its_largest_compaction_lag(files):
     assert log.roll_idle(NOW_MS + 5000)
 
 
-# --- preallocate
+# --- Preallocation
 
 
 def test_a_preallocated_file_has_its_size_at_once_and_is_cut_when_it_is_finished(files):
-    """Zeros behind the last batch of a finished segment would look like a torn tail."""
+    """Zeros after the last batch of a finished segment would look like a torn tail."""
     log = open_partition(files, preallocate=True, segment_bytes=4096)
     path = file_names.segment_file(DIRECTORY, 0, file_names.LOG)
     assert files.stat_size(path) == 4096
@@ -308,7 +308,7 @@ def test_a_preallocated_file_has_its_size_at_once_and_is_cut_when_it_is_finished
 
 
 def test_a_kill_leaves_zeros_that_recovery_removes(files):
-    """Unused preallocated bytes are no damage, and no copy of them is made."""
+    """Unused preallocated bytes are no damage, and are not set aside."""
     log = open_partition(files, preallocate=True, segment_bytes=4096)
     append(log, batch(b"a"))
     log.roll(NOW_MS)

@@ -40,7 +40,7 @@ def test_a_full_segment_makes_way_for_the_next(files: MemoryFiles) -> None:
 
 
 def test_a_segment_rolls_by_the_time_of_its_records(files: MemoryFiles) -> None:
-    """Retention by time works on whole segments: they must not span more than segment.ms."""
+    """Retention by time deletes whole segments, which must not span more than segment.ms."""
     log = open_partition(files, segment_ms=1000)
     append(log, batch(timestamp_ms=NOW_MS))
     append(log, batch(timestamp_ms=NOW_MS + 1000))
@@ -50,7 +50,7 @@ def test_a_segment_rolls_by_the_time_of_its_records(files: MemoryFiles) -> None:
 
 
 def test_a_segment_without_timestamps_rolls_by_the_clock(files: MemoryFiles) -> None:
-    """Batches of timestamp -1, as from old producers, would else never roll by time."""
+    """Batches of timestamp -1, as of old producers, would otherwise never roll by time."""
     log = open_partition(files, segment_ms=1000)
     append(log, batch(timestamp_ms=-1))
     append(log, batch(timestamp_ms=-1), now_ms=NOW_MS + 1000)
@@ -60,7 +60,7 @@ def test_a_segment_without_timestamps_rolls_by_the_clock(files: MemoryFiles) -> 
 
 
 def test_a_full_index_rolls(files: MemoryFiles) -> None:
-    """Entries beyond segment.index.bytes would make lookups walk ever longer."""
+    """With entries only up to segment.index.bytes, lookups would walk farther and farther."""
     log = open_partition(files, segment_index_bytes=24, index_interval_bytes=0)
     for _ in range(7):
         append(log, batch())
@@ -72,7 +72,7 @@ def test_a_full_index_rolls(files: MemoryFiles) -> None:
 def test_an_index_with_hardly_any_room_rolls_no_empty_segment(
     files: MemoryFiles, index_bytes: int
 ) -> None:
-    """Two segments of one name would be one file with two owners (KAFKA-6388)."""
+    """Two segments of one base offset would share one file (KAFKA-6388)."""
     log = open_partition(files, segment_index_bytes=index_bytes, index_interval_bytes=0)
     for index in range(5):
         append(log, batch(b"%d" % index))
@@ -84,7 +84,7 @@ def test_an_index_with_hardly_any_room_rolls_no_empty_segment(
 
 
 def test_jitter_takes_logs_apart(files: MemoryFiles) -> None:
-    """A thousand logs made together would all roll in the same second."""
+    """A thousand logs created together would otherwise all roll in the same second."""
     settings = config(segment_ms=100_000, segment_jitter_ms=50_000)
     limits = [RollLimits.of(settings, f"orders-{index}-0").segment_ms for index in range(8)]
     assert all(50_000 < limit <= 100_000 for limit in limits)
@@ -96,7 +96,7 @@ def test_jitter_takes_logs_apart(files: MemoryFiles) -> None:
 
 
 def test_roll_of_an_empty_segment_does_nothing(files: MemoryFiles) -> None:
-    """Two files of the same base offset cannot be."""
+    """There cannot be two files of the same base offset."""
     log = open_partition(files)
     log.roll(NOW_MS)
     assert len(log.segments) == 1

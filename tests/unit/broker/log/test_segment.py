@@ -1,4 +1,4 @@
-"""One segment: what is taken for sound, and what is left as it was where it is not."""
+"""A segment: rebuilding of its indexes, and reads of data that is only on disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def damaged(offset: int) -> Segment:
 
 @pytest.mark.parametrize("offset", [-(1 << 62), -1, 3, 1 << 31, 1 << 62])
 def test_indexes_are_not_made_of_offsets_that_cannot_be(offset: int) -> None:
-    """No checksum covers them: the entries fit no file, or send readers to the wrong batch."""
+    """No checksum covers them: entries would not fit the file, or mislead readers."""
     segment = damaged(offset)
     before = (segment.size, segment.next_offset, segment.max_timestamp())
     with pytest.raises(CorruptRecord, match=r"last offset .* is outside"):
@@ -40,7 +40,7 @@ def test_indexes_are_not_made_of_offsets_that_cannot_be(offset: int) -> None:
 
 
 def test_what_is_behind_the_last_batch_is_no_reason_to_forget_it() -> None:
-    """Made again without it, the indexes would hide that the log is not what was written."""
+    """Indexes rebuilt without it would hide that the log was damaged."""
     segment = damaged(5)
     segment.size += 5
     segment.file.pwritev([b"\0" * 5], segment.size - 5)
@@ -50,7 +50,7 @@ def test_what_is_behind_the_last_batch_is_no_reason_to_forget_it() -> None:
 
 
 def on_disk() -> Segment:
-    """A finished segment whose batches only the disk has, and does not give for long."""
+    """A finished segment whose batches are only on disk, and are evicted again after a read."""
     files = MemoryFiles()
     log = open_partition(files, index_interval_bytes=10_000)
     for part in range(10):
@@ -63,7 +63,7 @@ def on_disk() -> Segment:
 
 
 def test_what_was_read_for_a_look_is_there_for_the_next_as_well() -> None:
-    """A look that waits for two things one after the other forgot the first for the second."""
+    """Regression: an operation that waited for two reads lost the first during the second."""
     segment = on_disk()
     with pytest.raises(ColdRead) as cold:
         segment.position_of(5)
@@ -75,7 +75,7 @@ def test_what_was_read_for_a_look_is_there_for_the_next_as_well() -> None:
 
 
 def test_what_could_not_be_read_is_tried_again() -> None:
-    """A moment without descriptors left a part of a log unreadable until the next start."""
+    """Regression: a moment without descriptors made a part of a log unreadable until a restart."""
     segment = on_disk()
     with pytest.raises(ColdRead) as cold:
         segment.position_of(5)

@@ -1,4 +1,4 @@
-"""SegmentFiles: the open log of a segment, and its names."""
+"""SegmentFiles: the file names of a segment, and its open log file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sim.harness.files import MemoryFiles
 
 
 def made(files: MemoryFiles, *kinds: str, base_offset: int = 7) -> SegmentFiles:
-    """A segment whose files of these kinds are there."""
+    """Create a segment with files of these kinds."""
     files.mkdirs("/t-0")
     for kind in kinds:
         file = files.open(file_names.segment_file("/t-0", base_offset, kind), create=True)
@@ -19,7 +19,7 @@ def made(files: MemoryFiles, *kinds: str, base_offset: int = 7) -> SegmentFiles:
 
 
 def test_the_log_is_opened_when_it_is_needed_and_again_after_it_was_let_go() -> None:
-    """A descriptor per segment would be too many, and a response may still be sent from it."""
+    """A descriptor per segment would be too many, and a response may still use one."""
     files = MemoryFiles()
     segment = made(files, file_names.LOG)
     assert not segment.is_open
@@ -33,7 +33,7 @@ def test_the_log_is_opened_when_it_is_needed_and_again_after_it_was_let_go() -> 
 
 
 def test_only_what_was_opened_again_counts_against_the_cap() -> None:
-    """The one that is appended to has its descriptor anyway; old ones share a number of them."""
+    """The newest segment always has a descriptor; old ones share a limited number."""
     files = MemoryFiles()
     segment = made(files, file_names.LOG)
     open_files = OpenFiles()
@@ -49,7 +49,7 @@ def test_only_what_was_opened_again_counts_against_the_cap() -> None:
 
 
 def test_renaming_away_takes_what_is_there_and_the_open_file_goes_on() -> None:
-    """Most segments have no .txnindex; a fetch of the deleted one is still being sent."""
+    """Most segments have no .txnindex; a fetch may still be reading the deleted segment."""
     files = MemoryFiles()
     segment = made(files, file_names.LOG, file_names.INDEX, file_names.SNAPSHOT)
     file = segment.file

@@ -1,4 +1,4 @@
-"""The list of a log's segments: which of them a read or a search asks."""
+"""The list of a log's segments: the segment that a read or a search starts with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.broker.log.samples import (
 
 
 def of_segments(files: MemoryFiles, count: int) -> PartitionLog:
-    """A log that was closed clean, of so many finished segments of three batches each."""
+    """A log after a clean shutdown, with `count` finished segments of three batches each."""
     log = open_partition(files)
     for number in range(count):
         for part in range(3):
@@ -36,8 +36,10 @@ def of_segments(files: MemoryFiles, count: int) -> PartitionLog:
 def test_a_search_by_time_reads_the_indexes_of_one_segment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It took all indexes of the segments before, on the loop, and kept them: of a terabyte 40 s
-    and gigabytes."""
+    """Regression: the search loaded the indexes of all earlier segments on the loop.
+
+    For a terabyte that took 40 s and gigabytes of memory.
+    """
     files = MemoryFiles()
     log = of_segments(files, 20)
     read: set[str] = set()
@@ -61,7 +63,7 @@ def test_a_search_by_time_reads_the_indexes_of_one_segment(
 
 
 def test_a_read_goes_on_over_the_segments_it_began_with() -> None:
-    """Retention lets go of them while a response is sent: its ranges are of the old files."""
+    """Retention may delete them while a response is sent, whose ranges keep the old files."""
     log = of_segments(MemoryFiles(), 3)
     ranges = log.read(0, 1 << 20).fragments
     log.delete_records(6)

@@ -1,4 +1,4 @@
-"""A crash at any step of putting cleaned segments in place of others: the old ones or the new."""
+"""A crash at any step of replacing segments leaves either the old ones or the new ones."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import DIRECTORY, NOW_MS, crc32c, open_partition, values
 
 OLD = {0: [0, 1, 2, 3], 4: [4, 5, 6, 7], 8: [8, 9], 10: [10, 11]}
-"""Base offsets and the offsets in each segment; the last one is never cleaned."""
+"""Base offset and offsets of each segment; the last segment is never cleaned."""
 
 NEW = {0: [1, 3, 7], 8: [9]}
-"""What two cleanings left of the first three."""
+"""The first three segments after two cleanings."""
 
 
 def path(base_offset: int, suffix: str) -> str:
@@ -63,11 +63,11 @@ def offsets(files: MemoryFiles, *, clean: bool) -> list[int]:
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """The end of the process."""
 
 
 def replace(files: MemoryFiles, steps: int) -> None:
-    """Kafka's `LocalLog.replaceSegments`, one cleaning with two results; crashes after `steps`."""
+    """Kafka's `LocalLog.replaceSegments` for two cleaned segments; crashes after `steps` steps."""
     left = iter(range(steps))
 
     def step() -> None:
@@ -106,7 +106,7 @@ NEW_OFFSETS = [*NEW[0], *NEW[8], *OLD[10]]
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("power", [True, False])
 def test_a_crash_during_a_swap_leaves_the_old_segments_or_the_new(clean: bool, power: bool) -> None:
-    """Fault 18. Both, and records that were deleted are back; neither, and they are lost."""
+    """Both would restore deleted records; neither would lose the segments."""
     for steps in range(STEPS + 1):
         files = filled()
         try:
@@ -128,7 +128,7 @@ def test_a_crash_during_a_swap_leaves_the_old_segments_or_the_new(clean: bool, p
 
 @pytest.mark.parametrize("operation", ["remove", "rename"])
 def test_the_finish_may_be_interrupted_too(operation: str) -> None:
-    """A crash loop: each start gets a little further, and none makes it worse."""
+    """In a crash loop each start gets a little further, and none makes it worse."""
     for steps in range(STEPS + 1):
         for failed in range(12):
             files = filled()
@@ -151,7 +151,7 @@ def test_the_finish_may_be_interrupted_too(operation: str) -> None:
 
 @pytest.mark.parametrize("steps", [12, 15, 21, 24])
 def test_the_power_may_fail_in_the_finish_too(steps: int) -> None:
-    """Any of the names may survive it: a copy, and originals beside it."""
+    """Any of the names may survive: a copy, and originals beside it."""
     for seed in range(60):
         files = filled()
         with contextlib.suppress(Crash):
@@ -169,7 +169,7 @@ def test_the_power_may_fail_in_the_finish_too(steps: int) -> None:
 
 
 def test_a_split_is_finished() -> None:
-    """One segment became two: both lie where the one was."""
+    """One segment was split into two, which replace it."""
     files = filled()
     for base_offset, kept in ((4, [4, 5]), (6, [6, 7])):
         write(files, path(base_offset, file_names.LOG) + file_names.SWAP, segment(kept))
@@ -178,7 +178,7 @@ def test_a_split_is_finished() -> None:
 
 
 def test_nothing_is_synced_where_nothing_was_left() -> None:
-    """A start opens a thousand directories, and each sync is a wait for the disk."""
+    """A start opens a thousand directories, and each sync waits for the disk."""
     files = filled()
     files.fail("sync_dir", times=None)
     settle_temporary_files(files, DIRECTORY)

@@ -1,4 +1,4 @@
-"""Which transactions were aborted: kept, written, read, and made again from the log."""
+"""Aborted transactions: recorded, written, read, and rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path(base_offset: int = 0, suffix: str = file_names.TXN_INDEX) -> str:
 
 
 def send(log: PartitionLog, producer_id: int, sequence: int, count: int = 1) -> int:
-    """Records of a transaction; the offset of the first."""
+    """Append records of a transaction; return the first offset."""
     data = batch(
         *[b"v"] * count,
         producer_id=producer_id,
@@ -42,7 +42,7 @@ def send(log: PartitionLog, producer_id: int, sequence: int, count: int = 1) -> 
 
 
 def end(log: PartitionLog, producer_id: int, kind: ControlType) -> int:
-    """The marker that ends a transaction; its offset."""
+    """Append the marker that ends a transaction; return its offset."""
     data = encode_marker(
         EndTransactionMarker(kind, 1),
         producer_id=producer_id,
@@ -59,7 +59,7 @@ def aborted(log: PartitionLog, offset: int = 0, max_bytes: int = 2**31) -> list[
 
 
 def three_transactions(log: PartitionLog, *, roll: bool = False) -> None:
-    """1 aborts (0-2, marker 4), 2 is open from 3 to its abort at 6, 3 commits."""
+    """1 aborts (0-2, marker 4), 2 is open from 3 until its abort at 6, 3 commits."""
     send(log, 1, 0, 3)
     send(log, 2, 0)
     end(log, 1, ControlType.ABORT)
@@ -75,7 +75,7 @@ ABORTED = [(1, 0, 4, 3), (2, 3, 6, 5)]
 
 
 def test_a_reader_of_committed_records_learns_what_was_aborted(files: MemoryFiles) -> None:
-    """The records are in the log as any others: without the list they would be delivered."""
+    """The records are in the log like others; without the list they would be delivered."""
     log = open_partition(files)
     three_transactions(log)
     assert aborted(log) == ABORTED
@@ -85,7 +85,7 @@ def test_a_reader_of_committed_records_learns_what_was_aborted(files: MemoryFile
 
 
 def test_a_small_read_lists_what_it_reaches(files: MemoryFiles) -> None:
-    """A consumer far behind must not get every abort of the last year with each answer."""
+    """A consumer far from the end must not get every later abort with each response."""
     log = open_partition(files)
     three_transactions(log)
     assert aborted(log, 0, 1) == ABORTED[:1]
@@ -94,7 +94,7 @@ def test_a_small_read_lists_what_it_reaches(files: MemoryFiles) -> None:
 def test_the_list_goes_on_through_segments_while_transactions_are_open(
     files: MemoryFiles,
 ) -> None:
-    """A transaction may be aborted many segments behind its records."""
+    """A transaction may be aborted many segments after its records."""
     log = open_partition(files)
     three_transactions(log, roll=True)
     assert aborted(log) == ABORTED
@@ -106,7 +106,7 @@ def test_the_list_goes_on_through_segments_while_transactions_are_open(
 
 
 def test_the_file_is_kafkas(files: MemoryFiles) -> None:
-    """Version, producer, first, last, last stable offset; no file where nothing was aborted."""
+    """Version, producer, first, last, last stable offset; no file without an abort."""
     log = open_partition(files)
     three_transactions(log, roll=True)
     log.roll(NOW_MS)
@@ -120,7 +120,7 @@ def test_the_file_is_kafkas(files: MemoryFiles) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("roll", [True, False])
 def test_aborts_are_known_after_a_restart(files: MemoryFiles, clean: bool, roll: bool) -> None:
-    """After a kill they follow from the markers in the log."""
+    """After a kill they are rebuilt from the markers in the log."""
     log = open_partition(files)
     three_transactions(log, roll=roll)
     if clean:
@@ -136,7 +136,7 @@ def test_aborts_are_known_after_a_restart(files: MemoryFiles, clean: bool, roll:
 def test_a_transaction_begun_before_the_recovery_point_is_aborted_behind_it(
     files: MemoryFiles,
 ) -> None:
-    """Only the last segment is checked; where it began is known from the one before."""
+    """Only the last segment is checked; the start of the transaction is in the one before."""
     log = open_partition(files)
     three_transactions(log, roll=True)
     files.crash()
@@ -147,7 +147,7 @@ def test_a_transaction_begun_before_the_recovery_point_is_aborted_behind_it(
 @pytest.mark.parametrize("damage", [b"\0", ENTRY.pack(1, 1, 0, 4, 3), ENTRY.pack(0, 1, 9, 4, 3)])
 @pytest.mark.parametrize("base_offset", [0, 5])
 def test_a_damaged_index_is_made_again(files: MemoryFiles, damage: bytes, base_offset: int) -> None:
-    """A reader that believed it would deliver records that were never committed."""
+    """With the damaged index a reader would get records that were never committed."""
     log = open_partition(files)
     three_transactions(log, roll=True)
     log.close()
@@ -195,7 +195,7 @@ def test_what_is_appended_during_a_sync_is_written_by_the_next(files: MemoryFile
 
 
 def test_offsets_must_rise(files: MemoryFiles) -> None:
-    """Two entries in the wrong order are no index."""
+    """Entries out of order make an index invalid."""
     files.mkdirs("/d")
     file = files.open("/d/i", create=True)
     file.pwritev([ENTRY.pack(0, 1, 0, 4, 3) + ENTRY.pack(0, 1, 0, 4, 3)], 0)
@@ -207,7 +207,7 @@ def test_offsets_must_rise(files: MemoryFiles) -> None:
 def test_a_flush_of_a_finished_segment_takes_the_index_along(
     files: MemoryFiles, flushed_before: bool
 ) -> None:
-    """Behind the recovery point nothing is looked at again."""
+    """The recovery does not check anything before the recovery point."""
     log = open_partition(files)
     three_transactions(log)
     for last in (False, True):

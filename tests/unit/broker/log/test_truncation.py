@@ -1,4 +1,4 @@
-"""aiokq.broker.log.truncation: the end of a log is cut off, and all that is derived from it."""
+"""aiokq.broker.log.truncation: removal of the end of a log and of all derived state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def files() -> MemoryFiles:
 
 
 def filled(log: PartitionLog, count: int, *, committed: int = 0, first: int = 0) -> None:
-    """Batches of one record, each with the value of its number and a time of its own."""
+    """Append batches of one record, each with its number as the value and a time of its own."""
     for number in range(first, first + count):
         data = batch(b"%d" % number, timestamp_ms=NOW_MS + number)
         log.append(memoryview(data), list(iter_headers(data)), leader_epoch=0, now_ms=NOW_MS)
@@ -100,7 +100,7 @@ async def test_a_batch_that_holds_the_offset_goes_as_a_whole(files: MemoryFiles)
     assert await truncate(log, 5) == 3
     assert [offset for offset, _ in values(log)] == [0, 1, 2]
     append(log, batch(b"a", b"b", b"c"))
-    log.high_watermark = 4  # as of a leader whose batches are others
+    log.high_watermark = 4  # as of a leader with other batches
     with pytest.raises(OffsetOutOfRange, match="begins before 4"):
         await truncate(log, 5)
     assert log.log_end_offset == 6
@@ -117,7 +117,7 @@ async def test_what_is_committed_is_never_cut_off(files: MemoryFiles) -> None:
 
 
 async def test_an_offset_behind_the_end_cuts_epochs_only(files: MemoryFiles) -> None:
-    """An epoch that begins at the end has no records; the leader's may be another one."""
+    """An epoch that begins at the end has no records; the leader's may differ."""
     log = open_partition(files)
     filled(log, 3)
     log.assign_epoch(7)
@@ -140,7 +140,7 @@ async def test_epochs_end_where_the_log_ends(files: MemoryFiles) -> None:
 
 
 async def test_producers_are_as_they_were_at_the_cut(files: MemoryFiles) -> None:
-    """A batch that was cut off is no duplicate when it comes again, those before are."""
+    """A removed batch is no duplicate when it is sent again; earlier batches are."""
     log = open_partition(files, segment_bytes=2 * SIZE + 20)
     sent = [batch(b"%d" % n, producer_id=7, producer_epoch=0, base_sequence=n) for n in range(6)]
     for data in sent:
@@ -177,7 +177,7 @@ def end_transaction(log: PartitionLog, producer_id: int, kind: ControlType) -> i
 
 
 async def test_a_transaction_whose_marker_is_cut_off_is_open_again(files: MemoryFiles) -> None:
-    """If the abort marker that was cut off still counted, its records would be hidden for ever."""
+    """If the removed abort marker still counted, its records would be hidden for ever."""
     log = open_partition(files)
     transact(log, 7, 0)
     end_transaction(log, 7, ControlType.ABORT)
@@ -197,7 +197,7 @@ async def test_a_transaction_whose_marker_is_cut_off_is_open_again(files: Memory
 
 
 async def test_a_transaction_decided_above_the_high_watermark_stays_undecided(files) -> None:
-    """Its marker is not committed: the producer snapshot does not tell of it, but knew it."""
+    """Its marker is not committed, although a producer snapshot has its effect."""
     log = open_partition(files)
     first = transact(log, 7, 0)
     append(log, batch())
@@ -225,7 +225,7 @@ async def test_a_replica_forgets_the_appends_that_are_cut_off(files: MemoryFiles
     assert (at.high_watermark, sum(heard)) == (3, 3 * len(data))
 
 
-# --- crashes
+# --- Crashes
 
 
 def directory_of(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
@@ -238,7 +238,7 @@ def directory_of(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
 
 @pytest.mark.parametrize("end", ["kill", "names", "pages"])
 async def test_a_crash_before_each_operation_leaves_the_old_end_or_an_earlier_one(end: str) -> None:
-    """And no hole: what is appended next is not behind records that were cut off."""
+    """There is no hole: later appends do not follow records that were removed."""
     for operations in range(100):
         files = MortalFiles()
         directory, log = directory_of(files)
@@ -329,7 +329,7 @@ async def test_a_truncation_into_a_gap_of_compaction_lowers_log_start_and_high_w
 
 
 async def test_segments_behind_the_cut_go_from_the_newest_on(files: MemoryFiles) -> None:
-    """A crash in between would else leave a hole, behind which all is lost."""
+    """Otherwise a crash in between could leave a hole, after which everything is lost."""
     log = open_partition(files, segment_bytes=SIZE)
     filled(log, 5)
     renamed: list[str] = []
@@ -342,7 +342,7 @@ async def test_segments_behind_the_cut_go_from_the_newest_on(files: MemoryFiles)
     assert not [name for name in files.listdir(DIRECTORY) if name.endswith(file_names.DELETED)]
 
 
-# --- a log that is started again
+# --- A log that is restarted at an offset
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ async def test_a_crash_while_a_log_is_started_again_leaves_old_records_or_none(
 
 
 def emptied(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
-    """A durable log of eight records, all deleted and committed, as its checkpoints say."""
+    """A durable log of eight records, all deleted and committed according to its checkpoints."""
     directory, log = directory_of(files)
     filled(log, 8, committed=8)
     log.flush()
@@ -439,7 +439,7 @@ def emptied(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
 async def test_a_crash_while_an_emptied_log_is_started_again_below_its_start_loses_nothing(
     end: str,
 ) -> None:
-    """Deleted records stay deleted, and records that are appended next are not taken for such."""
+    """Deleted records stay deleted, and new records are not taken for deleted ones."""
     for operations in range(100):
         files = MortalFiles()
         _, log = emptied(files)
@@ -487,7 +487,7 @@ async def test_records_after_a_restart_below_the_log_start_are_neither_deleted_n
 async def test_producers_from_before_a_restart_at_a_higher_offset_do_not_come_back(
     files: MemoryFiles, what: str
 ) -> None:
-    """No older snapshot is left from which a later truncation or a recovery would take them."""
+    """No older snapshot is left that a later truncation or a recovery could use."""
     _, log = directory_of(files)
     append(log, batch(producer_id=7, producer_epoch=0, base_sequence=0))
     log.take_snapshot()
@@ -507,7 +507,7 @@ async def test_producers_from_before_a_restart_at_a_higher_offset_do_not_come_ba
 async def test_a_checkpoint_noted_but_not_written_meanwhile_is_written_by_the_truncation(
     files: MemoryFiles,
 ) -> None:
-    """The loop notes the lower offsets while a thread cuts; the files have the higher ones."""
+    """The loop notes lower offsets while a thread truncates; the files have the higher ones."""
     directory, log = emptied(files)
 
     class Noting(InlineOffload):
@@ -539,11 +539,11 @@ async def test_a_restart_that_the_disk_refused_is_finished_by_the_next_call(file
     assert all_values(open_partition(files, clean=False)) == [(3, b"3")]
 
 
-# --- the disk refuses
+# --- I/O errors
 
 
 async def test_without_a_descriptor_it_is_finished_by_the_next_call(files: MemoryFiles) -> None:
-    """Until then nothing is appended: it would be written before what is still there."""
+    """Until then nothing is appended, because old records are still after the new end."""
     log = open_partition(files, segment_bytes=3 * SIZE)
     filled(log, 10, committed=1)
     files.fail("sync_dir", errno.EMFILE)

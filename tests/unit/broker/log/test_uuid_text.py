@@ -1,4 +1,4 @@
-"""aiokq.broker.log.uuid_text: ids as Kafka spells them."""
+"""aiokq.broker.log.uuid_text: the text form of Kafka's ids."""
 
 from __future__ import annotations
 

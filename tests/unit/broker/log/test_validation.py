@@ -1,4 +1,4 @@
-"""What is refused before it is appended, and with which of Kafka's errors."""
+"""Batches that are rejected before they are appended, and Kafka's errors for them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def check(data: bytes, origin: Origin = Origin.CLIENT, **settings: object) -> No
 
 
 def changed(data: bytes, **fields: int) -> bytes:
-    """A batch whose header says something else, with a right CRC."""
+    """Return a batch with changed header fields and a valid CRC."""
     header = read_header(data)._replace(**fields)
     data = pack_header(header) + data[61:]
     return pack_header(header._replace(crc=computed_crc(data, header, crc32c))) + data[61:]
 
 
 def test_a_sound_batch_passes() -> None:
-    """The rest of this file would pass for a validator that refuses everything."""
+    """Without this test the others would pass for a validator that rejects everything."""
     check(batch(b"a", b"b"))
     check(batch(b"a", codec=4, producer_id=1, producer_epoch=0, base_sequence=0))
 
@@ -74,13 +74,13 @@ def test_a_sound_batch_passes() -> None:
     ],
 )
 def test_headers_a_client_may_not_send(fields: dict[str, int], error: type[Exception]) -> None:
-    """Each would give readers offsets, control records or times that are not the log's."""
+    """Such headers would give readers wrong offsets, control records or times."""
     with pytest.raises(error):
         check(changed(batch(b"a", b"b"), **fields))
 
 
 def test_a_wrong_crc_is_corruption() -> None:
-    """Damaged on its way: the client sends it again."""
+    """The batch was damaged on its way, so the client sends it again."""
     data = bytearray(batch(b"a"))
     data[-1] ^= 1
     with pytest.raises(CorruptRecord):
@@ -90,14 +90,14 @@ def test_a_wrong_crc_is_corruption() -> None:
 
 
 def test_coordinators_write_what_clients_may_not() -> None:
-    """Markers are control records, and a follower's batches have their offsets."""
+    """Markers are control records, and a follower's batches have offsets."""
     check(changed(batch(b"a"), attributes=CONTROL_MASK), Origin.COORDINATOR)
     check(changed(batch(b"a"), base_offset=10), Origin.REPLICATION, max_message_bytes=10)
 
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_keyless_records_of_compacted_topics_are_named_one_by_one(codec: int) -> None:
-    """They could never be compacted; the response lists them (87, since version 8)."""
+    """They could never be compacted; from version 8 on the response lists them."""
     rows = [RawRecord(i, NOW_MS, None if i in (1, 3) else b"k", b"v") for i in range(5)]
     data = encode_batch(rows, crc32c=crc32c, codec=codec)
     check(data)
@@ -109,7 +109,7 @@ def test_keyless_records_of_compacted_topics_are_named_one_by_one(codec: int) ->
 
 
 def test_times_too_far_ahead_are_named_one_by_one() -> None:
-    """A clock that is wrong by days would keep records from ever being retained away."""
+    """A clock that is wrong by days would keep records from expiring."""
     hour = 3_600_000
     check(batch(b"a", timestamp_ms=NOW_MS + hour))
     with pytest.raises(InvalidTimestamps) as caught:
@@ -121,13 +121,13 @@ def test_times_too_far_ahead_are_named_one_by_one() -> None:
 
 @pytest.mark.parametrize("timestamp_ms", [NOW_MS + 3_600_001, 2**63 - 1])
 def test_a_header_that_claims_a_time_its_records_do_not_have_is_refused(timestamp_ms: int) -> None:
-    """It would roll a segment with every append, and keep all of them from retention."""
+    """It would roll a segment with every append and keep all of them from expiring."""
     with pytest.raises(InvalidRecord, match="largest timestamp"):
         check(changed(batch(b"a", b"b"), max_timestamp_ms=timestamp_ms))
 
 
 def test_times_too_far_behind_are_refused_where_a_limit_is_set() -> None:
-    """By default there is none: people load history."""
+    """By default there is no limit, because users load historical data."""
     check(batch(timestamp_ms=5))
     with pytest.raises(InvalidTimestamps) as caught:
         check(batch(b"a", b"b", timestamp_ms=5, step_ms=NOW_MS), message_timestamp_before_max_ms=10)
@@ -136,28 +136,28 @@ def test_times_too_far_behind_are_refused_where_a_limit_is_set() -> None:
 
 
 def test_records_that_are_none_are_the_clients_fault() -> None:
-    """The CRC is right, so asking for it again would not help: 87, not 2."""
+    """The CRC is valid, so a retry would not help: INVALID_RECORD, not CORRUPT_MESSAGE."""
     data = batch(b"abc")
     data = changed(data[:61] + b"\xff" * (len(data) - 61))
     with pytest.raises(InvalidRecord, match="malformed"):
         check(data, cleanup_policy=("compact",))
 
 
-# --- the request
+# --- The request
 
 
 def test_a_partition_has_exactly_one_batch() -> None:
-    """Produce from version 3 on; several would make the reply's one offset ambiguous."""
+    """From Produce version 3 on; the response has a single offset."""
     data = batch(b"a")
     assert [type(h) for h in produced_headers(data, 9)] == [BatchHeader]
-    assert len(produced_headers(data + data[:20], 9)) == 1  # an incomplete one is cut off
+    assert len(produced_headers(data + data[:20], 9)) == 1  # an incomplete second batch is ignored
     for wrong in (b"", data + data, data[:-1]):
         with pytest.raises(InvalidRecord, match="exactly one batch"):
             produced_headers(wrong, 9)
 
 
 def test_more_batches_than_one_are_not_counted() -> None:
-    """A frame of 100 MB holds 1.6 million headers: 800 MB of objects, and seconds of the loop."""
+    """A frame of 100 MB may hold 1.6 million headers: 800 MB of objects, and seconds of CPU."""
     tracemalloc.start()
     try:
         with pytest.raises(InvalidRecord, match="exactly one batch"):
@@ -168,7 +168,7 @@ def test_more_batches_than_one_are_not_counted() -> None:
 
 
 def test_old_formats_and_early_zstd_are_refused() -> None:
-    """Consumers older than zstd could not read it; formats 0 and 1 end with version 2."""
+    """Consumers of that age could not decode zstd; formats 0 and 1 end with Produce version 2."""
     with pytest.raises(InvalidRecord, match="magic 2, not 1"):
         produced_headers(encode_message_set([Message(0, 1, b"k", b"v")], 1), 3)
     data = batch(codec=4)
@@ -194,7 +194,7 @@ def test_old_formats_and_early_zstd_are_refused() -> None:
 def test_settings_that_ask_for_the_records_are_no_headers_business(
     settings: dict[str, object],
 ) -> None:
-    """A topic's rule is skipped, as the header seemed to be enough."""
+    """Regression: a topic's rule was skipped, because the header seemed to be sufficient."""
     header = read_header(batch())
     assert HeaderRules.of(config()).suffice_for(header, NOW_MS)
     assert not HeaderRules.of(config(**settings)).suffice_for(header, NOW_MS)

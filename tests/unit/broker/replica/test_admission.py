@@ -1,4 +1,4 @@
-"""aiokq.broker.replica.admission: what topic, time and replica say of a producer's batch."""
+"""aiokq.broker.replica.admission: checks of a producer's batch by topic, time and replica state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_batch_from_the_future_and_one_with_the_brokers_time_are_looked_into()
 
 
 def test_a_batch_larger_than_max_message_bytes_is_refused_by_its_header() -> None:
-    """Before its megabytes are summed, as in Kafka."""
+    """As in Kafka, it is rejected before the checksum of its megabytes is computed."""
     data = batch(b"x" * 100)
     fits, small = (partition(max_message_bytes=len(data) - n) for n in (0, 1))
     assert admit(fits, read_header(data), ALL, NOW_MS) is Preparation.NONE
@@ -67,7 +67,7 @@ def test_a_batch_larger_than_max_message_bytes_is_refused_by_its_header() -> Non
 
 
 def test_acks_all_needs_the_least_number_of_in_sync_replicas() -> None:
-    """As many as min.insync.replicas says, and no more than there are replicas."""
+    """min.insync.replicas of them, but no more than there are replicas."""
     at = partition(replicas=(0, 1, 2), min_insync_replicas=2)
     header = read_header(batch())
     at.change_isr((0,))

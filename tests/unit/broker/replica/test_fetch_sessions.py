@@ -1,4 +1,4 @@
-"""aiokq.broker.replica.fetch_sessions: KIP-227's ids, epochs, incremental answers and eviction."""
+"""aiokq.broker.replica.fetch_sessions: KIP-227's ids, epochs, incremental responses, eviction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fetch(*partitions, session=0, epoch=-1, forget=(), ids=False):
 
 
 def answer(context, **by_topic):
-    """Finish with (high_watermark, records, error) per topic; (0, b"", 0) where not given."""
+    """Finish with (high_watermark, records, error) per topic; (0, b"", 0) by default."""
     results = []
     for target in context.targets:
         high_watermark, records, error = by_topic.get(target.topic, (0, b"", 0))
@@ -81,7 +81,7 @@ def test_epoch_minus_one_has_no_session():
 
 
 def test_an_incremental_answer_carries_only_what_is_new():
-    """That is what sessions are for: thousands of idle partitions cost nothing."""
+    """With sessions thousands of idle partitions cost nothing."""
     cache = make_cache()
     session = open_session(cache, ("a", 0, 0), ("b", 0, 0))
     assert session > 0
@@ -96,7 +96,7 @@ def test_an_incremental_answer_carries_only_what_is_new():
 
 
 def test_partitions_that_gave_records_are_served_last_the_next_time():
-    """One busy partition must not starve those behind it."""
+    """One busy partition must not starve those after it."""
     cache = make_cache()
     session = open_session(cache, ("a", 0, 0), ("b", 0, 0), ("c", 0, 0))
     answer(cache.open(fetch(session=session, epoch=1), 12), a=(0, b"xx", 0))
@@ -115,7 +115,7 @@ def test_a_recovered_partition_is_news_even_with_the_watermark_it_had():
 
 
 def test_a_request_changes_adds_and_forgets_partitions_of_its_session():
-    """The client moves its positions by naming only the partitions that moved."""
+    """The client changes its positions by naming only the changed partitions."""
     cache = make_cache()
     session = open_session(cache, ("a", 0, 0), ("b", 0, 0))
     context = cache.open(
@@ -158,7 +158,7 @@ def test_a_full_request_ends_the_session_it_names():
 
 
 def test_a_session_that_lost_its_last_partition_ends():
-    """Nothing is left to be incremental about."""
+    """There is nothing left to fetch incrementally."""
     cache = make_cache()
     session = open_session(cache, ("a", 0, 0))
     context = cache.open(fetch(session=session, epoch=1, forget=[("a", 0)]), 12)
@@ -167,7 +167,7 @@ def test_a_session_that_lost_its_last_partition_ends():
 
 
 def test_a_full_cache_refuses_sessions_until_one_is_stale():
-    """A client without a session is slower, not broken."""
+    """A client without a session is slower, but still served."""
     clock = ManualClock()
     cache = make_cache(1, clock)
     first = open_session(cache, ("a", 0, 0))
@@ -178,7 +178,7 @@ def test_a_full_cache_refuses_sessions_until_one_is_stale():
 
 
 def test_a_larger_session_drives_out_a_smaller_one_that_is_old_enough():
-    """Sessions are worth the partitions they save."""
+    """A session is worth as much as the partitions that it leaves out."""
     clock = ManualClock()
     cache = make_cache(1, clock)
     small = open_session(cache, ("a", 0, 0))

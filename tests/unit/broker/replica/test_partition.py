@@ -58,7 +58,7 @@ def test_the_high_watermark_is_the_least_of_the_in_sync_replicas_ends() -> None:
     assert at.high_watermark == 0
     at.replica_fetched(2, 4)
     assert (at.high_watermark, heard) == (4, [(2 * len(data), 4)])
-    at.replica_fetched(2, 2)  # it lost records; what was committed stays committed
+    at.replica_fetched(2, 2)  # it lost records; committed records stay committed
     assert at.high_watermark == 4
     at.change_isr((0, 1))
     assert (at.high_watermark, heard[-1]) == (6, (len(data), 6))
@@ -113,7 +113,7 @@ async def test_acks_all_waits_for_the_replicas_and_acks_1_does_not() -> None:
 
 
 async def test_too_few_replicas_after_the_append_are_told() -> None:
-    """The records may be on the leader only: error 20, after which a producer tries again."""
+    """The records may be on the leader only: NOT_ENOUGH_REPLICAS_AFTER_APPEND is retriable."""
     at = partition(replicas=(0, 1), min_insync_replicas=2)
     end = append(at).last_offset + 1
     waiting = asyncio.ensure_future(at.acknowledged(end, ALL))
@@ -136,7 +136,7 @@ def test_acks_all_waits_for_the_replicas_until_its_deadline() -> None:
         assert not at._waiters
         await at.acknowledged(end, LEADER, began)
         at.replica_fetched(1, end)
-        await at.acknowledged(end, ALL, began)  # committed: a deadline in the past changes nothing
+        await at.acknowledged(end, ALL, began)  # committed: a deadline in the past has no effect
         return asyncio.get_running_loop().time() - began
 
     assert run(1, main).value == 30
@@ -200,7 +200,7 @@ class NeverFlushes:
 
 
 def test_what_the_flush_policy_asked_for_is_not_committed_before_it_is_synced() -> None:
-    """Although another replica has it: the leader would lack it after a power cut."""
+    """Another replica has it, but the leader would lack it after a power cut."""
     at = partition(replicas=(0, 1), flush_messages=2)
     at.log.durability.attach(NeverFlushes())
     append(at)
@@ -215,7 +215,7 @@ def test_what_the_flush_policy_asked_for_is_not_committed_before_it_is_synced() 
 
 
 async def test_a_followers_fetch_commits_over_the_wire() -> None:
-    """acks=all and a consumer wait; a follower fetches the records, and then from behind them."""
+    """acks=all and a consumer wait while a follower fetches records, and then the next offset."""
     async with Broker() as broker:
         await broker.create("t")
         at = broker.node.topics.partition("t", 0)
@@ -238,7 +238,7 @@ async def test_a_followers_fetch_commits_over_the_wire() -> None:
 
 
 def test_a_producer_is_told_7_when_its_timeout_ends() -> None:
-    """The request's timeout counts once for all its partitions; the records stay appended."""
+    """The request's timeout applies once to all its partitions; the records stay appended."""
 
     async def main(world) -> float:
         async with Broker() as broker:
@@ -287,7 +287,7 @@ def test_a_partition_that_is_not_opened_has_no_high_watermark() -> None:
 
 
 def test_only_the_replica_advances_the_high_watermark() -> None:
-    """The log sets it when it is opened, and lowers it with its end; else it decides nothing."""
+    """The log sets it when it is opened, and lowers it on truncation, but never advances it."""
     package = Path(aiokq.broker.__file__).parent
     setting = re.compile(r"\b(self|log|_log)\.high_watermark\s*=[^=]")
     found = {
@@ -302,11 +302,11 @@ def test_only_the_replica_advances_the_high_watermark() -> None:
     }
 
 
-# --- the follower's side
+# --- The follower's side
 
 
 def placed(offset: int, *values: bytes) -> bytes:
-    """A batch as the leader has it."""
+    """Return a batch as it is in the leader's log."""
     stored = bytearray(batch(*values))
     set_base_offset(stored, offset, 0)
     return bytes(stored)

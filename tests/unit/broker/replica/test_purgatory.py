@@ -1,4 +1,4 @@
-"""aiokq.broker.replica.purgatory: waiting fetches wake for bytes, changes and deadlines only."""
+"""aiokq.broker.replica.purgatory: fetches wake for bytes, changes and deadlines only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_partition_contributes_no_more_than_the_fetch_takes_from_it():
 
 
 async def test_appends_elsewhere_do_not_wake():
-    """A busy neighbour must cost a waiting fetch nothing."""
+    """Appends to other partitions must not cost a waiting fetch anything."""
     purgatory = FetchPurgatory()
     task = await waiting(purgatory, 1, {A: 10}, 60.0)
     purgatory.appended(B, 10)
@@ -57,14 +57,14 @@ async def test_appends_elsewhere_do_not_wake():
 
 
 async def test_the_deadline_ends_the_wait_without_bytes():
-    """A consumer gets its empty answer in time."""
+    """A consumer gets its empty response in time."""
     purgatory = FetchPurgatory()
     assert await purgatory.wait(client(), 1, {A: 10}, 0.001) is False
     assert len(purgatory) == 0
 
 
 async def test_a_fetch_whose_client_left_is_forgotten():
-    """Cancelled waits must leave nothing behind in the watch lists."""
+    """Cancelled waits must leave nothing in the watch lists."""
     purgatory = FetchPurgatory()
     task = await waiting(purgatory, 1, {A: 10}, 60.0)
     task.cancel()
@@ -74,7 +74,7 @@ async def test_a_fetch_whose_client_left_is_forgotten():
 
 
 async def test_closing_answers_everybody_and_lets_nobody_wait_again():
-    """A broker that stops must not hold its fetches for their whole max_wait."""
+    """A broker that stops must not hold fetches for their whole max_wait."""
     purgatory = FetchPurgatory()
     task = await waiting(purgatory, 1, {A: 10}, 60.0)
     purgatory.close()
@@ -91,7 +91,7 @@ async def test_several_fetches_of_one_partition_wake_together():
 
 
 async def test_a_fetch_ends_when_its_client_is_gone():
-    """Pending requests continue without their client, so a long poll would wait needlessly."""
+    """A pending request continues without its client, so a long poll would wait needlessly."""
     purgatory = FetchPurgatory()
     connection = client()
     task = await waiting(purgatory, 1, {A: 10}, 60.0, connection=connection)
@@ -101,7 +101,7 @@ async def test_a_fetch_ends_when_its_client_is_gone():
 
 
 async def test_a_connection_that_polls_for_ever_is_remembered_once():
-    """One disconnect callback per connection, not one per poll."""
+    """There is one disconnect callback per connection, not one per poll."""
     purgatory = FetchPurgatory()
     connection = client()
     for _ in range(5):
