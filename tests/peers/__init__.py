@@ -1,1 +1,1 @@
-"""Other makes to test against: Apache Kafka, librdkafka's mock cluster, a scripted peer."""
+"""Peers to test against: Apache Kafka, librdkafka's mock cluster, a scripted Kafka, and others."""

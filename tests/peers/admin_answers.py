@@ -1,7 +1,7 @@
-"""What admin tools were answered by two brokers, in comparable form: item by item, as lines.
+"""Comparison of the responses that admin tools got from two brokers, item by item, as lines.
 
-Owns what counts as equal: ids, times, ports, paths and sizes are replaced, and an item that only
-one broker has is one difference, whatever it holds.
+Ids, times, ports, paths and sizes are replaced before the comparison. An item that only one broker
+returns is one difference, whatever it contains.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _REPLACED: Final = {
     }.items()
     for name in names.split()
 }
-"""By the key of a value what stands for it."""
+"""Replacements for values, by the key of the value."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PORT: Final = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 
 
 def read_answers(lines: str, *, paths: Mapping[str, str]) -> dict[tuple[str, str], Any]:
-    """The answers by part and operation.
+    """Return the responses by part and operation.
 
     Args:
-        lines: what a program of these has printed.
+        lines: the output of one of the programs.
         paths: names of directories, by their paths.
     """
     found = {}
@@ -53,7 +53,7 @@ def _replaced(value: Any, paths: Mapping[str, str], key: str = "") -> Any:
         return {
             _text(name, paths): _replaced(member, paths, name) for name, member in value.items()
         }
-    if isinstance(value, list):  # Kafka's come from hash maps: their order says nothing
+    if isinstance(value, list):  # Kafka's lists come from hash maps, so their order has no meaning
         return sorted((_replaced(member, paths, key) for member in value), key=_sorting)
     if key in _REPLACED and value is not None:
         return _REPLACED[key]
@@ -73,7 +73,7 @@ def _text(text: str, paths: Mapping[str, str]) -> str:
 def differences(
     kafka: Mapping[tuple[str, str], Any], aiokq: Mapping[tuple[str, str], Any]
 ) -> Iterator[str]:
-    """A line for each item in which they differ, in the order of the operations."""
+    """Return a line for each item that differs, in the order of the operations."""
     for place in dict.fromkeys([*kafka, *aiokq]):
         left, right = kafka.get(place, ABSENT), aiokq.get(place, ABSENT)
         for path, ours, theirs in _compare("", right, left):
@@ -97,7 +97,7 @@ def _compare(path: str, ours: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]
 
 
 def _is_error(value: dict[str, Any]) -> bool:
-    """An error and an answer have nothing in common that could be compared."""
+    """Whether `value` is an error, which has nothing to compare with a successful response."""
     return set(value) == {"error", "message"}
 
 

@@ -25,11 +25,11 @@ from tests.peers.ports import free_ports
 ROOT = Path(__file__).resolve().parents[2]
 LIBS = ROOT / ".cache" / "kafka" / "libs"
 START_SECONDS = 180.0
-"""It takes three where the machine does nothing else."""
+"""Seconds until a node must have started; on an idle machine it takes three."""
 
 
 def why_absent() -> str | None:
-    """The reason why Apache Kafka can't be started here, None if it can."""
+    """Return the reason why Apache Kafka cannot be started here, None if it can."""
     if shutil.which("java") is None:
         return "no Java: `make kafka` installs it on Debian"
     if not (LIBS / ".complete").exists():
@@ -40,10 +40,10 @@ def why_absent() -> str | None:
 def java_command(
     main_class: str, *arguments: str, heap: str = "256M", optimised: bool = False
 ) -> list[str]:
-    """The command that runs one of Kafka's main classes, or a program of ours: its `.java` file.
+    """Return the command that runs a main class of Kafka, or a program given as a `.java` file.
 
-    Tests start fast with the first compiler and the serial collector; `optimised` leaves the
-    JVM as it comes, which is what benchmarks must measure.
+    Tests start faster with only the first JIT compiler and the serial collector; `optimised`
+    keeps the JVM's defaults, which benchmarks must measure.
     """
     quick = [] if optimised else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     classpath = f"{LIBS}/*"
@@ -65,7 +65,7 @@ def java_command(
 
 @functools.cache
 def _compiled(source: Path) -> Path:
-    """Where the classes of a program are, compiled once: at each start it would take seconds."""
+    """Return the directory with a program's classes, compiled once because that takes seconds."""
     compiler = os.path.realpath(shutil.which("javac") or "javac")
     digest = hashlib.sha256(compiler.encode() + source.read_bytes()).hexdigest()[:12]
     classes = LIBS.parent / "classes" / f"{source.stem}-{digest}"
@@ -77,7 +77,7 @@ def _compiled(source: Path) -> Path:
             try:
                 os.rename(f"{fresh}/done", classes)
             except OSError:
-                if not classes.exists():  # else another process was faster
+                if not classes.exists():  # otherwise another process has compiled them meanwhile
                     raise
     return classes
 
@@ -85,7 +85,7 @@ def _compiled(source: Path) -> Path:
 def run_tool(
     main_class: str, *arguments: str, timeout: float | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command-line tool of Kafka to its end (`org.apache.kafka.tools.` may be left out)."""
+    """Run a command-line tool of Kafka to its end (`org.apache.kafka.tools.` may be left out)."""
     if "." not in main_class or main_class.startswith(("consumer.", "reassign.")):
         main_class = f"org.apache.kafka.tools.{main_class}"
     return subprocess.run(
@@ -98,7 +98,7 @@ def run_tool(
 
 
 def _random_id() -> str:
-    """A random UUID as Kafka writes them; none that looks like an option."""
+    """Return a random UUID in Kafka's form that does not look like a command-line option."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
 
 
@@ -107,8 +107,8 @@ class ApacheKafka:
 
     Args:
         listeners: more listeners of each node, name to security protocol; `listener_ports` has
-            their ports by node and name. The brokers go on talking in plaintext to each other.
-        properties: of every node, `_` for `.`.
+            their ports by node and name. Brokers use plaintext among each other.
+        properties: properties of every node, with `_` for `.`.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class ApacheKafka:
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
     def start(self) -> None:
-        """Formats and starts every node; returns when all accept connections."""
+        """Format and start every node; return when all accept connections."""
         self.format()
         for node in self.ports:
             self.start_node(node, wait=False)
@@ -181,7 +181,7 @@ class ApacheKafka:
             self.wait_until_accepting(node)
 
     def format(self) -> None:
-        """Formats the first node with Kafka's tool; the others, as that takes a JVM, by copy."""
+        """Format the first node with Kafka's tool, which takes a JVM, and copy its files."""
         for node in self.ports:
             self._properties_path(node).write_text(self.configuration(node))
         first, *others = self.ports
@@ -238,7 +238,7 @@ class ApacheKafka:
         raise RuntimeError(f"Apache Kafka's node {node} does not accept connections:\n{output}")
 
     def stop_node(self, node: int, signal_number: int = signal.SIGTERM) -> None:
-        """Ends a node: cleanly, or with SIGKILL as it stands."""
+        """End a node cleanly, or at once with SIGKILL."""
         process = self.processes.pop(node)
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal_number)
@@ -263,7 +263,7 @@ class ApacheKafka:
 def apache_kafka(
     nodes: int = 1, *, listeners: Mapping[str, str] | None = None, **properties: str
 ) -> Iterator[ApacheKafka]:
-    """A cluster of Apache Kafka in a temporary directory, for as long as the block lasts."""
+    """Run a cluster of Apache Kafka in a temporary directory while the block runs."""
     with tempfile.TemporaryDirectory(prefix="aiokq-apache-kafka-") as directory:
         cluster = ApacheKafka(Path(directory), nodes, listeners=listeners, **properties)
         try:

@@ -1,4 +1,4 @@
-"""`aiokq broker` as a process of its own, with a look into the logs it wrote."""
+"""`aiokq broker` as a process of its own, with access to the logs it wrote."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BrokerProcess:
             [
                 *(sys.executable, "-m", "aiokq", "broker", "--json"),
                 *("--port", str(self.port), "--data-dir", str(self.data_dir)),
-                *("--profile", "kafka"),  # the last --profile counts
+                *("--profile", "kafka"),  # the last --profile is used
                 *self.arguments,
             ],
             stdout=subprocess.PIPE,
@@ -47,7 +47,7 @@ class BrokerProcess:
         self.info = json.loads(line)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
-        """Ends it; its exit code."""
+        """Stop the broker; return its exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal_number)
@@ -61,7 +61,7 @@ class BrokerProcess:
             self.process.stdout.close()
 
     def batches(self, topic: str, partition: int = 0) -> list[BatchHeader]:
-        """The headers of all batches in a partition's log."""
+        """Return the headers of all batches in a partition's log."""
         directory = self.data_dir / f"{topic}-{partition}"
         return [
             header
@@ -72,7 +72,7 @@ class BrokerProcess:
 
 @contextmanager
 def broker_process(data_dir: Path, *arguments: str) -> Iterator[BrokerProcess]:
-    """A broker with these arguments, for as long as the block lasts."""
+    """Run a broker with these arguments while the block runs."""
     broker = BrokerProcess(data_dir, *arguments)
     broker.start()
     try:

@@ -1,4 +1,4 @@
-"""Certificates that are made when a test needs them, by the `openssl` program."""
+"""Certificates, made on demand with the `openssl` program."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Identity(NamedTuple):
 
 
 def why_absent() -> str | None:
-    """The reason why no certificates can be made here, None if they can."""
+    """Return the reason why no certificates can be made here, None if they can."""
     return None if shutil.which("openssl") else "no openssl: apt-get install openssl"
 
 
 class Authority:
-    """Vouches for names, for a day.
+    """A certificate authority whose certificates are valid for a day.
 
     Attributes:
-        certificate: PEM file, for those that are to trust it.
+        certificate: PEM file for peers that trust the authority.
     """
 
     def __init__(self, directory: Path, name: str = "aiokq tests") -> None:
@@ -47,11 +47,11 @@ class Authority:
         )
 
     def issue(self, name: str, alternatives: Sequence[str]) -> Identity:
-        """An identity.
+        """Issue a key with a certificate.
 
         Args:
-            name: common name, and of the files.
-            alternatives: what it is valid for, as "DNS:localhost" or "IP:127.0.0.1".
+            name: common name, and prefix of the file names.
+            alternatives: subject alternative names, as "DNS:localhost" or "IP:127.0.0.1".
         """
         base = self._directory / name
         key, request, certificate = (base.with_suffix(s) for s in (".key", ".csr", ".pem"))

@@ -1,11 +1,11 @@
-"""One member of a group as a program of its own, whatever its make: it can be killed.
+"""One group member of any client as a separate program, so that tests can kill it.
 
     python -m tests.peers.group_member MAKE BOOTSTRAP TOPIC GROUP ASSIGNOR SESSION_MS
 
 It prints JSON lines, as Kafka's VerifiableConsumer does: {"owned": [0, 2]} when its partitions
 change, {"received": [17, 18]} for records, whose values are numbers. It commits what it received,
-and leaves the group at SIGTERM. With the ASSIGNOR "uniform" the group is one of the consumer
-protocol, "server-range" likewise.
+and leaves the group at SIGTERM. With the ASSIGNOR "uniform" or "server-range" it uses the consumer
+protocol.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from types import FrameType
 from typing import Any
 
 SERVER_ASSIGNORS = {"uniform": "uniform", "server-range": "range"}
-"""What stands for an assignor of the consumer protocol, and its name there."""
+"""Names of the consumer protocol's assignors here, and on the broker."""
 
 HEARTBEAT_MS = 200
 
 
 class Report:
-    """Prints what changed."""
+    """Prints the member's partitions when they change, and the records that it received."""
 
     def __init__(self) -> None:
         self._owned: list[int] = []
@@ -41,7 +41,7 @@ class Report:
 
 
 class Leaving(Exception):
-    """SIGTERM came."""
+    """Raised at SIGTERM."""
 
 
 def _leave(signal_number: int, frame: FrameType | None) -> None:
@@ -177,9 +177,9 @@ def kafka_python_member(
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
     consumer.subscribe([topic])
-    # Its leader assigns nothing, for good, if it is asked to before it knows the topic. And what it
-    # learns of the topic after it has assigned makes it join again: if the poll that began this
-    # ends before it is answered, it never looks at the answer (3.0.12).
+    # Load the topic's metadata first. A leader that does not know the topic assigns nothing and
+    # never corrects that. If it learns of it after assigning, it rejoins, and if the poll starting
+    # the join ends before the response, it never reads the response (3.0.12).
     consumer.topics()
     signal.signal(signal.SIGTERM, _leave)
     try:

@@ -1,4 +1,4 @@
-"""Members of groups of other makes, kept alive while a test looks at them."""
+"""Group members of other clients that stay alive while a block runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 PATIENCE = 30.0
-"""Seconds until a member that gets no partitions is given up."""
+"""Seconds until a member without partitions is an error."""
 
 
 @asynccontextmanager
 async def classic_member(
     servers: str, group: str, topic: str, *, instance: str | None = None
 ) -> AsyncIterator[Any]:
-    """A member of the classic protocol (aiokafka, roundrobin) that has its partitions."""
+    """Run a member of the classic protocol (aiokafka, roundrobin); yield once it has partitions."""
     import aiokafka
 
     consumer = aiokafka.AIOKafkaConsumer(
@@ -40,7 +40,7 @@ async def classic_member(
 
 @asynccontextmanager
 async def consumer_member(servers: str, group: str, topic: str) -> AsyncIterator[None]:
-    """A member of the consumer protocol (librdkafka) that has its partitions."""
+    """Run a member of the consumer protocol (librdkafka); yield once it has partitions."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(

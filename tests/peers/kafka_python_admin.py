@@ -1,10 +1,11 @@
-"""Each command of kafka-python's admin CLI once, against one node; one line of JSON for each.
+"""Run each command of kafka-python's admin CLI once against one node; print one JSON line each.
 
     python -m tests.peers.kafka_python_admin HOST:PORT NODE_ID PREFIX LOG_DIR
 
-Runs what `python -m kafka.admin` runs, in one process; PREFIX begins the names of the topics and
-groups that it makes. A line is {"part": "all", "operation": NAME, "answer": ANSWER}, the answer
-{"code": EXIT, "output": ...}, with the output as JSON where it is.
+The commands are those of `python -m kafka.admin`, run in one process. The names of topics and
+groups that they create begin with PREFIX. A line is
+{"part": "all", "operation": NAME, "answer": ANSWER}, the answer {"code": EXIT, "output": ...}, with
+the output parsed if it is JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SEEN: dict[str, Callable[[str, str], bool]] = {
     "partitions describe": lambda text, _: text.count("partition_index") == 5,
     "configs describe, modified": lambda text, _: "5000000" in text,
 }
-"""Commands that show what was changed before: Kafka's broker learns of it a while later."""
+"""Commands that show earlier changes, which Kafka's broker learns of with a delay."""
 LISTINGS = ("topics list", "groups list", "configs list, groups", "transactions list")
 BROKER_CONFIGS = (
     "node.id", "broker.id", "process.roles", "log.dirs", "listeners", "advertised.listeners",
@@ -37,7 +38,7 @@ BROKER_CONFIGS = (
 
 
 def commands(node: str, prefix: str, log_dir: str) -> Iterator[tuple[str, list[str]]]:
-    """Name and arguments, in an order in which each has what it needs."""
+    """Return names and arguments, in an order in which each command finds what it needs."""
     one, two, absent, group = (f"{prefix}{name}" for name in ("one", "two", "absent", "group"))
 
     def command(text: str, *more: str, called: str | None = None) -> tuple[str, list[str]]:
@@ -141,9 +142,9 @@ def commands(node: str, prefix: str, log_dir: str) -> Iterator[tuple[str, list[s
 
 
 def run(bootstrap: str, arguments: list[str]) -> dict[str, object]:
-    """The exit code, and what was printed."""
+    """Run a command; return its exit code and its output."""
     printed, complained = io.StringIO(), io.StringIO()
-    # Its JSON of this command has an id of a type that cannot be written, and so fails.
+    # The JSON output of this command fails, because it has an id of a type that JSON lacks.
     written = "raw" if arguments[:2] == ["partitions", "describe"] else "json"
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complained):
         code = run_cli(["-b", bootstrap, "--format", written, *arguments])
@@ -156,7 +157,7 @@ def run(bootstrap: str, arguments: list[str]) -> dict[str, object]:
 
 
 def _mine(listed: Any, prefix: str) -> Any:
-    """What is listed, without what others have made on a broker that is shared."""
+    """Return a listing without what others created on a shared broker."""
     if isinstance(listed, dict):
         return {name: _mine(each, prefix) for name, each in listed.items()}
     if not isinstance(listed, list):
@@ -174,7 +175,7 @@ def _mine(listed: Any, prefix: str) -> Any:
 
 
 def _wait_for_groups(bootstrap: str, prefix: str) -> None:
-    """Kafka makes its topic of groups when it is first asked, and its coordinator a while later."""
+    """Wait until groups work: Kafka creates their topic on first use, then loads coordinators."""
     deadline = time.monotonic() + PATIENCE
     while run(bootstrap, ["groups", "list-offsets", "-g", f"{prefix}any"])["code"]:
         _pause(deadline)

@@ -1,12 +1,12 @@
-"""A broker whose process may open few descriptors: as `aiokq broker` or embedded, on either loop.
+"""A broker whose process may open few descriptors: `aiokq broker` or embedded, on either loop.
 
-`python -m tests.peers.limited_broker asyncio DIRECTORY NAME=VALUE...` is the embedded one,
-which also takes commands on its standard input, a line each:
+`python -m tests.peers.limited_broker asyncio DIRECTORY NAME=VALUE...` is the embedded one, which
+also reads commands from its standard input, one per line:
 
-- ``awaited``: answers with the modules that are still to be imported after the start, as JSON.
-- ``mark``: forgets the modules imported until now.
-- ``imported``: answers with those imported since, as JSON.
-- ``snapshot DIRECTORY``: takes one, and answers.
+- ``awaited``: prints as JSON the modules that remain to be imported after the start.
+- ``mark``: forgets the modules imported so far.
+- ``imported``: prints as JSON the modules imported since ``mark``.
+- ``snapshot DIRECTORY``: takes a snapshot, and prints when it is complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 class LimitedBroker:
-    """A running broker."""
+    """A running broker with a limit on its descriptors."""
 
     def __init__(self, process: subprocess.Popen[str], address: str, errors: Path) -> None:
         self.process = process
@@ -54,21 +54,21 @@ class LimitedBroker:
         return self.process.poll() is None
 
     def errors(self) -> str:
-        """What it wrote to stderr, with its log."""
+        """Return what the broker wrote to stderr, which includes its log."""
         return self._errors.read_text()
 
     def cpu_seconds(self) -> float:
-        """CPU time it has used, in user and system mode."""
+        """Return the CPU time that the broker has used, in user and system mode."""
         stat = Path(f"/proc/{self.process.pid}/stat").read_text()
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def descriptors(self) -> int:
-        """How many it has open."""
+        """Return the number of open descriptors."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def ask(self, command: str) -> str:
-        """Give an embedded one a command; its answer."""
+        """Send a command to an embedded broker; return its response."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(command + "\n")
@@ -80,13 +80,13 @@ class LimitedBroker:
 def limited_broker(
     directory: Path, how: str, loop: str, limit: int | None, **settings: object
 ) -> Iterator[LimitedBroker]:
-    """A broker, for as long as the block lasts; that it stops well is part of the test.
+    """Run a broker while the block runs; fail if it does not stop cleanly.
 
     Args:
         directory: an empty one, for its data and its log.
         how: "process" or "embedded".
         loop: "asyncio" or "uvloop".
-        limit: of descriptors, soft and hard; None for that of this process.
+        limit: soft and hard limit on descriptors; None for the limit of this process.
     """
     assignments = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
     data = str(directory / "data")
@@ -130,7 +130,7 @@ def limited_broker(
 
 
 def _commands(stdin: IO[str], loop: asyncio.AbstractEventLoop, cluster: object) -> None:
-    """A thread's: answers commands until the end of the input."""
+    """Handle commands until the end of the input; runs in a thread of its own."""
     from aiokq.broker.warm_up import MODULES, OPTIONAL
 
     installed = {

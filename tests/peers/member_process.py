@@ -1,4 +1,4 @@
-"""Group members of any make as processes, Java's among them: started, watched, left, killed."""
+"""Group members of any client, also Java, as processes that tests start, watch, stop and kill."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ JAVA_ASSIGNORS = {
 
 
 class MemberProcess:
-    """One member, and what it said it owns and received.
+    """One member process, with the partitions and records that it reported.
 
     Attributes:
         owned: partitions of the topic that it has now.
-        received: numbers in the records that it got, in that order.
+        received: numbers in the records that it received, in that order.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MemberProcess:
     def _java(
         self, servers: str, topic: str, group: str, assignor: str, session_ms: int
     ) -> list[str]:
-        """VerifiableConsumer: it commits after every poll."""
+        """Return the command of VerifiableConsumer, which commits after every poll."""
         arguments = ["--bootstrap-server", servers, "--topic", topic, "--group-id", group]
         arguments += ["--verbose", "--command-config", self._settings.name]
         if assignor in SERVER_ASSIGNORS:
@@ -87,16 +87,16 @@ class MemberProcess:
         return f"<{self.make} owns {sorted(self.owned)}, got {len(self.received)}{end}>"
 
     def complaints(self) -> str:
-        """The end of what it wrote on stderr."""
+        """Return the end of the process's stderr."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-2000:]
 
     def leave(self) -> None:
-        """SIGTERM: it leaves its group; all that it said has been read."""
+        """Send SIGTERM; the member leaves its group, and all its output is read."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: its group hears nothing more of it."""
+        """Send SIGKILL; the group is not notified."""
         self._end(signal.SIGKILL)
 
     def _end(self, signal_number: int) -> None:

@@ -1,8 +1,8 @@
-"""librdkafka's mock cluster as a process of its own, with the faults that it can be told to have.
+"""librdkafka's mock cluster as a process of its own, with fault injection.
 
-Run as a program it prints its bootstrap address, then obeys a line of JSON at a time and serves
-until its standard input closes. The faults are librdkafka's C functions `rd_kafka_mock_*`, which
-confluent-kafka brings along but does not wrap.
+As a program it prints its bootstrap address, and then runs one JSON command per line until its
+standard input is closed. The faults are librdkafka's C functions `rd_kafka_mock_*`, which are in
+confluent-kafka's library but have no Python wrapper.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class MockCluster(str):
-    """The bootstrap servers of a running mock cluster, which takes faults.
+    """The bootstrap servers of a running mock cluster, with methods that inject faults.
 
     Error codes are Kafka's; -195 closes the connection instead of answering, -185 never answers.
     """
@@ -29,30 +29,30 @@ class MockCluster(str):
     _process: subprocess.Popen[str]
 
     def push_errors(self, api_key: int, *codes: int) -> None:
-        """The next requests of an API, at whichever broker, fail so; 0 lets one through."""
+        """Make the next requests of an API fail at any broker, one per code; 0 lets one succeed."""
         self._tell("push_errors", api_key, *codes)
 
     def push_broker_errors(self, node_id: int, api_key: int, *errors: tuple[int, int]) -> None:
-        """The same at one broker; pairs of code and milliseconds that the answer takes."""
+        """Make the next requests fail at one broker; pairs of error code and delay (ms)."""
         self._tell("push_broker_errors", node_id, api_key, *errors)
 
     def clear_errors(self, api_key: int) -> None:
-        """Forget what was pushed for an API and not used up."""
+        """Forget the remaining pushed errors of an API."""
         self._tell("clear_errors", api_key)
 
     def topic_error(self, topic: str, code: int) -> None:
-        """What Metadata says of a topic; 0 ends it."""
+        """Set the error of a topic in Metadata; 0 removes it."""
         self._tell("topic_error", topic, code)
 
     def create_topic(self, topic: str, partitions: int, replication_factor: int = 1) -> None:
         self._tell("create_topic", topic, partitions, replication_factor)
 
     def set_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Move a partition; -1 leaves it without a leader."""
+        """Make a node the leader of a partition; -1 leaves it without a leader."""
         self._tell("set_leader", topic, partition, node_id)
 
     def set_follower(self, topic: str, partition: int, node_id: int) -> None:
-        """The replica that fetches are pointed to (KIP-392)."""
+        """Set the replica that fetches are referred to (KIP-392)."""
         self._tell("set_follower", topic, partition, node_id)
 
     def set_down(self, node_id: int) -> None:
@@ -63,11 +63,11 @@ class MockCluster(str):
         self._tell("set_up", node_id)
 
     def set_rtt(self, node_id: int, milliseconds: int) -> None:
-        """How long each answer takes; 0 for none."""
+        """Set the delay of each response; 0 for none."""
         self._tell("set_rtt", node_id, milliseconds)
 
     def set_api_version(self, api_key: int, oldest: int, newest: int) -> None:
-        """The versions that brokers say to have; -1 for both hides the API."""
+        """Set the versions that brokers advertise; -1 for both hides the API."""
         self._tell("set_api_version", api_key, oldest, newest)
 
     def _tell(self, name: str, *arguments: object) -> None:
@@ -83,9 +83,9 @@ class MockCluster(str):
 
 @contextmanager
 def mock_cluster(brokers: int = 1) -> Iterator[MockCluster]:
-    """Starts a mock cluster, yields its bootstrap servers.
+    """Run a mock cluster while the block runs; yield its bootstrap servers.
 
-    Topics are made on first use, with four partitions.
+    Topics are created on first use, with four partitions.
     """
     process = subprocess.Popen(
         [sys.executable, __file__, str(brokers)],
@@ -105,7 +105,7 @@ def mock_cluster(brokers: int = 1) -> Iterator[MockCluster]:
         process.stdout.close()
 
 
-# -- the process
+# -- The process
 
 
 def serve(brokers: int) -> None:
@@ -136,7 +136,7 @@ def serve(brokers: int) -> None:
 
 
 def obey(library: Any, cluster: ctypes.c_void_p, name: str, told: list[Any]) -> str:
-    """Do as told; "ok", or what librdkafka has against it."""
+    """Run a command; return "ok", or librdkafka's error."""
     match name, told:
         case "push_errors", [api_key, *codes]:
             array = (ctypes.c_int * len(codes))(*codes)

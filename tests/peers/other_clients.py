@@ -1,6 +1,6 @@
-"""Writing and reading with clients of other makes, all in one form: `Content` in partition 0.
+"""Write and read with other clients in one form: `Content` in partition 0.
 
-Each make is a module-level pair `write(...)`, `read(...)` in `CLIENTS`, blocking.
+Each client is a pair of blocking module-level functions `write(...)`, `read(...)` in `CLIENTS`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from tests.peers.apache_kafka import java_command
 
 PATIENCE = 30.0
-"""Seconds until a client that gets nothing is given up."""
+"""Seconds until a client that receives nothing is an error."""
 
 JAVA_CLIENT = Path(__file__).parent / "JavaClient.java"
 
 
 class Content(NamedTuple):
-    """What a record says; where it is and who wrote it left out."""
+    """The content of a record, without its offset and its writer."""
 
     key: bytes | None
     value: bytes | None
@@ -30,13 +30,13 @@ class Content(NamedTuple):
 
 
 Write = Callable[[str, dict[str, str], Sequence[Content]], None]
-"""(bootstrap servers, codec of each topic, records for each topic)"""
+"""Arguments: bootstrap servers, codec of each topic, records for each topic."""
 Read = Callable[[str, Sequence[str], int], dict[str, list[Content]]]
-"""(bootstrap servers, topics, records wanted of each)"""
+"""Arguments: bootstrap servers, topics, records wanted of each topic."""
 
 
 def content(record: Any) -> Content:
-    """Of a record of aiokq."""
+    """Convert a record of aiokq."""
     headers = tuple((name, value) for name, value in record.headers)
     return Content(record.key, record.value, headers, record.timestamp_ms)
 
@@ -45,13 +45,13 @@ def content(record: Any) -> Content:
 
 
 def confluent_message(message: Any) -> Content:
-    """Of a message of confluent-kafka."""
+    """Convert a message of confluent-kafka."""
     _, timestamp_ms = message.timestamp()
     return Content(message.key(), message.value(), tuple(message.headers() or ()), timestamp_ms)
 
 
 def confluent_messages(bootstrap: str, topic: str, count: int, **settings: object) -> list[Any]:
-    """The first messages of a partition (`partition=0`), checksums checked; fails on an error."""
+    """Return the first messages of a partition (`partition=0`), CRC checked; fail on an error."""
     from confluent_kafka import Consumer, TopicPartition
 
     partition = settings.pop("partition", 0)
@@ -72,8 +72,8 @@ def confluent_messages(bootstrap: str, topic: str, count: int, **settings: objec
             messages = consumer.consume(count - len(found), timeout=PATIENCE)
             assert messages, f"only {len(found)} of {count} records came"
             for message in messages:
-                # It looks for its group's coordinator without having one to use; a broker that
-                # coordinates no groups says so, sooner or later.
+                # The client looks for a group coordinator that it does not need; a broker without
+                # coordinators eventually makes it report an error.
                 if message.error() is None:
                     found.append(message)
                 else:
@@ -241,7 +241,7 @@ def write_with_kafka_python(
 
 
 def java_client(bootstrap: str, *arguments: str, records: Sequence[Content] = ()) -> list[str]:
-    """Runs commands of JavaClient.java in one JVM; the lines it prints."""
+    """Run commands of JavaClient.java in one JVM; return the lines it prints."""
     command = java_command(str(JAVA_CLIENT), bootstrap, *arguments)
     lines = "".join(f"{_line(record)}\n" for record in records)
     done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=100)
@@ -266,7 +266,7 @@ def write_with_java(bootstrap: str, codecs: dict[str, str], records: Sequence[Co
 
 
 def java_partitions(bootstrap: str, topic: str, keys: Iterable[bytes]) -> list[int]:
-    """Where Java's default partitioner puts each key."""
+    """Return the partition that Java's default partitioner chooses for each key."""
     records = [Content(key, b"", (), 0) for key in keys]
     return [int(n) for n in java_client(bootstrap, "partitions", topic, records=records)]
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` ports free at this moment, all different."""
+    """Return `count` different ports that are free at this moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

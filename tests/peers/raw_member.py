@@ -1,6 +1,7 @@
-"""Group members that say what a test tells them, one request at a time: silent, late, out of date.
+"""Group members that send requests one at a time as a test says: silent, late, out of date.
 
-Each has connections of its own, since a coordinator answers one in order and a join waits.
+Each has its own connections, because a coordinator handles the requests of a connection in order
+and a join waits.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 R = TypeVar("R", bound=wire.Response)
 
 LOADING = frozenset((14, 15, 16))
-"""The coordinator is not there yet."""
+"""Errors of a coordinator that is not available yet."""
 
 
 class RawMember:
-    """What both protocols need: a group, its coordinator, commits in a given generation."""
+    """The common part of both protocols: a group, its coordinator, commits in any generation."""
 
     def __init__(
         self, servers: str, group: str, topic: str, *, instance_id: str | None = None
@@ -69,7 +70,7 @@ class RawMember:
         await self._cluster.close()
 
     async def ask(self, request: wire.Request[R]) -> R:
-        """Of the coordinator."""
+        """Send a request to the coordinator; return the response."""
         return await self._cluster.request(request, node=self._node, timeout=60)
 
     @property
@@ -79,7 +80,7 @@ class RawMember:
         return found
 
     async def commit(self, partition: int, offset: int, *, generation: int | None = None) -> int:
-        """The error code that it is answered with."""
+        """Commit an offset; return the error code."""
         response = await self.ask(
             OffsetCommitRequest(
                 group_id=self.group,
@@ -107,12 +108,12 @@ class RawMember:
 
 
 class RawClassicMember(RawMember):
-    """A member of the classic protocol, by the range assignor."""
+    """A member of the classic protocol, with the range assignor."""
 
     async def ask_to_join(
         self, *, session_ms: int = 6_000, rebalance_ms: int = 30_000
     ) -> JoinGroupResponse:
-        """One JoinGroup; the answer comes when the group has joined."""
+        """Send one JoinGroup; the response comes when the group has joined."""
         response = await self.ask(
             JoinGroupRequest(
                 group_id=self.group,
@@ -132,9 +133,9 @@ class RawClassicMember(RawMember):
         return response
 
     async def join(self, *, session_ms: int = 6_000, rebalance_ms: int = 30_000) -> None:
-        """Joins, and syncs; as a leader it gives itself partition 0, and nobody anything else."""
+        """Join and sync; as the leader, assign partition 0 to this member and nothing to others."""
         response = await self.ask_to_join(session_ms=session_ms, rebalance_ms=rebalance_ms)
-        while response.error_code in LOADING | {79}:  # MEMBER_ID_REQUIRED: as this one, again
+        while response.error_code in LOADING | {79}:  # MEMBER_ID_REQUIRED: retry with the new id
             response = await self.ask_to_join(session_ms=session_ms, rebalance_ms=rebalance_ms)
         assert response.error_code == 0
         self.generation = response.generation_id
@@ -156,7 +157,7 @@ class RawClassicMember(RawMember):
         assert synced.error_code == 0
 
     async def heartbeat(self) -> int:
-        """The error code that it is answered with."""
+        """Send a heartbeat; return the error code."""
         response = await self.ask(
             HeartbeatRequest(
                 group_id=self.group,
@@ -172,7 +173,7 @@ class RawConsumerMember(RawMember):
     """A member of the consumer protocol (KIP-848)."""
 
     async def join(self, *, rebalance_ms: int = 30_000) -> ConsumerGroupHeartbeatResponse:
-        """The first heartbeat, of epoch 0."""
+        """Send the first heartbeat, with epoch 0."""
         self.member_id = str(uuid.uuid4())
         response = await self.ask(
             ConsumerGroupHeartbeatRequest(
@@ -192,11 +193,12 @@ class RawConsumerMember(RawMember):
     async def heartbeat(
         self, *, owned: Iterable[int] | None = None, epoch: int | None = None, full: bool = False
     ) -> ConsumerGroupHeartbeatResponse:
-        """The next one; a refused one leaves the epoch as it was.
+        """Send the next heartbeat; an error leaves the epoch unchanged.
 
         Args:
-            owned: as in the protocol; None says nothing of it.
-            full: says everything, as clients do after a lost reply: the assignment is told again.
+            owned: owned partitions as in the protocol; None sends none.
+            full: send the full state, as clients do after a lost response, so that the coordinator
+                repeats the assignment.
         """
         response = await self.ask(
             ConsumerGroupHeartbeatRequest(
@@ -222,7 +224,7 @@ class RawConsumerMember(RawMember):
 
 
 def assigned(response: ConsumerGroupHeartbeatResponse) -> set[int] | None:
-    """The partitions in the answer, of a group with one topic; None if it says nothing of them."""
+    """Return a response's partitions, for a group with one topic; None without assignment."""
     if response.assignment is None:
         return None
     return {p for topic in response.assignment.topic_partitions for p in topic.partitions}

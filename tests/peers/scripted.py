@@ -1,6 +1,6 @@
-"""A scripted Kafka: real nodes on the accepting side of aiokq.connection, with answers by the test.
+"""A scripted Kafka: nodes on real connections of aiokq.connection, with responses by the test.
 
-For what one broker cannot show: leader changes, KIP-392, KIP-320, errors, delays, silence.
+It shows what a single broker cannot: leader changes, KIP-392, KIP-320, errors, delays, silence.
 
     async with ScriptedCluster(nodes=3, environment=environment) as kafka:
         kafka.topics["orders"] = ScriptedTopic(leaders=[1, 2])
@@ -9,9 +9,9 @@ For what one broker cannot show: leader changes, KIP-392, KIP-320, errors, delay
         ...
         assert [seen.request for seen in kafka[1].seen_of(ProduceRequest)] == ...
 
-An answer is a response, `Delay`, `Close`, `Silence`, `Raw`, or `None` for no reply; a handler is a
-function of (request, call) that returns an answer, or an awaitable of one. Scripted answers are
-used up first, one per request. ApiVersions and Metadata are answered from `node.versions` and
+An answer is a response, `Delay`, `Close`, `Silence`, `Raw`, or `None` for no response. A handler is
+a function of (request, call) that returns an answer, or an awaitable of one. Scripted answers are
+used first, one per request. ApiVersions and Metadata are answered from `node.versions` and
 `kafka.topics` unless the test sets its own handler.
 """
 
@@ -43,7 +43,7 @@ UNKNOWN_TOPIC_ID = 100
 
 @dataclass(frozen=True)
 class Delay:
-    """Answer so many seconds later; the connection waits, as a broker's does."""
+    """Respond after a delay, during which the connection handles no other request."""
 
     seconds: float
     answer: Answer
@@ -56,12 +56,12 @@ class Close:
 
 @dataclass(frozen=True)
 class Silence:
-    """Never answer, until the client gives up the connection."""
+    """Never respond; the connection stays open until the client closes it."""
 
 
 @dataclass(frozen=True)
 class Raw:
-    """Send these bytes, whatever they are: wrong sizes, wrong correlation ids, no Kafka."""
+    """Send these bytes unchanged: wrong sizes, wrong correlation ids, other protocols."""
 
     data: bytes
 
@@ -71,19 +71,19 @@ Answer: TypeAlias = "wire.Response | Delay | Close | Silence | Raw | None"
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it came."""
+    """One received request."""
 
     request: wire.Request[wire.Response]
     version: int
     client_id: str | None
     connection_id: int
     at: float
-    """The loop's time."""
+    """The loop's time when the request was received."""
 
 
 @dataclass
 class Call:
-    """What a handler may know of a request besides its content."""
+    """The parts of a request that a handler gets besides its content."""
 
     node: ScriptedNode
     header: wire.RequestHeader
@@ -99,12 +99,12 @@ Handler: TypeAlias = "Callable[[wire.Request[wire.Response], Call], Answer | Awa
 
 @dataclass
 class ScriptedTopic:
-    """What Metadata says of a topic.
+    """The state of a topic in Metadata responses.
 
     Attributes:
         leaders: leader of each partition; -1 for none.
-        epochs: leader epoch of each; default all 0.
-        replicas: of all partitions; default all nodes.
+        epochs: leader epoch of each partition; 0 by default.
+        replicas: replicas of all partitions; all nodes by default.
     """
 
     leaders: list[int]
@@ -117,7 +117,7 @@ class ScriptedTopic:
         return self.epochs[partition] if partition < len(self.epochs) else 0
 
     def move(self, partition: int, leader: int) -> None:
-        """Elect another leader: the epoch grows."""
+        """Elect another leader, in a higher leader epoch."""
         self.epochs = [self.epoch(p) for p in range(len(self.leaders))]
         self.epochs[partition] += 1
         self.leaders[partition] = leader
@@ -128,11 +128,11 @@ class ScriptedNode:
 
     Attributes:
         node_id: its id.
-        seen: all requests, oldest first.
-        versions: (oldest, newest) per API key, as ApiVersions tells; all that aiokq knows, unless
-            the test changes it.
-        names_range: whether a refused ApiVersions tells the range, as since Kafka 2.4.
-        rack: as in Metadata.
+        seen: all received requests, oldest first.
+        versions: (oldest, newest) by API key for ApiVersions; by default all that aiokq knows.
+        names_range: whether the error for an unsupported ApiVersions version includes the supported
+            range, as since Kafka 2.4.
+        rack: the rack in Metadata.
     """
 
     def __init__(self, cluster: ScriptedCluster, node_id: int) -> None:
@@ -163,19 +163,19 @@ class ScriptedNode:
 
     @property
     def connections(self) -> int:
-        """Connections open now."""
+        """The number of open connections."""
         return 0 if self._server is None else self._server.connections
 
     def on(self, request_class: type[wire.Request[R]], handler: Handler | Answer) -> None:
-        """Answer all requests of an API so."""
+        """Answer all requests of an API with `handler`."""
         self._handlers[request_class.API_KEY] = _as_handler(handler)
 
     def script(self, request_class: type[wire.Request[R]], *answers: Answer | Handler) -> None:
-        """Answer the next requests of an API so, one after the other; then as before."""
+        """Answer the next requests of an API with `answers`, one each; later requests as before."""
         self._scripts[request_class.API_KEY].extend(answers)
 
     def scripted(self, request_class: type[wire.Request[R]]) -> int:
-        """How many scripted answers are left."""
+        """Return how many scripted answers are left."""
         return len(self._scripts[request_class.API_KEY])
 
     def seen_of(self, request_class: type[Q]) -> list[Q]:
@@ -200,7 +200,7 @@ class ScriptedNode:
         self._port = server.port
 
     async def stop(self) -> None:
-        """Go down, at once: connections are closed, nothing listens."""
+        """Go down at once: close all connections and stop listening."""
         server, self._server = self._server, None
         if server is not None:
             await server.close(drain=0)
@@ -208,7 +208,7 @@ class ScriptedNode:
     async def handle(
         self, context: RequestContext, frame: memoryview
     ) -> Sequence[wire.Fragment] | None:
-        """For the Server: answer as told."""
+        """Handle a request for the Server as scripted."""
         header = wire.decode_request_header(frame)
         oldest, newest = self.versions.get(header.api_key, (0, -1))
         if not oldest <= header.api_version <= newest:
@@ -275,9 +275,9 @@ class ScriptedCluster:
     """Several scripted nodes that share their metadata.
 
     Attributes:
-        topics: what Metadata tells; change it at will.
+        topics: topics in Metadata responses; tests may change them at any time.
         controller_id: as in Metadata.
-        nodes: by id, from 1.
+        nodes: nodes by id, from 1.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class ScriptedCluster:
         return ",".join(f"{self.host}:{node.port}" for node in self.nodes.values())
 
     def on(self, request_class: type[wire.Request[R]], handler: Handler | Answer) -> None:
-        """Answer an API so, on all nodes."""
+        """Answer an API with `handler` on all nodes."""
         for node in self.nodes.values():
             node.on(request_class, handler)
 
@@ -320,7 +320,7 @@ class ScriptedCluster:
             await node.stop()
 
     def metadata(self, request: wire.MetadataRequest) -> wire.MetadataResponse:
-        """The answer to a Metadata request, of nodes that are up and the topics asked for."""
+        """Return the Metadata response with the running nodes and the requested topics."""
         ids = {topic.topic_id: name for name, topic in self.topics.items()}
         answers = []
         if request.topics is None:

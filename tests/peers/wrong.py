@@ -1,7 +1,7 @@
-"""Peers that are no broker: a web server, one that says nothing, one that hangs up, one too old.
+"""Peers that are not a usable broker: a web server, a silent peer, one that resets, one too old.
 
-Each is a context manager that gives "host:port" and serves from a thread of its own, so that
-clients on the caller's loop and command lines in other processes can both meet it.
+Each is a context manager that yields "host:port" and serves from a thread of its own, so that
+clients on the caller's loop and commands in other processes can both connect.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from tests.peers.scripted import ScriptedCluster, ScriptedTopic
 
 Answer = Callable[[socket.socket], None]
-"""What is done with a connection, which is closed afterwards."""
+"""Handles a connection, which is closed afterwards."""
 
 
 @contextmanager
 def listener(answer: Answer) -> Iterator[str]:
-    """Accepts connections and treats each as told, in a thread of its own."""
+    """Accept connections and pass each to `answer`, in a thread of its own."""
     with contextlib.ExitStack() as open_sockets:
         server = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
         accepted: list[socket.socket] = []
@@ -35,7 +35,7 @@ def listener(answer: Answer) -> Iterator[str]:
             while True:
                 try:
                     connection, _ = server.accept()
-                except OSError:  # shut down below
+                except OSError:  # the listener was shut down below
                     return
                 accepted.append(connection)
                 threading.Thread(target=treat, args=(connection,), daemon=True).start()
@@ -53,7 +53,7 @@ def listener(answer: Answer) -> Iterator[str]:
 
 
 def web_server() -> contextlib.AbstractContextManager[str]:
-    """Answers everything as web servers answer what is no HTTP."""
+    """Answers everything with an HTTP error, as web servers do for other protocols."""
 
     def answer(connection: socket.socket) -> None:
         connection.recv(1000)
@@ -63,7 +63,7 @@ def web_server() -> contextlib.AbstractContextManager[str]:
 
 
 def another_protocol() -> contextlib.AbstractContextManager[str]:
-    """Greets, as servers of mail and of shells do."""
+    """Sends a greeting first, as SMTP and SSH servers do."""
 
     def answer(connection: socket.socket) -> None:
         connection.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")
@@ -74,7 +74,7 @@ def another_protocol() -> contextlib.AbstractContextManager[str]:
 
 
 def silence() -> contextlib.AbstractContextManager[str]:
-    """Takes what comes and never answers."""
+    """Reads everything and never responds."""
 
     def answer(connection: socket.socket) -> None:
         while connection.recv(1000):
@@ -84,7 +84,7 @@ def silence() -> contextlib.AbstractContextManager[str]:
 
 
 def resetter() -> contextlib.AbstractContextManager[str]:
-    """Resets each connection when the first request is there."""
+    """Resets each connection after the first request."""
 
     def answer(connection: socket.socket) -> None:
         connection.recv(1000)
@@ -94,7 +94,7 @@ def resetter() -> contextlib.AbstractContextManager[str]:
 
 
 def kafka_0_9() -> contextlib.AbstractContextManager[str]:
-    """Closes the connection on an API that it does not know: ApiVersions came with 0.10."""
+    """Closes the connection on an unknown API; ApiVersions came with 0.10."""
 
     def answer(connection: socket.socket) -> None:
         connection.recv(1000)
@@ -103,15 +103,15 @@ def kafka_0_9() -> contextlib.AbstractContextManager[str]:
 
 
 ONLY_0_10 = {0: (0, 2), 1: (0, 2), 2: (0, 0), 3: (0, 1), 18: (0, 0)}
-"""What Kafka 0.10.0 has of the APIs that a client begins with."""
+"""Respond with the APIs of Kafka 0.10.0 that a client starts with."""
 
 ONLY_KAFKA_9 = {0: (90, 99), 1: (90, 99), 2: (90, 99), 3: (90, 99), 18: (0, 4)}
-"""A broker that has dropped every version of today."""
+"""Version ranges of a broker that has dropped every current version."""
 
 
 @contextmanager
 def scripted_kafka(versions: dict[int, tuple[int, int]]) -> Iterator[str]:
-    """A node that answers Metadata, and knows these versions alone, on a loop of its own."""
+    """A node on a loop of its own that serves Metadata and has only these versions."""
     started: list[str] = []
     ready = threading.Event()
     loop = asyncio.new_event_loop()

@@ -85,7 +85,7 @@ def test_a_signal_ends_the_command_after_its_batch(
 def test_a_signal_to_all_processes_while_spark_starts_is_a_line(
     topics: Topics, topic: str, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """It must be neither an error of the JVM's start, nor wait until the JVM has started."""
+    """It must neither be reported as a failed JVM start nor wait until the JVM has started."""
     topics.create(topic)
     topics.fill(topic, 3)
     target = tmp_path / "out"

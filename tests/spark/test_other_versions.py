@@ -33,7 +33,7 @@ CORE = (
 
 
 def installed(version: str) -> Path:
-    """The directory that has the newest PySpark of a version."""
+    """Return the directory with the newest PySpark of a version."""
     directory = ROOT / ".cache" / f"pyspark-{version}"
     complete = directory / ".complete"
     if not complete.exists():
@@ -48,7 +48,7 @@ def installed(version: str) -> Path:
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("version", ["4.1", "4.2"])
 def test_another_version_passes_the_core_of_the_tests(version: str, tmp_path: Path) -> None:
-    """Spark's interface for sources changes with each release, without a word."""
+    """Spark's interface for sources changes with each release without notice."""
     paths = [str(ROOT / "tests" / "spark" / f"{name}.py") for name in CORE]
     command = [sys.executable, "-m", "pytest", "-q", *paths, "-m", "not torture and not full"]
     command += ["-p", "no:cacheprovider", f"--basetemp={tmp_path / version}", "--timeout=900"]
@@ -63,7 +63,7 @@ def test_another_version_passes_the_core_of_the_tests(version: str, tmp_path: Pa
 
 @pytest.mark.skipif("AIOKQ_PYSPARK" not in os.environ, reason="any version will do")
 def test_the_version_is_the_one_that_is_meant() -> None:
-    """With another one on the path all of this would prove nothing."""
+    """With another version on the path these tests would prove nothing."""
     assert pyspark.__version__.startswith(os.environ["AIOKQ_PYSPARK"] + ".")
 
 
@@ -72,7 +72,7 @@ def test_the_version_is_the_one_that_is_meant() -> None:
 def test_what_an_older_version_lacks_is_refused_by_name(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path, option: str
 ) -> None:
-    """Ignored, a first batch would have years of records."""
+    """If it were ignored, a first batch could have years of records."""
     topics.create(topic)
     frame = (
         spark.readStream.format("aiokq")

@@ -1,8 +1,8 @@
-"""Every row and column as Spark's own connector has it, of everything that a log can hold.
+"""Every row and column is the same as with Spark's own connector, for all that a log can hold.
 
-One run of Apache Kafka writes it, by other makes: codecs, headers, transactions of Java committed,
-aborted and open, a compacted log, one whose beginning was deleted, formats 0 and 1. It is read from
-Apache Kafka, and from our broker on a copy of its directory.
+One run of Apache Kafka writes it with other clients: codecs, headers, transactions of Java
+(committed, aborted and open), a compacted log, a log whose beginning was deleted, formats 0 and 1.
+The rows are read from Apache Kafka, and from aiokq's broker on a copy of its directory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KEEP = ("--profile", "dev", "--set", "log.retention.ms=-1")
 
 
 def legacy_log(magic: int, codec: int) -> bytes:
-    """Sets of messages in an old format, one after the other; offsets are left out of some."""
+    """Return message sets of an old format, one after the other, with gaps in the offsets."""
     parts = []
     for first in range(0, 60, 20):
         messages = [
@@ -65,7 +65,7 @@ def legacy_log(magic: int, codec: int) -> bytes:
 
 
 def write(apache: ApacheKafka) -> None:
-    """Everything; the node is down afterwards."""
+    """Write everything; the node is down afterwards."""
     fill(apache)
     servers = apache.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
@@ -91,13 +91,13 @@ def write(apache: ApacheKafka) -> None:
         (node / f"{name}-0" / f"{0:020}.log").write_bytes(legacy_log(magic, codec))
         for index in (node / f"{name}-0").glob("*index"):
             index.unlink()
-    # It is to look at what is in the logs.
+    # Makes the node recover the logs at its next start.
     (node / ".kafka_cleanshutdown").unlink()
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The addresses of Apache Kafka, and of our broker, with the same logs."""
+    """The addresses of Apache Kafka and of aiokq's broker, with the same logs."""
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
@@ -128,7 +128,7 @@ def batch(spark: SparkSession, servers: str, format_: str, **options: str) -> li
 def test_all_rows_are_the_jvm_connectors(
     spark: SparkSession, served: dict[str, str], where: str, level: str
 ) -> None:
-    """Both isolation levels, every column, with the order of rows in a partition."""
+    """For both isolation levels, every column, and the order of rows in a partition."""
     options = {"kafka.isolation.level": level}
 
     ours, theirs = (
@@ -148,7 +148,7 @@ def test_all_rows_are_the_jvm_connectors(
 def test_rows_from_and_to_offsets_are_the_jvm_connectors(
     spark: SparkSession, served: dict[str, str], where: str
 ) -> None:
-    """Ranges begin and end in batches, among transactions, and in gaps."""
+    """Ranges begin and end inside batches, inside transactions, and in gaps."""
     for start, stop in ((0, 3), (3, 11), (7, 24), (11, 12)):
         for topic in ("transactions", "compacted", "rich-zstd", "legacy-1-lz4"):
             options = {
@@ -169,7 +169,7 @@ def test_rows_from_and_to_offsets_are_the_jvm_connectors(
 def test_all_rows_of_a_stream_are_the_jvm_connectors(
     spark: SparkSession, served: dict[str, str], where: str, level: str, tmp_path: Path
 ) -> None:
-    """In batches of a limited size."""
+    """The batches have a limited size."""
 
     def stream(format_: str) -> list[Row]:
         rows: list[Row] = []

@@ -119,7 +119,7 @@ def test_a_broker_that_stays_away_ends_the_query_which_can_be_resumed(
         query.stop()
     assert topics.bootstrap_servers in told, told
 
-    # Nor does it start while nobody is there.
+    # A new query does not start either while the broker is down.
     told = stream.fails(**impatient)
     assert topics.bootstrap_servers in told, told
     assert "kafka.bootstrap.servers" in told, told
@@ -129,7 +129,7 @@ def test_a_broker_that_stays_away_ends_the_query_which_can_be_resumed(
     assert stream.rows() == places(topics, topic)
 
 
-# -- three nodes
+# -- Three nodes
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def three_nodes() -> Iterator[ApacheKafka]:
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    # A dead node is noticed within 3 s.
+    # A dead node must be noticed within 3 s.
     properties = {
         "broker_session_timeout_ms": "3000",
         "broker_heartbeat_interval_ms": "500",
@@ -152,7 +152,7 @@ def three_nodes() -> Iterator[ApacheKafka]:
 def test_partitions_whose_leader_changes_are_read_on(
     spark: SparkSession, three_nodes: ApacheKafka, topic: str, tmp_path: Path, how: int
 ) -> None:
-    """Handed over in peace, and after a kill, while records are written all the time."""
+    """After an election and after a kill, while records are written all the time."""
     topics = Topics(three_nodes.bootstrap_servers)
     node = 1 if how == signal.SIGTERM else 2
     writing = threading.Event()
@@ -176,7 +176,7 @@ def test_partitions_whose_leader_changes_are_read_on(
     writer.start()
 
     def batches(more: int) -> None:
-        """Wait until the query has done so many."""
+        """Wait until the query has run `more` further batches."""
         enough = stream.done() + more
         wait_for(lambda: stream.done() >= enough or not query.isActive)
         assert query.isActive, query.exception()

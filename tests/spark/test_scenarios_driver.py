@@ -1,7 +1,7 @@
-"""Drivers that are killed, JVM and all, at each point of a batch: the log is read exactly once.
+"""Drivers that are killed with their JVM at each point of a batch: the log is read exactly once.
 
-The sink is idempotent by the number of the batch, so rows are there twice if a batch that is run
-again has other rows than it had, and are missing if a batch begins too late.
+The sink is idempotent by batch number. So rows are duplicated if a repeated batch has other rows
+than before, and missing if a batch begins too late.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.spark.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A driver starts six processes; half a minute where the machine does other things.
+# A driver starts six processes, which takes half a minute on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -87,7 +87,7 @@ def test_a_driver_killed_in_its_first_batch_began_where_it_began(
     options = {"startingOffsets": "latest", "_begun": str(begun), "_hold": str(arrived)}
     driver = Driver(stream, "dying", options, before_sink=0)
     try:
-        # It knows where it begins, and is about to ask how far it may go.
+        # The query knows its start, and is about to ask for the end of the first batch.
         wait_for(begun.exists, 600)
         either.fill(topic, 3, 2)
         arrived.touch()

@@ -1,4 +1,4 @@
-"""The guide runs as it stands, with a session and a broker; and the listener on real progress."""
+"""The guide's examples run unchanged on a session and a broker; the listener with real events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 async def test_the_guide_runs_as_it_stands(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Whoever copies a block gets what the page says."""
+    """Users who copy an example must get what the page says."""
     monkeypatch.chdir(tmp_path)
     text = (GUIDES / "spark.md").read_text()
     codes = [code for name, code in BLOCK.findall(text) if name == "py"]
@@ -41,7 +41,7 @@ async def test_the_guide_runs_as_it_stands(
 def test_a_query_tells_its_lag(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str, tmp_path: Path
 ):
-    """Spark writes its progress differently from what the listener reads."""
+    """The listener must read the progress in the form in which Spark writes it."""
     topics.create(topic)
     topics.fill(topic, 30)
     registry = CollectorRegistry()
@@ -82,7 +82,7 @@ def test_a_query_tells_its_lag(
 
 @pytest.mark.full
 def test_the_web_service_answers_while_spark_works() -> None:
-    """A reader copies an example that freezes its loop."""
+    """Users must not copy an example that blocks its event loop."""
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"SPARK IS NOT TESTED: {reason}")

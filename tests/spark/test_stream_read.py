@@ -62,7 +62,7 @@ def test_a_crash_in_the_first_batch_does_not_move_the_beginning(
 
     stream.available_now()
     if not HAS_LIMITS:
-        stream.available_now()  # PySpark 4.1 makes one batch a run, and that was the first again
+        stream.available_now()  # PySpark 4.1 has repeated the first batch only
 
     assert stream.rows() == [(0, 5, "meanwhile")]
     topics.send(topic, [b"later"])

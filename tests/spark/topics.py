@@ -95,7 +95,7 @@ class Topics:
         self.run(work)
 
     def fill(self, name: str, records: int, partitions: int = 1, **settings: Any) -> None:
-        """Records over all partitions, whose values say where and the how manieth they are."""
+        """Write records to all partitions; each value has the record's partition and number."""
         for partition in range(partitions):
             self.send(
                 name,

@@ -1,4 +1,4 @@
-"""What the public classes take and give can be named: an annotation needs no private module."""
+"""The types in the public API can be named without importing a private module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNNAMED = {
     "ProducerTimeouts": "what the settings follow; Producer.health() has the numbers",
     "SendNowait": "what Producer.send_nowait is: call it",
 }
-"""Classes that nobody needs to write, and why."""
+"""Classes that users never need to name, and why."""
 
 
 @cache
@@ -31,7 +31,7 @@ def tree(module: str) -> ast.Module:
 
 @cache
 def classes(module: str) -> dict[str, str]:
-    """Each class of aiokq's that a module imports or defines, and the module it is from."""
+    """Return each aiokq class that a module imports or defines, with its module of origin."""
     found: dict[str, str] = {}
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("aiokq"):
@@ -52,7 +52,7 @@ def names_in(annotation: ast.expr | None) -> set[str]:
 
 
 def taken_and_given(module: str, name: str) -> set[str]:
-    """Aiokq's classes in the public attributes and methods of a class, and of its bases."""
+    """Return aiokq's classes in the annotations of a class's and its bases' public members."""
     known = classes(module)
     result: set[str] = set()
     for found in tree(module).body:
@@ -80,6 +80,6 @@ EXPORTED = sorted((name, module) for module, names in aiokq._HOMES.items() for n
 
 @pytest.mark.parametrize(("name", "module"), EXPORTED)
 def test_what_a_public_class_takes_and_gives_is_public(name: str, module: str) -> None:
-    """`def show(topic: TopicDescription)` had to import from aiokq.admin.topics, which may move."""
+    """Regression: `def show(topic: TopicDescription)` needed an import from aiokq.admin.topics."""
     public = {*aiokq.__all__, *aiokq.errors.__all__, *aiokq.wire.__all__, *UNNAMED}
     assert not taken_and_given(module, name) - public

@@ -1,7 +1,7 @@
-"""The rules of the architecture that a linter of imports cannot see, held by reading the source.
+"""Rules of the architecture that import-linter cannot check, tested on the source.
 
-Layers are import-linter's part (`make lint`). Here: who starts tasks, what is handed in
-instead of reached for, where heavy packages may be imported, and what `aiokq/__init__` is.
+import-linter (`make lint`) checks the layers. These tests check which modules start tasks, reach
+for clock or randomness, import heavy packages, and what `aiokq/__init__` imports.
 """
 
 from __future__ import annotations
@@ -20,27 +20,30 @@ PACKAGE = ROOT / "aiokq"
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py"))
 
 FORWARD = ("aiokq/gateway/", "aiokq/spark/", "aiokq/testing/", "aiokq/compat/")
-"""Rows above `aiokq/__init__`, which may import it (DESIGN section 3)."""
+"""Layers above `aiokq/__init__`, which may import it (DESIGN section 3)."""
 
 COMMAND_LINE = ("aiokq/cli/", "aiokq/console/")
 
 STARTS_TASKS = {
     "aiokq/core/supervisor.py": {"create_task", "TaskGroup"},
 }
-"""Module to what it may call to start a task."""
+"""For each module, the calls with which it may start a task."""
 
 ENTERS_A_LOOP = {
     "aiokq/broker/process.py": {"Runner"},
     "aiokq/broker/loop_thread.py": {"run", "run_coroutine_threadsafe"},
 }
-"""Module to how it may start a loop, or reach one from another thread."""
+"""For each module, the calls with which it may start a loop, or reach one from another thread."""
 
 CLOCK_AND_CHANCE = {
     "aiokq/fastpath/produce/accumulator.py": {"time.time_ns", "time.monotonic"},
     "aiokq/connection/network.py": {"random.Random"},
 }
-"""Outside core: module to what it may reach for. The compiled core reads the system clock in C
-unless it is given another; network.py makes the real environment."""
+"""For each module outside core, the system functions that it may use.
+
+The compiled core reads the system clock in C unless it gets another one; network.py creates the
+real environment.
+"""
 
 
 @cache
@@ -50,7 +53,7 @@ def tree(module: str) -> ast.Module:
 
 @cache
 def calls(module: str) -> list[tuple[ast.Call, str]]:
-    """Every call, with the dotted name of what is called ("" where it has none)."""
+    """Return every call with the dotted name of the callee ("" if it has none)."""
     nodes = ast.walk(tree(module))
     return [(node, dotted(node.func)) for node in nodes if isinstance(node, ast.Call)]
 
@@ -65,8 +68,10 @@ def dotted(node: ast.expr) -> str:
 
 
 def imports(module: str, *, only_on_import: bool = False) -> Iterator[tuple[int, str, list[str]]]:
-    """(line, module, names) of each import; `only_on_import` leaves out those in functions and
-    those for type checkers."""
+    """Yield (line, module, names) of each import.
+
+    With `only_on_import`, imports in functions and for type checkers are left out.
+    """
     pending: list[ast.AST] = [tree(module)]
     while pending:
         node = pending.pop()
@@ -97,7 +102,7 @@ def allowed(table: dict[str, set[str]], module: str) -> set[str]:
 
 
 def test_the_rules_are_held_against_the_whole_package():
-    """The package moved, and every rule below holds for no module at all."""
+    """If the package moved, the rules below would be tested on no module."""
     assert len(MODULES) > 200
     assert {"aiokq/fastpath/shared.py", "aiokq/cli/app.py", *STARTS_TASKS, *ENTERS_A_LOOP} <= {
         *MODULES
@@ -105,7 +110,7 @@ def test_the_rules_are_held_against_the_whole_package():
 
 
 def test_only_the_supervisor_starts_tasks():
-    """A task that nobody owns fails unseen and outlives close()."""
+    """A task without an owner fails unseen and outlives close()."""
     for module in MODULES:
         may = allowed(STARTS_TASKS, module)
         for node, name in calls(module):
@@ -114,7 +119,7 @@ def test_only_the_supervisor_starts_tasks():
                 f"{module}:{node.lineno}: {name}() starts a task: use core.supervisor"
             )
             if last in {"gather", "as_completed", "shield", "wait_for"} and name != f"self.{last}":
-                # On coroutines these start tasks behind the caller's back.
+                # With coroutines as arguments these start tasks implicitly.
                 for argument in node.args:
                     argument = argument.value if isinstance(argument, ast.Starred) else argument
                     assert top(name) != "asyncio" or not isinstance(argument, ast.Call), (
@@ -127,7 +132,7 @@ def test_only_the_supervisor_starts_tasks():
 
 
 def test_loops_are_entered_by_entry_points_only():
-    """A library that runs a loop of its own cannot be used from one."""
+    """A library that runs its own loop cannot be used from a running loop."""
     for module in MODULES:
         if module.startswith((*FORWARD, *COMMAND_LINE)):
             continue
@@ -141,7 +146,7 @@ def test_loops_are_entered_by_entry_points_only():
 
 
 def test_clock_and_chance_are_handed_in():
-    """What reaches for them cannot be run under a virtual clock with a seed."""
+    """Otherwise the code could not run with a virtual clock and a seed."""
     for module in MODULES:
         if module.startswith(("aiokq/core/", *FORWARD, *COMMAND_LINE)):
             continue
@@ -193,7 +198,7 @@ def test_heavy_packages_are_imported_where_they_are_used():
 
 
 def test_nothing_below_imports_the_lazy_exports():
-    """`from aiokq import Producer` in a lower layer would be a cycle that no linter sees."""
+    """`from aiokq import Producer` in a lower layer would be a cycle that import-linter misses."""
     for module in MODULES:
         if module.startswith((*FORWARD, *COMMAND_LINE)) or module == "aiokq/__main__.py":
             continue
@@ -219,7 +224,7 @@ def test_the_package_itself_imports_nothing_of_its_own():
 
 
 def test_every_module_says_what_it_owns():
-    """The first line is what a reader has to choose by."""
+    """Readers choose a module by the first line of its docstring."""
     for module in MODULES:
         docstring = ast.get_docstring(tree(module))
         assert docstring, f"{module} has no docstring"
@@ -245,7 +250,7 @@ START_PATH = (
 
 
 def test_the_brokers_start_path_is_light():
-    """pydantic alone costs 90 ms; one import in a wrong place brings it back."""
+    """pydantic alone costs 90 ms, and one wrong import would load it."""
     code = (
         "import importlib, sys\n"
         "for module in sys.argv[1:]:\n"
@@ -272,13 +277,13 @@ def test_the_brokers_start_path_is_light():
     ["admin", "assign", "client", "cluster", "connection", "consumer", "core", "group", "producer"],
 )
 def test_frozen_value_classes_are_compiled_late(package: str):
-    """Half a millisecond a class, for a hundred of them, was a third of what an import took."""
+    """Half a millisecond for each of a hundred classes was a third of the import time."""
     for path in sorted((ROOT / "aiokq" / package).rglob("*.py")):
         assert "@dataclass(frozen=True" not in path.read_text(), f"{path.name}: use core.frozen"
 
 
 def test_what_is_generated_from_the_settings_is_current():
-    """An editor would complete settings that are gone, and keywords be checked by old bounds."""
+    """Editors would otherwise complete removed settings, and keywords have outdated bounds."""
     done = subprocess.run(
         [sys.executable, "tools/generate_settings.py", "--check"],
         capture_output=True,

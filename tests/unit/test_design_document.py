@@ -1,4 +1,4 @@
-"""docs/DESIGN.md: the journeys name functions that exist, in the files they name."""
+"""docs/DESIGN.md: the journeys name functions that exist in the files they give."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOPS = HOP.findall((ROOT / "docs" / "DESIGN.md").read_text())
 
 
 def defined(path: Path) -> set[str]:
-    """Functions by name, and methods as Class.method."""
+    """Return functions by name, and methods as Class.method."""
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -29,11 +29,11 @@ def defined(path: Path) -> set[str]:
 
 
 def test_all_journeys_are_there() -> None:
-    """The table's form changed and nothing below is checked any more."""
+    """If the form of the table changed, the test below would have no cases."""
     assert len(HOPS) > 40
 
 
 @pytest.mark.parametrize(("name", "file"), HOPS)
 def test_a_hop_of_the_journey_exists(name: str, file: str) -> None:
-    """A function was renamed, and the newcomer looks for the old name."""
+    """A renamed function must be renamed in the document, too."""
     assert name in defined(ROOT / file)

@@ -1,4 +1,4 @@
-"""The documents hold together: links lead somewhere, and decisions have their four parts."""
+"""The documents are consistent: links have targets, and decisions have their four parts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files(document: Path) -> None:
-    """A page was moved, and others still point to where it was."""
+    """A page that moves must be updated in other pages."""
     targets = [target for target in LINK.findall(document.read_text()) if "://" not in target]
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
 def test_a_decision_has_its_four_parts(decision: Path) -> None:
-    """Without what was rejected it is not a decision; without consequences, a wish."""
+    """A decision needs its rejected alternatives and its consequences."""
     headings = re.findall(r"^## (.+)$", decision.read_text(), re.MULTILINE)
     assert headings == ["Context", "Decision", "Rejected", "Consequences"]
 
@@ -40,7 +40,7 @@ def test_every_decision_is_listed() -> None:
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
 def test_the_files_that_a_decision_names_exist(decision: Path) -> None:
-    """A decision points into code that has moved."""
+    """Code that moves must be updated in the decision."""
     named = re.findall(r"`((?:\w+/)+[\w.]+\.py)`", decision.read_text())
     places = (ROOT, ROOT / "aiokq")
     assert [name for name in named if not any((place / name).exists() for place in places)] == [

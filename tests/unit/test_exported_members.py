@@ -1,4 +1,4 @@
-"""What `aiokq` and its public modules export: all that is listed, and nothing else."""
+"""The exports of `aiokq` and its public modules: complete, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = ("errors", "metrics", "wire")
 
 
 def imported_for_type_checkers() -> dict[str, set[str]]:
-    """Module to names, from the `if TYPE_CHECKING:` block of the package."""
+    """Return names by module, from the `if TYPE_CHECKING:` block of the package."""
     found: dict[str, set[str]] = {}
     for node in ast.parse(INIT.read_text()).body:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
@@ -30,12 +30,12 @@ def imported_for_type_checkers() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", aiokq.__all__)
 def test_every_public_name_resolves(name: str):
-    """A name that moved must move here too."""
+    """The lazy table must follow a class that moves."""
     assert getattr(aiokq, name) is not None
 
 
 def test_type_checkers_see_what_is_exported():
-    """The lazy table and the imports for type checkers say the same, name by name."""
+    """The lazy table and the imports for type checkers have the same names."""
     seen = imported_for_type_checkers()
     assert seen.pop("aiokq") == set(MODULES)
     assert seen == {module: set(names) for module, names in aiokq._HOMES.items()}
@@ -45,7 +45,7 @@ def test_type_checkers_see_what_is_exported():
 
 
 def test_public_objects_carry_public_names():
-    """Nothing private slips into the table."""
+    """No private name is in the table."""
     assert all(not n.startswith("_") for n in aiokq.__all__ if n != "__version__")
     assert dir(aiokq) == sorted(aiokq.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
@@ -54,7 +54,7 @@ def test_public_objects_carry_public_names():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_public_modules_say_what_they_export(module: str):
-    """Each has an `__all__`, and all of it is there."""
+    """Each has an `__all__`, and all of its names exist."""
     imported = importlib.import_module(f"aiokq.{module}")
     assert imported.__all__
     for name in imported.__all__:
@@ -62,7 +62,7 @@ def test_public_modules_say_what_they_export(module: str):
 
 
 def test_errors_has_a_class_for_every_code():
-    """Whoever catches an error by its class finds it under its Kafka name."""
+    """Users who catch an error by its class find it under its Kafka name."""
     from aiokq import errors
 
     assert errors.KafkaError is aiokq.KafkaError
@@ -84,8 +84,10 @@ def literal_names(module: str) -> set[str]:
 
 
 def test_type_checkers_see_every_error():
-    """mypy does not evaluate `__all__ += module.__all__`: it reported `errors.TopicExists` as
-    undefined."""
+    """Regression: mypy reported `errors.TopicExists` as undefined.
+
+    mypy does not evaluate `__all__ += module.__all__`.
+    """
     from aiokq import errors
 
     seen: set[str] = set()
@@ -102,21 +104,21 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_importing_aiokq_loads_next_to_nothing():
-    """`import aiokq` is in everybody's start-up path; the broker's must stay free of pydantic."""
+    """`import aiokq` is part of many programs' start; the broker's must not load pydantic."""
     loaded = modules_after("import aiokq")
     assert not [m for m in loaded if m.startswith("aiokq.") and m != "aiokq._version"]
     assert not loaded & {"pydantic", "asyncio", "typer", "rich", "prometheus_client", "pyarrow"}
 
 
 def test_the_embedded_broker_loads_no_client():
-    """A test-suite that only starts a broker pays for a broker."""
+    """A test suite that only starts a broker must not load the clients."""
     loaded = modules_after("import aiokq; aiokq.EmbeddedCluster")
     assert not loaded & {"pydantic", "typer", "rich", "prometheus_client", "pyarrow"}
     assert not [m for m in loaded if m.startswith(("aiokq.producer", "aiokq.client"))]
 
 
 def test_the_client_loads_no_broker():
-    """Nor do services that only produce pay for one."""
+    """A service that only produces must not load the broker."""
     loaded = modules_after("import aiokq; aiokq.Cluster")
     assert not [m for m in loaded if m.startswith("aiokq.broker")]
     assert not loaded & {"typer", "rich", "prometheus_client", "pyarrow"}
@@ -132,7 +134,7 @@ CONSTRUCTORS = {
 
 @pytest.mark.parametrize("name", CONSTRUCTORS)
 def test_a_client_made_by_keywords_loads_no_pydantic(name: str):
-    """Importing it and building the models took as long as all the rest of a short command."""
+    """Importing it and building the models took as long as the rest of a short command."""
     loaded = modules_after(f"from aiokq import {name}; {CONSTRUCTORS[name]}")
     assert "aiokq.cluster.engine" in loaded
     assert not loaded & {"pydantic", "pydantic_core", "annotated_types"}
@@ -140,7 +142,7 @@ def test_a_client_made_by_keywords_loads_no_pydantic(name: str):
 
 
 def test_a_cluster_loads_the_clients_that_are_made_of_it():
-    """It loaded producer, consumer, groups and administration for whoever uses one of them."""
+    """Regression: it loaded producer, consumer, groups and administration for every client."""
     unused = ("aiokq.admin", "aiokq.assign", "aiokq.consumer", "aiokq.group", "aiokq.producer")
     loaded = modules_after('from aiokq import Cluster; Cluster("h:1")')
     assert not [module for module in loaded if module.startswith(unused)]
@@ -150,10 +152,10 @@ def test_a_cluster_loads_the_clients_that_are_made_of_it():
 
 
 def test_a_producer_loads_what_it_produces_with():
-    """Each module costs a quarter of a millisecond, whether or not anything of it is used."""
+    """Each module costs a quarter of a millisecond, even if nothing of it is used."""
     loaded = {m for m in modules_after('from aiokq import Producer; Producer("h:1")') if "." in m}
     ours = {module for module in loaded if module.startswith("aiokq.")}
-    # The core has as many as it has parts, compiled or not.
+    # The core has a module for each part, compiled or not.
     ours = {module for module in ours if not module.startswith(("aiokq._", "aiokq.fastpath."))}
     for unused in (
         "admin",
@@ -170,7 +172,7 @@ def test_a_producer_loads_what_it_produces_with():
 
 
 def test_every_error_that_is_raised_can_be_caught_by_its_name():
-    """CommitFailed was documented, raised, and not in aiokq.errors."""
+    """Regression: CommitFailed was documented and raised, but missing in aiokq.errors."""
     from aiokq import errors
     from aiokq.core import errors as defined
 

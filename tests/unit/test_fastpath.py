@@ -1,4 +1,4 @@
-"""The fallback to the pure core is told once, to who did not ask for it."""
+"""The fallback to the pure core warns once, unless the user chose it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_machine_without_a_compiler_is_told_once() -> None:
-    """pip hides what setup.py says; ten modules import the core."""
+    """pip hides the output of setup.py, and ten modules import the core."""
     done = run(NOT_BUILT + "import aiokq.fastpath; from aiokq import Producer, Consumer")
     assert done.stderr.count("RuntimeWarning") == 1
     assert "several times slower" in done.stderr
@@ -43,7 +43,7 @@ def test_a_machine_without_a_compiler_is_told_once() -> None:
 
 
 def test_a_core_that_is_there_and_broken_gives_its_reason() -> None:
-    """Built for another machine, it is no help to say that there is none."""
+    """A core built for another machine exists, so the message must not say that it is missing."""
     code = (
         "import sys, importlib.abc\n"
         "class Broken(importlib.abc.MetaPathFinder):\n"
@@ -59,7 +59,7 @@ def test_a_core_that_is_there_and_broken_gives_its_reason() -> None:
 def test_a_source_tree_beside_an_editable_installation_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was said that there was no compiler. What runs the tests is such an installation."""
+    """Regression: the message blamed a missing compiler. The tests run in such an installation."""
     if not cores.BUILT:
         pytest.skip("the compiled core is not built")
     monkeypatch.setattr(missing, "HERE", tmp_path / "aiokq")
@@ -71,12 +71,12 @@ def test_a_source_tree_beside_an_editable_installation_is_named(
 
 
 def test_who_asks_for_the_pure_core_is_not_warned() -> None:
-    """AIOKQ_PURE=1 is a decision."""
+    """AIOKQ_PURE=1 is the user's decision."""
     assert run(NOT_BUILT + "import aiokq.fastpath", AIOKQ_PURE="1").stderr == ""
 
 
 def test_the_doctor_says_why_the_core_is_pure() -> None:
-    """The warning may have been filtered, or gone by."""
+    """The warning may have been filtered or overlooked."""
     call = "from aiokq.cli.app import execute; execute(['doctor'])"
     done = run(NOT_BUILT + call)
     (line,) = [line for line in done.stdout.splitlines() if " core: " in line]
@@ -88,14 +88,14 @@ def test_the_doctor_says_why_the_core_is_pure() -> None:
 
 
 def test_the_broker_on_a_machine_without_a_compiler_starts() -> None:
-    """A warning on stderr; the line for programs on stdout is untouched."""
+    """The warning is on stderr; the line for programs on stdout is unchanged."""
     done = run(NOT_BUILT + "import aiokq.broker.process, aiokq.fastpath")
     assert done.stdout == ""
     assert done.stderr.count("RuntimeWarning") == 1
 
 
 def test_the_contents_of_a_part_name_its_sections_in_order() -> None:
-    """The list that leads through a thousand lines is not to be that of an older file."""
+    """An outdated list would mislead readers of a file of a thousand lines."""
     listed_parts = 0
     for _, path in extensions():
         source = (ROOT / "aiokq" / path).read_text()
@@ -109,13 +109,13 @@ def test_the_contents_of_a_part_name_its_sections_in_order() -> None:
 
 
 def test_no_part_is_longer_than_a_reader_bears() -> None:
-    """What the next cut would cost stands in docs/adr/0008-compiled-units.md."""
+    """docs/adr/0008-compiled-units.md gives the cost of dividing further."""
     for _, path in extensions():
         assert len((ROOT / "aiokq" / path).read_text().splitlines()) <= 1500, path
 
 
 def test_the_contents_of_the_package_name_its_units() -> None:
-    """And every unit is a package of that name, the shared one but for itself."""
+    """Every unit is a package of that name, except the shared unit."""
     source = (ROOT / "aiokq" / "fastpath" / "__init__.py").read_text()
     listed = re.findall(r"^    aiokq\.fastpath\.?(\w*)  ", source, re.MULTILINE)
     assert listed == list(UNITS)

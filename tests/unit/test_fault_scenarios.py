@@ -1,7 +1,7 @@
-"""Which tests prove the fault scenarios of a log and its disk, by their numbers in the design.
+"""The fault scenarios of a log and its disk, by number, and the tests that prove each.
 
-What a scenario is and what has to come of it is said here, in one line; the tests say how. This
-module only sees to it that each test that is named is there.
+Each scenario and its expected outcome are described here in one line; the tests have the details.
+This module only checks that each named test exists.
 
 Source: the failure modes of Jepsen's and Kafka's own system tests.
 """
@@ -99,7 +99,7 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario[0])
 def test_each_scenario_has_its_tests(scenario: tuple[int, str, str]) -> None:
-    """A test that was renamed or taken away leaves its scenario unproven."""
+    """A renamed or deleted test would leave its scenario unproven."""
     for test in SCENARIOS[scenario]:
         path, name = test.split("::")
         tree = ast.parse((ROOT / "tests" / path).read_text())

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus sees them; the HTTP endpoint is tried in tests/interop."""
+"""Metrics as Prometheus sees them; tests/interop has the tests of the HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scrape(*owners: Owner) -> dict[str, str]:
 
 
 def test_values_are_exported_with_their_owner_as_label():
-    """Two clients in one process must be told apart."""
+    """The label distinguishes two clients in one process."""
     counters = ClientCounters("orders")
     counters.records_sent += 3
     counters.errors["NOT_LEADER_OR_FOLLOWER"] += 1
@@ -45,7 +45,7 @@ def test_values_are_exported_with_their_owner_as_label():
 
 
 def test_histograms_are_cumulative():
-    """Prometheus adds nothing up by itself."""
+    """Prometheus does not add buckets up itself."""
     counters = BrokerCounters("0")
     for seconds in (0.0001, 0.02, 100.0):
         counters.request_seconds["Fetch"].observe(seconds)
@@ -60,7 +60,7 @@ def test_histograms_are_cumulative():
 
 
 def test_without_arguments_everything_alive_is_exported_and_equal_names_added_up():
-    """One line in an application, before it makes its clients."""
+    """An application may need only one line, before it creates its clients."""
     registry = CollectorRegistry()
     metrics.register(registry)
     mine = [ClientCounters("twice-in-test-metrics") for _ in range(2)]
@@ -73,7 +73,7 @@ def test_without_arguments_everything_alive_is_exported_and_equal_names_added_up
 
 
 def test_registering_twice_is_harmless_and_counts_once():
-    """A web application that reloads runs its setup again."""
+    """A web application that reloads registers again."""
     registry = CollectorRegistry()
     collector = metrics.register(registry)
     assert metrics.register(registry) is collector
@@ -86,7 +86,7 @@ def test_registering_twice_is_harmless_and_counts_once():
 
 
 def test_a_further_client_joins_the_collector_of_the_registry():
-    """Each part of an application registers its own cluster; then one wants everything."""
+    """Parts of an application may register their clusters before it registers everything."""
     registry = CollectorRegistry()
     first, second, other = (ClientCounters(f"joined-{n}") for n in range(3))
     collector = metrics.register(registry, cluster=Owner(first))
@@ -102,7 +102,7 @@ def test_a_further_client_joins_the_collector_of_the_registry():
 
 
 def test_a_registration_that_was_taken_back_does_not_linger():
-    """Unregistered, then registered for one cluster only: that one only."""
+    """After unregister() and a registration of one cluster, only that cluster is exported."""
     registry = CollectorRegistry()
     registry.unregister(metrics.register(registry))
     mine, other = ClientCounters("taken-back-0"), ClientCounters("taken-back-1")
@@ -113,7 +113,7 @@ def test_a_registration_that_was_taken_back_does_not_linger():
 
 
 def test_names_that_somebody_else_registered_are_a_config_error():
-    """prometheus_client's own error names a series and nothing to do."""
+    """prometheus_client's own error names a time series and no remedy."""
     registry = CollectorRegistry()
     registry.register(metrics.Collector())
     with pytest.raises(ConfigError, match="CollectorRegistry"):
@@ -121,6 +121,6 @@ def test_names_that_somebody_else_registered_are_a_config_error():
 
 
 def test_every_metric_of_the_table_is_exported():
-    """What is documented is there, also before the first event."""
+    """Documented metrics exist also before their first event."""
     names = {family.name for family in metrics.Collector().describe()}
     assert names == {metric.name.removesuffix("_total") for metric in METRICS}

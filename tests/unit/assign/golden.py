@@ -1,4 +1,4 @@
-"""What Kafka's own assignors made of random groups; see tests/golden/assign."""
+"""Assignments that Kafka's own assignors made for random groups; see tests/golden/assign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignors by name: Kafka's own, Java's class names, and one's own."""
+"""Assignors by name: Kafka's own, Java's class names, and user-defined ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EverythingToTheFirst:
 
 
 def test_names_are_those_on_the_wire() -> None:
-    """Members of other makes find the assignor they have in common by them."""
+    """Members find a common assignor by these names, across clients."""
     for name, make in ASSIGNORS.items():
         assignor = make()
         assert isinstance(assignor, Assignor)
@@ -36,7 +36,7 @@ def test_names_are_those_on_the_wire() -> None:
 
 
 def test_java_names_and_own_assignors_are_taken() -> None:
-    """A properties file that was written for Java goes on working."""
+    """A properties file that was written for Java still works."""
     found = resolve(
         ["org.apache.kafka.clients.consumer.CooperativeStickyAssignor", EverythingToTheFirst()]
     )
@@ -44,7 +44,7 @@ def test_java_names_and_own_assignors_are_taken() -> None:
 
 
 def test_each_consumer_has_assignors_of_its_own() -> None:
-    """The sticky ones remember; two consumers must not share the memory."""
+    """Sticky assignors keep state, which two consumers must not share."""
     assert resolve(["sticky"])[0] is not resolve(["sticky"])[0]
 
 
@@ -59,13 +59,13 @@ def test_each_consumer_has_assignors_of_its_own() -> None:
 def test_a_strategy_that_cannot_be_is_refused_with_the_reason(
     strategy: list[str], text: str
 ) -> None:
-    """At construction, not in the first rebalance."""
+    """The error is raised at construction, not in the first rebalance."""
     with pytest.raises(ConfigError, match=text):
         resolve(strategy)
 
 
 def test_the_rebalance_protocol_is_one_that_all_support() -> None:
-    """[range, cooperative-sticky] is how a group is upgraded: eager until range is dropped."""
+    """[range, cooperative-sticky] upgrades a group: it stays eager until range is dropped."""
     assert common_protocol(resolve(["cooperative-sticky"])) is RebalanceProtocol.COOPERATIVE
     assert common_protocol(resolve(["range", "cooperative-sticky"])) is RebalanceProtocol.EAGER
 

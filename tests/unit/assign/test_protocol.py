@@ -1,4 +1,4 @@
-"""What members exchange: read as Java reads it."""
+"""Subscriptions and assignments that members exchange, decoded as in Java."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE = Subscription(("t",), (TopicPartition("t", 0),), 3, "r", None, b"u")
     ],
 )
 def test_bytes_beyond_a_version_are_skipped(version: int, expected: Subscription) -> None:
-    """The leader failed, and with it the group, for a member that Java's leaders take."""
+    """Regression: bytes that Java's leaders accept made aiokq's leader fail, and so the group."""
     data = struct.pack(">h", version) + encode_subscription(WHOLE)[2:] + b"more"
     assert decode_subscription(data) == expected
     assert decode_assignment(encode_assignment(Assignment(())) + b"more") == Assignment(())
@@ -39,6 +39,6 @@ def test_bytes_beyond_a_version_are_skipped(version: int, expected: Subscription
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff\0\0\0\0", b"\0\1\x7f\xff\xff\xff"])
 def test_what_is_no_subscription_is_refused(data: bytes) -> None:
-    """Versions before 0, and counts without what they count."""
+    """Versions below 0, and counts that exceed the data."""
     with pytest.raises(ProtocolError):
         decode_subscription(data)

@@ -1,4 +1,4 @@
-"""Range and roundrobin: Java's assignments, partition by partition, and the seed's rule."""
+"""Range and roundrobin: Java's assignments, partition by partition, and Kafka 0.8's rule."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.unit.assign.golden import GROUPS, partitions, subscriptions, topology
 
 @pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor()], ids=lambda a: a.name)
 def test_assignments_are_those_of_java(assignor: RangeAssignor | RoundRobinAssignor) -> None:
-    """A leader of another make must not move partitions for nothing."""
+    """A leader of another client must not move partitions needlessly."""
     rack_aware = 0
     for group in GROUPS:
         expected = group["assigned"][assignor.name]["first"]
         found = assignor.assign(topology(group), subscriptions(group))
         assert found.keys() == expected.keys()
         for member, rows in expected.items():
-            # Java lists topics in the order of a hash map.
+            # Java orders topics by a hash map.
             assert sorted(found[member].partitions) == sorted(partitions(rows)), group
         rack_aware += bool(group["racks"])
     assert rack_aware > 20
@@ -42,7 +42,7 @@ def test_range_is_the_rule_of_kafka_08_where_it_divides_evenly(count: int, membe
 
 
 def test_a_topic_that_does_not_exist_is_nobodys() -> None:
-    """Subscribing ahead of a topic's creation is legal, and gives nothing yet."""
+    """A member may subscribe to a topic before it exists, and gets no partition of it yet."""
     members = {"a": Subscription(("nosuch", "t")), "b": Subscription(("nosuch",))}
     for assignor in (RangeAssignor(), RoundRobinAssignor()):
         found = assignor.assign(Topology({"t": 2}), members)
@@ -50,7 +50,7 @@ def test_a_topic_that_does_not_exist_is_nobodys() -> None:
 
 
 def test_neighbouring_topics_stay_co_partitioned() -> None:
-    """Joins of two topics rely on one member having the same partition of both."""
+    """Joins of two topics need one member to have the same partition of both."""
     racks = {
         TopicPartition(topic, number): frozenset({f"r{number % 3}"})
         for topic in ("a", "b")
@@ -65,7 +65,7 @@ def test_neighbouring_topics_stay_co_partitioned() -> None:
 
 
 def test_roundrobin_passes_over_many_members_in_no_time_to_speak_of() -> None:
-    """A thousand members that share no topic: asking each whose turn it is took seconds."""
+    """Regression: with a thousand members without common topics this took seconds."""
     members = {f"m{number:04}": Subscription((f"t{number:04}",)) for number in range(1000)}
     topology = Topology({f"t{number:04}": 100 for number in range(1000)})
     began = time.process_time()

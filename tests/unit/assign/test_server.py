@@ -1,4 +1,4 @@
-"""The broker's assignors: complete, balanced, sticky, and quick."""
+"""The broker's assignors: complete, balanced, sticky and fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T1, T2, T3 = (uuid.UUID(int=number) for number in (1, 2, 3))
 
 
 def topics(*partitions: int) -> dict[uuid.UUID, TopicSpec]:
-    """Topics t0, t1 ... with ids 1, 2 ..."""
+    """Return topics t0, t1, ... with ids 1, 2, ..."""
     return {
         uuid.UUID(int=number + 1): TopicSpec(f"t{number}", count)
         for number, count in enumerate(partitions)
@@ -45,7 +45,7 @@ def places(partitions: dict[uuid.UUID, frozenset[int]]) -> set[tuple[uuid.UUID, 
 
 
 def again(group: GroupSpec, result: Result) -> GroupSpec:
-    """The same group, with this as what it has."""
+    """Return the same group with `result` as its current assignment."""
     return GroupSpec(
         {
             member_id: ServerMember(
@@ -58,7 +58,7 @@ def again(group: GroupSpec, result: Result) -> GroupSpec:
 
 
 def check_complete(group: GroupSpec, result: Result) -> None:
-    """Every partition that somebody wants is given to one who wants it; nothing else is."""
+    """Check that each subscribed partition is assigned to a subscriber, and no other partition."""
     assert result.keys() == group.members.keys()
     given_ = Counter(place for partitions in result.values() for place in places(partitions))
     wanted = {
@@ -75,9 +75,9 @@ def check_complete(group: GroupSpec, result: Result) -> None:
 
 @st.composite
 def groups(draw: st.DrawFn, *, equal: bool) -> GroupSpec:
-    """A group with some history, which may be damaged or of another subscription."""
+    """Draw a group with some history, which may be damaged or of another subscription."""
     known = topics(*draw(st.lists(st.integers(0, 9), min_size=1, max_size=4)))
-    ids = [*known, uuid.UUID(int=99)]  # the last one does not exist
+    ids = [*known, uuid.UUID(int=99)]  # the last topic does not exist
     members_count = draw(st.integers(1, 6))
     common = frozenset(draw(st.sets(st.sampled_from(ids))))
     members = {}
@@ -100,7 +100,7 @@ def groups(draw: st.DrawFn, *, equal: bool) -> GroupSpec:
 def test_any_group_is_assigned_completely_and_the_same_way_in_any_order(
     assignor: ServerAssignor, group: GroupSpec, seed: int
 ) -> None:
-    """Nothing is left unread or read twice, and a reloaded group gives the same answer."""
+    """No partition is left out or assigned twice, and the order of members does not matter."""
     result = assignor.assign(group)
     check_complete(group, result)
     shuffled = list(group.members.items())
@@ -113,11 +113,11 @@ def test_any_group_is_assigned_completely_and_the_same_way_in_any_order(
 def test_uniform_balances_equal_subscriptions_and_moves_as_little_as_that_takes(
     group: GroupSpec,
 ) -> None:
-    """Counts differ by one at most; what could be kept is kept."""
+    """Counts differ by one at most, and as many partitions as possible stay."""
     result = UNIFORM.assign(group)
     counts = sizes(result)
     assert max(counts.values()) - min(counts.values()) <= 1
-    # Who claims a partition first, by member id, has it; the rest of a damaged history is void.
+    # The first claim of a partition, by member id, is valid; later claims of it are ignored.
     held: dict[str, set[tuple[uuid.UUID, int]]] = {}
     claimed: set[tuple[uuid.UUID, int]] = set()
     for member_id in sorted(group.members):
@@ -142,7 +142,7 @@ def test_uniform_balances_equal_subscriptions_and_moves_as_little_as_that_takes(
 def test_uniform_leaves_no_move_between_two_members_that_would_even_them_out(
     group: GroupSpec,
 ) -> None:
-    """Different subscriptions: nobody has two more than another who could take one of them."""
+    """No member has two partitions more than another that could take one of them."""
     result = UNIFORM.assign(group)
     counts = sizes(result)
     for giver, partitions in result.items():
@@ -155,13 +155,13 @@ def test_uniform_leaves_no_move_between_two_members_that_would_even_them_out(
 @given(group=st.one_of(groups(equal=True), groups(equal=False)))
 @settings(deadline=None)
 def test_uniform_changes_nothing_that_is_balanced(group: GroupSpec) -> None:
-    """A heartbeat that bumps the epoch without need moves nobody."""
+    """An epoch that increases without a change must not move partitions."""
     result = UNIFORM.assign(group)
     assert UNIFORM.assign(again(group, result)) == result
 
 
 def test_a_member_that_leaves_moves_only_its_own_partitions() -> None:
-    """The others keep all they have."""
+    """The other members keep all their partitions."""
     group = GroupSpec({f"m{n}": ServerMember(frozenset({T1})) for n in range(4)}, topics(12))
     before = UNIFORM.assign(group)
     rest = again(group, before)
@@ -174,7 +174,7 @@ def test_a_member_that_leaves_moves_only_its_own_partitions() -> None:
 
 
 def test_a_new_member_takes_its_share_and_no_more() -> None:
-    """Seven of eight members lose at most two."""
+    """Of the eight previous members seven lose at most two partitions."""
     group = GroupSpec({f"m{n}": ServerMember(frozenset({T1})) for n in range(7)}, topics(56))
     members = dict(again(group, UNIFORM.assign(group)).members)
     members["new"] = ServerMember(frozenset({T1}))
@@ -188,7 +188,7 @@ def test_a_new_member_takes_its_share_and_no_more() -> None:
 
 
 def test_mixed_subscriptions_even_out_across_topics() -> None:
-    """Who alone reads a topic gets less of the shared one."""
+    """The only reader of a topic gets fewer partitions of the shared topic."""
     group = GroupSpec(
         {
             "a": ServerMember(frozenset({T1})),
@@ -201,7 +201,7 @@ def test_mixed_subscriptions_even_out_across_topics() -> None:
 
 
 def test_mixed_subscriptions_prefer_to_move_what_is_new() -> None:
-    """Balancing moves partitions that nobody had before those that somebody reads."""
+    """Balancing moves unowned partitions before owned ones."""
     group = GroupSpec(
         {
             "a": ServerMember(frozenset({T1, T2}), {T1: frozenset({0, 1})}),
@@ -217,7 +217,7 @@ def test_mixed_subscriptions_prefer_to_move_what_is_new() -> None:
 
 
 def test_free_partitions_go_to_members_in_a_rack_with_a_replica() -> None:
-    """Reading across racks costs money; balance comes first all the same."""
+    """Reads across racks cost money, but the balance has priority."""
     racks = {number: frozenset({f"r{number % 2}"}) for number in range(6)}
     known = {T1: TopicSpec("t0", 6, racks)}
     group = GroupSpec(
@@ -239,7 +239,7 @@ def test_free_partitions_go_to_members_in_a_rack_with_a_replica() -> None:
 
 
 def test_range_gives_contiguous_ranges_the_longer_ones_first() -> None:
-    """Kafka's: seven partitions on three members are 3, 2, 2."""
+    """As in Kafka, seven partitions for three members are divided into 3, 2, 2."""
     group = GroupSpec({name: ServerMember(frozenset({T1, T2})) for name in "cab"}, topics(7, 2))
     assert RANGE.assign(group) == {
         "a": {T1: {0, 1, 2}, T2: {0}},
@@ -249,7 +249,7 @@ def test_range_gives_contiguous_ranges_the_longer_ones_first() -> None:
 
 
 def test_range_puts_static_members_first_by_instance_id() -> None:
-    """They keep their range when they come back with a new member id."""
+    """They keep their ranges when they rejoin with a new member id."""
     wanted = frozenset({T1})
     group = GroupSpec(
         {
@@ -263,7 +263,7 @@ def test_range_puts_static_members_first_by_instance_id() -> None:
 
 
 def test_range_counts_only_the_subscribers_of_a_topic() -> None:
-    """Mixed subscriptions: each topic has its own division."""
+    """With mixed subscriptions each topic is divided separately."""
     group = GroupSpec(
         {"a": ServerMember(frozenset({T1})), "b": ServerMember(frozenset({T1, T2}))},
         topics(4, 4),
@@ -272,13 +272,13 @@ def test_range_counts_only_the_subscribers_of_a_topic() -> None:
 
 
 def test_a_group_without_members_has_no_assignment() -> None:
-    """Everybody has left."""
+    """All members have left."""
     for assignor in SERVER_ASSIGNORS.values():
         assert assignor.assign(GroupSpec({}, topics(1))) == {}
 
 
 def test_the_default_is_uniform() -> None:
-    """As Kafka's group.consumer.assignors."""
+    """It is the default of Kafka's group.consumer.assignors."""
     assert list(SERVER_ASSIGNORS) == ["uniform", "range"]
 
 
@@ -289,7 +289,7 @@ def test_the_default_is_uniform() -> None:
 def test_large_groups_take_no_time_to_speak_of(
     count: int, partitions: int, members: int, mixed: bool, seconds: float
 ) -> None:
-    """The broker's loop waits for it. Bounds are ten times what a slow machine takes."""
+    """It blocks the broker's loop. The limits are ten times what a slow machine takes."""
     known = topics(*[partitions] * count)
     ids, rng = sorted(known), random.Random(5)
     every = frozenset(ids)

@@ -1,4 +1,4 @@
-"""The broker's assignors against those of Kafka's group coordinator (4.2)."""
+"""The broker's assignors, compared with those of Kafka's group coordinator (4.2)."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def plain(result: Mapping[str, Mapping[uuid.UUID, frozenset[int]]]) -> dict[str,
 
 
 def squares(taken: Taken) -> int:
-    """The smaller, the better balanced."""
+    """Return the sum of squares of the loads; smaller is better balanced."""
     return sum(sum(map(len, topics.values())) ** 2 for topics in taken.values())
 
 
 def moved(before: Taken, after: Taken) -> int:
-    """Partitions that left a member which stayed."""
+    """Return the partitions taken from members that stayed."""
     return sum(
         len(set(numbers).difference(after[member].get(topic, ())))
         for member, topics in before.items()
@@ -59,17 +59,17 @@ def moved(before: Taken, after: Taken) -> int:
 
 
 def test_range_is_kafkas_partition_by_partition() -> None:
-    """A group that moves between the brokers' makes keeps its ranges, static members theirs."""
+    """A group that changes from one broker to the other keeps its ranges."""
     for group in GROUPS:
         found = ServerRangeAssignor().assign(spec(group, group["subscriptions"], {}))
         assert plain(found) == group["range"], group
 
 
 def test_uniform_is_balanced_as_kafkas_and_moves_no_more() -> None:
-    """One member goes and one comes, with the same subscription.
+    """One member leaves and one joins, with the same subscription.
 
-    With different subscriptions both stop where no move between two members helps: in three of
-    these 200 assignments that is not the same place, and ours is the better one in two.
+    With different subscriptions both assignors stop when no move between two members helps. In
+    three of these 200 assignments the results differ, and aiokq's is better in two of them.
     """
     ours = theirs = compared = 0
     for group in GROUPS:

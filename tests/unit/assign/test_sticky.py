@@ -1,4 +1,4 @@
-"""The sticky assignors against Java's: bytes equal, never less balanced, never more moves."""
+"""The sticky assignors, compared with Java's: same bytes, no worse balance, no more moves."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BOTH = pytest.mark.parametrize(
 )
 
 SUBSCRIBED = [group for group in GROUPS if all(group["subscriptions"].values())]
-"""Java's may give partitions to a member that subscribes to nothing, if it comes first."""
+"""Groups without empty subscriptions, for which Java may assign partitions to the first member."""
 
 
 def squares(assignments: Mapping[str, list[TopicPartition]]) -> int:
-    """The smaller, the better balanced."""
+    """Return the sum of squares of the loads; smaller is better balanced."""
     return sum(len(taken) ** 2 for taken in assignments.values())
 
 
@@ -42,7 +42,7 @@ def java(rows: Mapping[str, Any]) -> dict[str, list[TopicPartition]]:
 def test_balance_is_at_least_that_of_java(
     make: type[StickyAssignor] | type[CooperativeStickyAssignor],
 ) -> None:
-    """With unequal subscriptions Kafka's greedy passes may stop early; ours do not."""
+    """With unequal subscriptions Kafka's greedy passes may stop early; aiokq's do not."""
     for group in SUBSCRIBED:
         found = plain(make().assign(topology(group), subscriptions(group)))
         expected = java(group["assigned"][make.name]["first"])
@@ -56,9 +56,9 @@ def test_balance_is_at_least_that_of_java(
 def test_fewer_partitions_leave_their_owners_than_with_java(
     make: type[StickyAssignor] | type[CooperativeStickyAssignor],
 ) -> None:
-    """One member goes and one comes; the members that stay speak Java's bytes.
+    """One member leaves and one joins; the others send the user data that Java would.
 
-    Racks are apart: by rack, Java gives away more than it has to, or less than it could.
+    Groups with racks are tested separately: Java's moves by rack are too many or too few.
     """
     compared = 0
     for group in SUBSCRIBED:
@@ -99,7 +99,7 @@ def test_fewer_partitions_leave_their_owners_than_with_java(
 def test_the_subscription_bytes_are_those_of_java(
     make: type[StickyAssignor] | type[CooperativeStickyAssignor],
 ) -> None:
-    """Java members decode them, and leaders of every make read the user data in them."""
+    """Java members decode them, and leaders of any client read their user data."""
     compared = 0
     for group in GROUPS:
         row = group["assigned"][make.name]
@@ -110,7 +110,7 @@ def test_the_subscription_bytes_are_those_of_java(
             if make is CooperativeStickyAssignor:
                 assert found.user_data == encode_generation(5)
                 assert sorted(found.owned) == sorted(owned)
-            else:  # Java lists topics in the order of a hash map
+            else:  # Java orders topics by a hash map
                 before, generation = decode_previous(found.user_data)
                 assert (sorted(before), generation) == (sorted(owned), 5)
                 assert encode_previous(before, generation) == found.user_data
@@ -129,7 +129,7 @@ def test_the_subscription_bytes_are_those_of_java(
     ],
 )
 def test_user_data_that_is_none_makes_the_member_a_new_one(data: bytes) -> None:
-    """One member with broken bytes must not stop the group."""
+    """One member with invalid bytes must not stop the group."""
     for make in (StickyAssignor, CooperativeStickyAssignor):
         found = make().assign(
             Topology({"t": 2}),
@@ -162,7 +162,7 @@ def test_of_two_claims_the_newer_counts_and_of_equals_neither() -> None:
 
 
 def test_a_partition_that_moves_is_nobodys_for_one_rebalance() -> None:
-    """Its owner reads on until it has given it up; two owners would both read it (KIP-429)."""
+    """Its owner reads on until it has revoked it; with two owners both would read it (KIP-429)."""
     owned = tuple(TopicPartition("t", number) for number in range(4))
     members = {"a": Subscription(("t",), owned=owned, generation=1), "b": Subscription(("t",))}
     first = CooperativeStickyAssignor().assign(Topology({"t": 4}), members)
@@ -178,7 +178,7 @@ def test_a_partition_that_moves_is_nobodys_for_one_rebalance() -> None:
 
 
 def test_racks_come_first_within_the_balance() -> None:
-    """Reading from a replica in another zone is what KIP-881 saves."""
+    """KIP-881 avoids reads from replicas in other zones."""
     racks = {TopicPartition("t", n): frozenset({f"r{n % 2}"}) for n in range(4)}
     members = {"a": Subscription(("t",), rack="r1"), "b": Subscription(("t",), rack="r0")}
     found = StickyAssignor().assign(Topology({"t": 4}, racks), members)
@@ -188,10 +188,10 @@ def test_racks_come_first_within_the_balance() -> None:
 
 @pytest.mark.parametrize("topics_each", [1, 25])
 def test_a_large_group_that_doubles_is_balanced_in_no_time_to_speak_of(topics_each: int) -> None:
-    """The leader's loop waits for it: half of 20,000 partitions move, and none by a long search.
+    """The leader's loop is blocked meanwhile: half of 20,000 partitions move without long searches.
 
-    Subscriptions differ, so that loads are levelled along paths. The bound is ten times what a
-    slow machine takes.
+    Subscriptions differ, so loads are balanced along paths. The limit is ten times what a slow
+    machine takes.
     """
     rng = random.Random(3)
     topics = [f"t{number}" for number in range(50)]
@@ -217,7 +217,7 @@ def test_a_large_group_that_doubles_is_balanced_in_no_time_to_speak_of(topics_ea
 
 
 def test_moving_several_at_once_ends_in_the_same_balance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The portion is for speed: loads are those of moves one by one, and hardly more move."""
+    """Moving several partitions at once is faster; loads are the same, and few more move."""
     moves = {}
     found: dict[int, list[list[int]]] = {}
     for portion in (PORTION, 10**9):

@@ -1,4 +1,4 @@
-"""Owns what every test of the core starts from: both builds, and an accumulator with an owner."""
+"""Fixtures of the core's tests: both builds, and an accumulator with an owner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests import cores
 
 
 class Owner:
-    """Notes what a Slot tells its owner."""
+    """Records the calls of a Slot to its owner."""
 
     def __init__(self) -> None:
         self.opened: list[Batch] = []
@@ -50,7 +50,7 @@ class Bench:
 
 
 class FixedClock:
-    """A simulation's clock."""
+    """A clock that returns the same time for every record, as in a simulation."""
 
     def __init__(self, timestamp_ms: int = 1_700_000_000_000) -> None:
         self.now = timestamp_ms
@@ -63,7 +63,7 @@ class FixedClock:
 
 
 class Codecs:
-    """The codecs handed to cursors; no legacy."""
+    """The codecs passed to cursors, without legacy formats."""
 
     def decompress(self, codec: int, data: memoryview, limit: int) -> bytes:
         return compression.decompress(codec, data, limit)
@@ -74,13 +74,13 @@ class Codecs:
 
 @pytest.fixture(params=cores.NAMES)
 def core(request: pytest.FixtureRequest) -> SimpleNamespace:
-    """The core, once compiled and once pure."""
+    """The core: once compiled and once pure."""
     return cores.core(request.param)
 
 
 @pytest.fixture
 def bench(core: SimpleNamespace) -> Callable[..., Bench]:
-    """Makes a Bench: bench(partitions=1, **settings)."""
+    """A factory: bench(partitions=1, **settings) returns a Bench."""
     return lambda partitions=1, **settings: Bench(core, partitions, **settings)
 
 
@@ -96,7 +96,7 @@ def codecs() -> Codecs:
 
 @pytest.fixture
 def encode(core: SimpleNamespace) -> Callable[..., bytes]:
-    """One batch as a broker would serve it: encode(records, base_offset=0, **stamp)."""
+    """A factory: encode(records, base_offset=0, **stamp) returns a batch as a broker serves it."""
 
     def make(
         records: list[tuple[object, ...]],
@@ -121,7 +121,7 @@ def encode(core: SimpleNamespace) -> Callable[..., bytes]:
 
 @pytest.fixture
 def cursor(core: SimpleNamespace, codecs: Codecs) -> Callable[..., object]:
-    """Makes a Cursor over partition t-0: cursor(data, start_offset=0, **options)."""
+    """A factory: cursor(data, start_offset=0, **options) returns a Cursor over partition t-0."""
 
     def make(data: Buffer, start_offset: int = 0, **options: object) -> object:
         return core.Cursor("t", 0, data, start_offset=start_offset, **{"codecs": codecs, **options})

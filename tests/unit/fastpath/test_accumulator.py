@@ -1,4 +1,4 @@
-"""Accumulator: where records go, what room they take, and what is refused."""
+"""Accumulator: partitions of records, memory, and rejected records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., object]
 
 
 def test_a_key_goes_where_java_puts_it(bench: Make, core: SimpleNamespace) -> None:
-    """Clients of other makes look for a key in the same partition."""
+    """Other clients look for a key in the same partition."""
     made = bench(5)
     for n in range(200):
         key = b"key-%d" % n
@@ -31,14 +31,14 @@ def test_a_key_goes_where_java_puts_it(bench: Make, core: SimpleNamespace) -> No
 
 
 def test_an_explicit_partition_overrules_the_key(bench: Make) -> None:
-    """Whoever names a partition wants that one."""
+    """An explicit choice has precedence."""
     made = bench(4)
     assert [made.append("t", b"v", b"k", n).partition for n in range(4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("length", [True, False])
 def test_records_without_a_key_stay_until_a_batch_is_full(bench: Make, length: bool) -> None:
-    """KIP-794: a partition at a time gives full batches instead of many small ones."""
+    """KIP-794: using one partition at a time gives full batches instead of many small ones."""
     made = bench(8, batch_size=2000)
     placed = [made.append("t", b"x" * (50 + n % 7 * length)).partition for n in range(2000)]
     assert len(made.owner.full) >= 50
@@ -49,7 +49,7 @@ def test_records_without_a_key_stay_until_a_batch_is_full(bench: Make, length: b
 
 
 def test_records_without_a_key_spread_evenly(bench: Make) -> None:
-    """The choice is uniform, or one partition grows faster than the others."""
+    """Without a uniform choice one partition would grow faster than the others."""
     made = bench(4, batch_size=300, buffer_memory=1 << 24)
     counts = Counter(made.append("t", b"x" * 50).partition for _ in range(20_000))
     assert set(counts) == {0, 1, 2, 3}
@@ -57,7 +57,7 @@ def test_records_without_a_key_spread_evenly(bench: Make) -> None:
 
 
 def test_records_without_a_key_avoid_partitions_without_a_leader(bench: Make) -> None:
-    """What can be sent at once must not wait for a broker that is down."""
+    """Records that can be sent at once must not wait for a broker that is down."""
     made = bench(4, batch_size=300)
     made.accumulator.set_route("t", 4, [1, 3], lambda slot: made.owner)
     assert {made.append("t", b"x" * 50).partition for _ in range(500)} == {1, 3}
@@ -74,7 +74,7 @@ def test_the_sticky_partition_is_left_when_it_loses_its_leader(bench: Make) -> N
 
 
 def test_the_same_seed_makes_the_same_choices(bench: Make) -> None:
-    """A simulation with a seed repeats itself."""
+    """A simulation with a seed is repeatable."""
     first, second, other = (bench(16, batch_size=200, seed=seed) for seed in (7, 7, 8))
     runs = [
         [b.append("t", b"x" * 90).partition for _ in range(200)] for b in (first, second, other)
@@ -83,13 +83,13 @@ def test_the_same_seed_makes_the_same_choices(bench: Make) -> None:
 
 
 def test_ignore_keys_partitions_keyed_records_like_the_others(bench: Make) -> None:
-    """partitioner.ignore.keys: keys are data only."""
+    """With partitioner.ignore.keys a key has no effect on the partition."""
     made = bench(8, ignore_keys=True)
     assert len({made.append("t", b"v", b"k%d" % n).partition for n in range(50)}) == 1
 
 
 def test_a_grown_topic_uses_its_new_partitions(bench: Make, core: SimpleNamespace) -> None:
-    """After PartitionsAdded a key's partition is that of the new count, as in Java."""
+    """After PartitionsAdded the partition of a key follows the new count, as in Java."""
     made = bench(1)
     made.append("t", b"v", b"a")
     slots = list(made.route.slots)
@@ -101,7 +101,7 @@ def test_a_grown_topic_uses_its_new_partitions(bench: Make, core: SimpleNamespac
 
 
 def test_the_timestamp_is_now_unless_one_is_given(bench: Make) -> None:
-    """CreateTime, in milliseconds: never older than a time taken before the call."""
+    """It is CreateTime in milliseconds, and never earlier than a time taken before the call."""
     made = bench()
     before = time.time_ns() // 1_000_000
     now = made.append("t", b"v").timestamp_ms
@@ -111,7 +111,7 @@ def test_the_timestamp_is_now_unless_one_is_given(bench: Make) -> None:
 
 
 def test_a_handed_in_clock_is_asked_for_every_record(bench: Make, clock: object) -> None:
-    """In a simulation time is what the simulation says."""
+    """In a simulation the clock is the simulation's."""
     made = bench(clock=clock)
     assert made.append("t", b"v").timestamp_ms == 1_700_000_000_000
     clock.now += 5
@@ -121,7 +121,7 @@ def test_a_handed_in_clock_is_asked_for_every_record(bench: Make, clock: object)
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_keys_and_values_are_copied(bench: Make, kind: type) -> None:
-    """The caller's buffer is free as soon as append() returns."""
+    """The caller may reuse its buffer as soon as append() returns."""
     made = bench()
     value = bytearray(b"value")
     made.append("t", kind(value), kind(b"key"))
@@ -164,7 +164,7 @@ def test_keys_and_values_are_copied(bench: Make, kind: type) -> None:
 def test_a_wrong_argument_is_refused_with_the_fix(
     bench: Make, arguments: dict[str, object], error: type[Exception], says: str
 ) -> None:
-    """The message says what to write instead, and nothing was accepted."""
+    """The message says what to write instead, and no record is accepted."""
     made = bench(3)
     with pytest.raises(error, match=says):
         made.append(**{"topic": "t", **arguments})
@@ -173,7 +173,7 @@ def test_a_wrong_argument_is_refused_with_the_fix(
 
 
 def test_headers_of_every_form_are_encoded(bench: Make) -> None:
-    """Lists, tuples, mappings and generators of pairs; null values; names beyond ASCII."""
+    """Lists, tuples, mappings and generators of pairs; null values; non-ASCII names."""
     made = bench()
     forms = [
         [("a", b"1"), ("b", None)],
@@ -200,7 +200,7 @@ def test_headers_of_every_form_are_encoded(bench: Make) -> None:
 
 
 def test_headers_that_can_be_read_once_survive_a_new_batch(bench: Make) -> None:
-    """A generator of headers must not be spent on the batch that had no room."""
+    """A generator must not be consumed by the batch that had no room."""
     made = bench(batch_size=300)
     for _ in range(20):
         made.append("t", b"x" * 50, b"k", headers=(pair for pair in [("h", b"v" * 20)]))
@@ -209,7 +209,7 @@ def test_headers_that_can_be_read_once_survive_a_new_batch(bench: Make) -> None:
 
 
 def test_a_full_batch_is_reported_once_and_another_opened(bench: Make) -> None:
-    """The owner hears of batches, never of records."""
+    """The owner is called per batch, never per record."""
     made = bench(batch_size=1000)
     for _ in range(100):
         made.append("t", b"x" * 90)
@@ -219,7 +219,7 @@ def test_a_full_batch_is_reported_once_and_another_opened(bench: Make) -> None:
 
 
 def test_a_record_above_batch_size_gets_a_batch_of_its_own(bench: Make) -> None:
-    """batch_size is where batching ends, not a limit for records."""
+    """batch_size limits batching, not the size of a record."""
     made = bench(batch_size=1000)
     made.append("t", b"small")
     made.append("t", b"x" * 5000)
@@ -230,7 +230,7 @@ def test_a_record_above_batch_size_gets_a_batch_of_its_own(bench: Make) -> None:
 
 
 def test_a_record_above_max_record_bytes_is_refused_at_once(bench: Make) -> None:
-    """No broker would take it, and the batch being filled is left alone."""
+    """No broker would accept it, and the open batch is not affected."""
     made = bench(batch_size=1000, max_record_bytes=2000)
     made.append("t", b"x")
     with pytest.raises(RecordTooLarge, match="max_request_size"):
@@ -241,7 +241,7 @@ def test_a_record_above_max_record_bytes_is_refused_at_once(bench: Make) -> None
 
 
 def test_max_record_bytes_below_batch_size_bounds_batches_too(bench: Make) -> None:
-    """A request must hold the batch."""
+    """A request must be able to hold the batch."""
     made = bench(batch_size=100_000, max_record_bytes=500)
     for _ in range(20):
         made.append("t", b"x" * 100)
@@ -251,7 +251,7 @@ def test_max_record_bytes_below_batch_size_bounds_batches_too(bench: Make) -> No
 
 
 def test_memory_is_reserved_in_chunks_that_grow(bench: Make) -> None:
-    """10,000 partitions with a record each fit into 32 MiB, though batch_size is 128 KiB."""
+    """10,000 partitions with a record each fit into 32 MiB, although batch_size is 128 KiB."""
     made = bench(10_000, batch_size=131_072, buffer_memory=32 << 20)
     for partition in range(10_000):
         made.append("t", b"x" * 100, partition=partition)
@@ -259,7 +259,7 @@ def test_memory_is_reserved_in_chunks_that_grow(bench: Make) -> None:
 
 
 def test_a_partition_that_filled_its_last_batch_starts_the_next_one_large(bench: Make) -> None:
-    """Doubling from the start each time would copy every byte twice."""
+    """Doubling from the initial size each time would copy every byte twice."""
     made = bench(batch_size=16_384)
     for _ in range(400):
         made.append("t", b"x" * 100)
@@ -268,7 +268,7 @@ def test_a_partition_that_filled_its_last_batch_starts_the_next_one_large(bench:
 
 
 def test_no_room_is_an_error_that_changes_nothing(bench: Make) -> None:
-    """send_nowait() raises; what was accepted stays."""
+    """send_nowait() raises, and accepted records are kept."""
     made = bench(batch_size=2048, buffer_memory=4096, max_record_bytes=4096)
     accepted = 0
     with pytest.raises(BufferFull):  # noqa: PT012
@@ -280,7 +280,7 @@ def test_no_room_is_an_error_that_changes_nothing(bench: Make) -> None:
 
 
 def test_memory_is_used_to_the_last_chunk(bench: Make) -> None:
-    """When twice the batch does not fit, what the record needs is taken instead."""
+    """If twice the batch's size is not free, only what the record needs is reserved."""
     made = bench(batch_size=4096, buffer_memory=4096 + 600, max_record_bytes=4096)
     for _ in range(33):
         made.append("t", b"x" * 110)
@@ -288,13 +288,13 @@ def test_memory_is_used_to_the_last_chunk(bench: Make) -> None:
 
 
 def test_memory_is_free_before_anybody_is_told(bench: Make) -> None:
-    """on_memory_freed() runs when there is room, before any waiter of the batch wakes."""
+    """on_memory_freed() is called when memory is free, before waiters of the batch wake."""
     made = bench()
     made.append("t", b"v")
     seen: list[int] = []
     made.accumulator.on_memory_freed = lambda: seen.append(made.accumulator.used_bytes)
     made.opened[0].complete(0)
-    assert seen == []  # nobody waits for room
+    assert seen == []  # no record is waiting for memory
     made.append("t", b"v")
     made.accumulator.waiting = 2
     made.opened[1].complete(1)
@@ -303,7 +303,7 @@ def test_memory_is_free_before_anybody_is_told(bench: Make) -> None:
 
 
 def test_while_others_wait_for_room_append_refuses(bench: Make) -> None:
-    """First come, first served: send_nowait() must not overtake who waits in enqueue()."""
+    """send_nowait() must not overtake records that wait for memory in enqueue()."""
     made = bench()
     made.accumulator.waiting = 1
     with pytest.raises(BufferFull, match="other calls wait"):
@@ -316,7 +316,7 @@ def test_while_others_wait_for_room_append_refuses(bench: Make) -> None:
 
 
 def test_room_tells_whether_a_record_fits(bench: Make) -> None:
-    """What room() grants, append() takes."""
+    """If room() says that a record fits, append() accepts it."""
     made = bench(batch_size=1000, buffer_memory=5000, max_record_bytes=5000)
     size = 5000
     while not made.accumulator.has_memory(size):
@@ -327,7 +327,7 @@ def test_room_tells_whether_a_record_fits(bench: Make) -> None:
 
 
 def test_a_closed_accumulator_refuses_records(bench: Make) -> None:
-    """What was accepted before stays until its batch is done."""
+    """Accepted records stay until their batch is done."""
     made = bench()
     made.append("t", b"v")
     made.accumulator.close()
@@ -339,7 +339,7 @@ def test_a_closed_accumulator_refuses_records(bench: Make) -> None:
 
 
 def test_records_of_an_unknown_topic_wait_in_order(bench: Make, core: SimpleNamespace) -> None:
-    """They keep their order, their partition and their age when the metadata comes."""
+    """When the metadata arrives they keep their order, partition and age."""
     asked: list[str] = []
     made = bench(0, on_unknown_topic=asked.append)
     deliveries = [
@@ -366,7 +366,7 @@ def test_records_of_an_unknown_topic_wait_in_order(bench: Make, core: SimpleName
 
 
 def test_waiting_records_take_buffer_memory(bench: Make) -> None:
-    """An unknown topic cannot take more than buffer_memory, and moving takes no more."""
+    """Records of an unknown topic are within buffer_memory, and moving them takes no more."""
     made = bench(0, batch_size=1000, buffer_memory=8000, max_record_bytes=8000)
     count = 0
     with pytest.raises(BufferFull):  # noqa: PT012
@@ -383,7 +383,7 @@ def test_waiting_records_take_buffer_memory(bench: Make) -> None:
 
 
 def test_waiting_records_fail_together(bench: Make) -> None:
-    """A topic that does not exist fails its records, and frees their memory."""
+    """If the topic does not exist its records fail, and their memory is freed."""
     made = bench(0)
     deliveries = [made.append("new", b"v") for _ in range(3)]
     assert made.accumulator.fail_pending("new", UnknownTopicOrPartition("no such topic")) == 3
@@ -395,7 +395,7 @@ def test_waiting_records_fail_together(bench: Make) -> None:
 
 
 def test_a_waiting_record_for_a_partition_that_does_not_exist_fails_alone(bench: Make) -> None:
-    """The others are placed."""
+    """The other records are appended."""
     made = bench(0)
     good, bad = made.append("new", b"v", partition=0), made.append("new", b"v", partition=9)
     made.accumulator.set_route("new", 1, [0], lambda slot: made.owner)
@@ -404,7 +404,7 @@ def test_a_waiting_record_for_a_partition_that_does_not_exist_fails_alone(bench:
 
 
 def test_a_forgotten_topic_waits_again(bench: Make) -> None:
-    """A deleted topic may come back."""
+    """A deleted topic may be recreated."""
     made = bench(2)
     made.append("t", b"v", b"k")
     made.accumulator.forget_route("t")
@@ -414,7 +414,7 @@ def test_a_forgotten_topic_waits_again(bench: Make) -> None:
 
 
 def test_taking_the_open_batch_ends_its_filling(bench: Make) -> None:
-    """The sender takes what linger made ready; the next record opens another batch."""
+    """The sender takes a batch whose linger has ended; the next record opens another batch."""
     made = bench()
     made.append("t", b"v")
     slot = made.route.slots[0]
@@ -426,7 +426,7 @@ def test_taking_the_open_batch_ends_its_filling(bench: Make) -> None:
 
 
 def test_an_owner_that_fails_is_heard(bench: Make) -> None:
-    """A bug in the sender must not be swallowed on the way through C."""
+    """An exception of the sender must not get lost on the way through C."""
     made = bench()
 
     def fail(batch: object) -> None:
@@ -441,7 +441,7 @@ def test_an_owner_that_fails_is_heard(bench: Make) -> None:
     "settings", [{"batch_size": -1}, {"buffer_memory": 0}, {"max_record_bytes": 0}]
 )
 def test_sizes_that_make_no_sense_are_refused(bench: Make, settings: dict[str, int]) -> None:
-    """They would be taken for huge ones in C."""
+    """In C they would be taken for huge sizes."""
     with pytest.raises(ValueError, match="sizes in bytes"):
         bench(1, **settings)
 
@@ -456,7 +456,10 @@ NO_PARTITIONS += [("0", TypeError), (True, TypeError)]  # type: ignore[list-item
 def test_a_partition_that_cannot_be_is_refused_at_the_call(
     bench: Make, known: bool, partition: object, error: type[Exception]
 ) -> None:
-    """Before metadata one past int32 was taken, and ended the placing of all records with it."""
+    """Regression: before the metadata a number above int32 was accepted.
+
+    It then failed the placement of all waiting records.
+    """
     made = bench(2 if known else 0)
     for call in (
         lambda: made.append("t", b"v", partition=partition),
@@ -470,7 +473,7 @@ def test_a_partition_that_cannot_be_is_refused_at_the_call(
 
 @pytest.mark.parametrize("timestamp", [-1, 2**63, 2**64, -(2**63) - 1])
 def test_a_timestamp_that_cannot_be_is_refused_at_the_call(bench: Make, timestamp: int) -> None:
-    """Kafka's are int64, and before 1970 there are none."""
+    """Kafka's timestamps are int64 and not negative."""
     made = bench(1)
     for call in (
         lambda: made.append("t", b"v", timestamp_ms=timestamp),
@@ -483,7 +486,7 @@ def test_a_timestamp_that_cannot_be_is_refused_at_the_call(bench: Make, timestam
 
 
 def test_a_record_that_cannot_be_placed_fails_alone(bench: Make) -> None:
-    """Those behind it in the same batch never had an outcome."""
+    """Regression: records after it in the same batch never had an outcome."""
     told: list[tuple[str, Exception]] = []
     refused: list[object] = []
 
@@ -514,7 +517,7 @@ def test_a_record_that_cannot_be_placed_fails_alone(bench: Make) -> None:
 
 
 def test_a_full_batch_that_nobody_takes_fails_and_the_next_record_does_not(bench: Make) -> None:
-    """What was raised reached the caller of the next record, and the full batch nobody."""
+    """Regression: the error went to the next record's caller, and nobody took the full batch."""
     made = bench(1, batch_size=300, on_bug=lambda where, error: KafkaError(where))
 
     def broken(batch: object) -> None:
@@ -528,7 +531,7 @@ def test_a_full_batch_that_nobody_takes_fails_and_the_next_record_does_not(bench
 
 
 def test_what_fails_when_there_is_room_keeps_no_batch_from_its_end(bench: Make) -> None:
-    """Its waiters were never woken."""
+    """Regression: the waiters of the batch were never woken."""
     told: list[str] = []
 
     def broken() -> None:

@@ -1,4 +1,4 @@
-"""Batch: the bytes it makes, and the ways it ends."""
+"""Batch: its encoding, and the ways in which it ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill(made: object) -> object:
 
 
 def test_another_implementation_reads_what_was_written(bench: Make) -> None:
-    """aiokafka checks the CRC and gives every field back."""
+    """aiokafka checks the CRC and decodes every field."""
     batch = fill(bench(batch_size=100_000))
     other = DefaultRecordBatch(bytes(batch.stamp(77, 5, 42, transactional=True)))
     assert other.validate_crc()
@@ -43,7 +43,7 @@ def test_another_implementation_reads_what_was_written(bench: Make) -> None:
 
 
 def test_the_header_says_what_is_inside(bench: Make) -> None:
-    """Field by field, after KIP-98's layout."""
+    """Each field of the layout in KIP-98."""
     batch = fill(bench(batch_size=100_000))
     data = bytes(batch.stamp(1, 2, 3))
     fields = struct.unpack_from(">qiibIhiqqqhii", data)
@@ -54,13 +54,13 @@ def test_the_header_says_what_is_inside(bench: Make) -> None:
 
 
 def test_stamping_again_alike_gives_the_same_memory(bench: Make) -> None:
-    """The same bytes are resent until something changes."""
+    """The same bytes are resent until a field changes."""
     batch = fill(bench(batch_size=100_000))
     assert batch.stamp(1, 2, 3) is batch.stamp(1, 2, 3)
 
 
 def test_stamping_anew_changes_three_fields_and_the_crc_in_other_memory(bench: Make) -> None:
-    """After an epoch bump; an earlier request may still hold the old bytes."""
+    """After an epoch bump an earlier request may still hold the old bytes."""
     batch = fill(bench(batch_size=100_000))
     first = batch.stamp(1, 2, 3)
     before = bytes(first)
@@ -80,7 +80,7 @@ def test_what_is_stamped_cannot_be_written_to(bench: Make) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_compressed_batch_takes_less_room(bench: Make, codec: int) -> None:
-    """The raw records are freed as soon as the compressed ones are there."""
+    """The raw records are freed as soon as the compressed ones exist."""
     made = bench(batch_size=100_000)
     batch = fill(made)
     reserved = made.accumulator.used_bytes
@@ -101,14 +101,14 @@ def test_a_compressed_batch_takes_less_room(bench: Make, codec: int) -> None:
 
 @pytest.mark.parametrize("arguments", [(1, None), (0, b"x"), (8, b"x"), (-1, b"x")])
 def test_a_codec_comes_with_its_bytes(bench: Make, arguments: tuple[int, bytes | None]) -> None:
-    """A batch that says gzip and is not would be refused by every reader."""
+    """Readers would reject a batch whose codec does not match its bytes."""
     batch = fill(bench(batch_size=100_000))
     with pytest.raises(ValueError, match="codec"):
         batch.seal(*arguments)
 
 
 def test_a_sealed_batch_takes_no_more_records(bench: Make) -> None:
-    """Sealing detaches it from its slot."""
+    """Sealing detaches a batch from its slot."""
     made = bench()
     made.append("t", b"v")
     made.opened[0].seal()
@@ -121,7 +121,7 @@ def test_a_sealed_batch_takes_no_more_records(bench: Make) -> None:
 
 
 def test_a_done_batch_holds_nothing(bench: Make) -> None:
-    """Memory, bytes and reservation are gone; its outcome stands."""
+    """Memory, bytes and reservation are released; its outcome is kept."""
     made = bench()
     delivery = made.append("t", b"v")
     batch = made.opened[0]
@@ -138,8 +138,10 @@ def test_a_done_batch_holds_nothing(bench: Make) -> None:
 
 
 def test_memory_that_a_transport_still_holds_is_not_used_again(bench: Make) -> None:
-    """The view of a finished batch may wait in a socket's buffer; the block pool must not
-    write over it."""
+    """The view of a finished batch may wait in a socket's buffer.
+
+    The block pool must not overwrite it.
+    """
     made = bench(batch_size=1024)
     for _ in range(20):
         made.append("t", b"a" * 100)
@@ -152,7 +154,7 @@ def test_memory_that_a_transport_still_holds_is_not_used_again(bench: Make) -> N
 
 
 def test_the_records_come_back_for_a_split(bench: Make) -> None:
-    """As they were appended, raw or from the decompressed payload."""
+    """The records are unchanged, whether from the raw or from the decompressed payload."""
     made = bench(batch_size=100_000)
     batch = fill(made)
     payload = bytes(batch.payload())
@@ -162,7 +164,7 @@ def test_the_records_come_back_for_a_split(bench: Make) -> None:
 
 
 def test_a_split_moves_the_deliveries(bench: Make) -> None:
-    """After MESSAGE_TOO_LARGE: smaller batches of the same age, and every Delivery follows."""
+    """After MESSAGE_TOO_LARGE: smaller batches of the same age, which the Deliveries follow."""
     made = bench()
     deliveries = [made.append("t", b"%d" % n, timestamp_ms=n) for n in range(9)]
     batch = made.opened[0]
@@ -180,7 +182,7 @@ def test_a_split_moves_the_deliveries(bench: Make) -> None:
 
 
 def test_splitting_twice_still_finds_every_delivery(bench: Make) -> None:
-    """Forwarding is followed over any number of moves."""
+    """A Delivery follows its record over any number of moves."""
     made = bench()
     deliveries = [made.append("t", b"x") for _ in range(8)]
     pieces = [made.opened[0]]
@@ -210,7 +212,7 @@ def test_forward_wants_a_target_per_record(bench: Make) -> None:
 
 
 def test_a_batch_of_its_own_is_outside_the_slot(bench: Make) -> None:
-    """new_batch() is for splits and for batches built by hand."""
+    """new_batch() serves splits, and batches built by hand."""
     made = bench()
     slot = made.route.slots[0]
     batch, deliveries = made.accumulator.new_batch(slot, [(b"k", b"v", [], 5)] * 3)
@@ -223,7 +225,7 @@ def test_a_batch_of_its_own_is_outside_the_slot(bench: Make) -> None:
 
 
 def test_a_batch_of_its_own_has_a_limit(bench: Make) -> None:
-    """More than a request holds is refused, and the memory given back."""
+    """A batch larger than a request is rejected, and its memory released."""
     made = bench(max_record_bytes=1000)
     with pytest.raises(RecordTooLarge):
         made.accumulator.new_batch(made.route.slots[0], [(None, b"x" * 300, [], 0)] * 5)
@@ -232,7 +234,7 @@ def test_a_batch_of_its_own_has_a_limit(bench: Make) -> None:
 
 
 def test_failures_nobody_saw_are_counted(bench: Make) -> None:
-    """flush() reports them; those somebody looked at are not reported twice."""
+    """flush() reports them, except failures that were retrieved."""
     made = bench()
     deliveries = [made.append("t", b"x") for _ in range(5)]
     batch = made.opened[0]
@@ -247,7 +249,7 @@ def test_failures_nobody_saw_are_counted(bench: Make) -> None:
 
 
 def test_batches_and_deliveries_are_not_made_by_hand(core: SimpleNamespace) -> None:
-    """Without an accumulator behind them they would crash."""
+    """Without an accumulator they would crash."""
     for kind in (core.Batch, core.Delivery, core.Deliveries):
         with pytest.raises(TypeError):
             kind()

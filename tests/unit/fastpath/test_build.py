@@ -1,4 +1,4 @@
-"""Which core is in use, whether it was built from these sources, and what loads which unit."""
+"""Which core is in use, whether it was built from these sources, and which unit is loaded when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests import cores
 PACKAGE = Path(fastpath.__file__).parent.parent
 INHERITED = {name: value for name, value in os.environ.items() if not name.startswith("AIOKQ_")}
 NAMES = [name for name, _ in extensions()]
-pytestmark = pytest.mark.build_independent  # each test says itself which core it is about
+pytestmark = pytest.mark.build_independent  # each test chooses the core that it is about
 built = pytest.mark.skipif(not cores.BUILT, reason="the compiled core is not built")
 
 
@@ -45,20 +45,20 @@ def file_of(name: str, package: Path) -> Path:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The package with what is built, in a directory of its own, to be damaged."""
+    """A copy of the package with its built files, which tests may damage."""
     shutil.copytree(PACKAGE, tmp_path / "aiokq", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path / "aiokq"
 
 
 @built
 def test_the_compiled_core_is_built_from_these_sources() -> None:
-    """An edit must not run stale code: make setup."""
+    """After an edit `make setup` must rebuild it."""
     assert load("", True)["SOURCE_HASH"] == source_hash(PACKAGE)
     assert not fastpath.stale()
 
 
 def test_an_edit_of_any_source_changes_the_hash(tmp_path: Path) -> None:
-    """Of a part, of its C types or of a header alone; where sources are missing there is none."""
+    """An edit of a part, of its C types, or of a header only; without sources there is no hash."""
     copied = tmp_path / "aiokq"
     for path in sources(PACKAGE):
         target = copied / path.relative_to(PACKAGE)
@@ -75,7 +75,7 @@ def test_an_edit_of_any_source_changes_the_hash(tmp_path: Path) -> None:
 
 
 def test_the_hash_covers_every_file_that_the_compiler_reads() -> None:
-    """A part that is missing in the list of units would be compiled by nobody."""
+    """A part that is missing in the list of units would not be compiled."""
     folder = PACKAGE / "fastpath"
     compiled = {
         path
@@ -89,7 +89,7 @@ def test_the_hash_covers_every_file_that_the_compiler_reads() -> None:
 
 
 def test_make_builds_again_after_an_edit_of_any_source() -> None:
-    """A header that `make setup` does not know runs stale code until something else is edited."""
+    """If `make setup` missed a header, its edit would take effect only with a later one."""
     done = subprocess.run(
         ["make", "--print-data-base", "--question", "setup"],
         capture_output=True,
@@ -103,7 +103,7 @@ def test_make_builds_again_after_an_edit_of_any_source() -> None:
 
 
 def test_the_numbers_of_the_pure_core_are_those_of_the_compiled_one() -> None:
-    """They stand in a .pxd for the one, in a module for the other."""
+    """The compiled core has them in a .pxd, the pure core in a module."""
     for path, module in (("produce/states.pxd", states), ("native.pxd", pure)):
         text = (PACKAGE / "fastpath" / path).read_text()
         enums = re.findall(r"^cdef enum:\n((?:    .+\n)+)", text, re.MULTILINE)
@@ -116,13 +116,13 @@ def test_the_numbers_of_the_pure_core_are_those_of_the_compiled_one() -> None:
 
 
 def test_the_pure_core_can_be_forced() -> None:
-    """AIOKQ_PURE=1, to compare and to work around."""
+    """AIOKQ_PURE=1 is for comparisons and as a workaround."""
     done = run("from aiokq import fastpath; print(fastpath.COMPILED)", AIOKQ_PURE="1")
     assert done.stdout.strip() == "False", done.stderr
 
 
 def test_a_silently_pure_install_can_be_refused() -> None:
-    """AIOKQ_REQUIRE_COMPILED=1 in CI."""
+    """CI sets AIOKQ_REQUIRE_COMPILED=1."""
     code = (
         "import sys; sys.modules['aiokq.fastpath._shared'] = None\n"
         "from aiokq import fastpath; print(fastpath.COMPILED)"
@@ -135,7 +135,7 @@ def test_a_silently_pure_install_can_be_refused() -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_both_cores_have_the_same_names(unit: str) -> None:
-    """And the unit gives them."""
+    """The unit exports them too."""
     names = load(unit, False).keys()
     face = __import__(f"aiokq.fastpath.{unit}".rstrip("."), fromlist=["x"])
     assert names == {name for name in face.__all__ if name in names}
@@ -157,10 +157,10 @@ exec gcc "$@"
 
 
 @built
-@pytest.mark.timeout(300)  # three runs of a compiler
+@pytest.mark.timeout(300)  # the compiler runs three times
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 def test_a_part_that_does_not_compile_takes_the_others_with_it(tmp_path: Path) -> None:
-    """The wheel would have a mixture in it, which nobody can import."""
+    """Otherwise the wheel would have a mixture that cannot be imported."""
     package = tmp_path / "aiokq" / "fastpath"
     package.mkdir(parents=True)
     shutil.copy(PACKAGE.parent / "setup.py", tmp_path)
@@ -176,7 +176,7 @@ def test_a_part_that_does_not_compile_takes_the_others_with_it(tmp_path: Path) -
     compiler.chmod(0o755)
 
     def build(**environment: str) -> tuple[int, str, int]:
-        """The exit status, what was said, and how many extensions there are then."""
+        """Return the exit status, the output, and the number of extensions afterwards."""
         done = subprocess.run(
             [sys.executable, "setup.py", "build_ext", "--build-lib", "built"],
             capture_output=True,
@@ -213,8 +213,10 @@ def test_a_core_of_which_a_part_is_missing_is_refused(copy: Path, name: str) -> 
 @built
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_part_of_another_build_is_refused(copy: Path, name: str) -> None:
-    """Its classes may have other fields. It is another build by its hash, which is all that the
-    part that was changed here has of another one."""
+    """Its classes may have other fields.
+
+    The copy differs from a part of another build only in its hash.
+    """
     file = file_of(name, copy)
     ours = str(load("", True)["SOURCE_HASH"]).encode()
     assert file.read_bytes().count(ours) == 1
@@ -234,7 +236,7 @@ def test_a_part_of_another_build_is_refused(copy: Path, name: str) -> None:
 @built
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_part_that_cannot_be_loaded_is_named(copy: Path, name: str) -> None:
-    """What the dynamic linker says of it is of little help to who has to install it again."""
+    """The dynamic linker's message does not say what to reinstall."""
     file = file_of(name, copy)
     file.write_bytes(b"no extension")
     done = run(f"import aiokq.fastpath.{name.split('.')[2]}", cwd=copy.parent)
@@ -247,7 +249,7 @@ LOADED = "print(*sorted(name for name in sys.modules if name.startswith('aiokq.f
 
 
 def units_loaded(imports: str, **environment: str) -> set[str]:
-    """The units that a process has loaded after these imports, the shared one left out."""
+    """Return the units that a process has loaded after these imports, without the shared one."""
     done = run(f"import sys\n{imports}\n{LOADED}", **environment)
     assert done.returncode == 0, done.stderr
     return {name.split(".")[2] for name in done.stdout.split() if name.count(".") >= 2} & {*UNITS}
@@ -275,7 +277,7 @@ def test_a_process_loads_only_the_units_that_it_uses(
 
 @pytest.mark.parametrize("pure", ["0", "1"])
 def test_the_broker_loads_its_own_unit_only(pure: str) -> None:
-    """Every module of it, also those that it imports late."""
+    """This includes the modules that the broker imports later."""
     if pure == "0" and not cores.BUILT:
         pytest.skip("the compiled core is not built")
     modules = [
@@ -287,7 +289,7 @@ def test_the_broker_loads_its_own_unit_only(pure: str) -> None:
 
 
 def test_the_core_needs_neither_cython_nor_pyarrow_to_run() -> None:
-    """Cython is a build requirement; pyarrow is loaded by to_arrow()."""
+    """Cython is needed for the build only; pyarrow is loaded by to_arrow()."""
     code = (
         "import sys\n"
         "import aiokq.fastpath.produce, aiokq.fastpath.consume, aiokq.fastpath.broker\n"

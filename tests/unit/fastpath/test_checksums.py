@@ -1,4 +1,4 @@
-"""CRC-32C and murmur2 against published answers: every byte on the wire hangs on them."""
+"""CRC-32C and murmur2, compared with published values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from aiokq.fastpath import pure
 
-# RFC 3720, appendix B.4, and the check value of the CRC catalogue.
+# RFC 3720, appendix B.4, and the check value of the CRC catalogue
 CRC_ANSWERS = [
     (b"", 0),
     (b"123456789", 0xE3069283),
@@ -32,18 +32,18 @@ MURMUR2_ANSWERS = [
 
 @pytest.mark.parametrize(("data", "crc"), CRC_ANSWERS)
 def test_crc32c_gives_the_published_answers(core: SimpleNamespace, data: bytes, crc: int) -> None:
-    """A wrong checksum makes every broker refuse every batch."""
+    """With a wrong checksum every broker would reject every batch."""
     assert core.crc32c(data) == crc
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_crc32c_takes_every_kind_of_buffer(core: SimpleNamespace, kind: type) -> None:
-    """Received frames are memoryviews, appended ones bytearrays."""
+    """Received frames are memoryviews, appended data bytearrays."""
     assert core.crc32c(kind(b"123456789")) == 0xE3069283
 
 
 def test_crc32c_refuses_a_buffer_with_gaps_in_the_same_words(core: SimpleNamespace) -> None:
-    """Code that is tested with one build meets the other at its users'."""
+    """Code that is tested with one build must behave the same with the other."""
     for checksum in (core.crc32c, pure.crc32c_table):
         with pytest.raises(BufferError, match="not C-contiguous"):
             checksum(memoryview(b"123456789")[::2])
@@ -51,7 +51,7 @@ def test_crc32c_refuses_a_buffer_with_gaps_in_the_same_words(core: SimpleNamespa
 
 
 def test_crc32c_goes_on_where_it_stopped(core: SimpleNamespace) -> None:
-    """A checksum over fragments equals the one over the whole, at every cut."""
+    """A checksum over fragments equals that of the whole, for every split."""
     data = random.Random(1).randbytes(10_000)
     whole = pure.crc32c_table(data)
     assert core.crc32c(data) == whole
@@ -60,7 +60,7 @@ def test_crc32c_goes_on_where_it_stopped(core: SimpleNamespace) -> None:
 
 
 def test_crc32c_is_right_for_every_length_around_its_block_sizes(core: SimpleNamespace) -> None:
-    """The three-stream loop, the short one and the tail hand over to each other exactly."""
+    """The three-stream loop, the short loop and the tail must fit together."""
     data = random.Random(2).randbytes(8_192)
     for length in [*range(0, 420, 5), *range(3_060, 3_090), 6_143, 6_144, 6_145, 8_192]:
         for start in (0, 1, 3):
@@ -70,7 +70,7 @@ def test_crc32c_is_right_for_every_length_around_its_block_sizes(core: SimpleNam
 
 @pytest.mark.parametrize("load", ["crc32c_package", "crc32c_cramjam"])
 def test_every_crc32c_the_pure_core_may_use_agrees_with_the_table(load: str) -> None:
-    """A change of cramjam's framing must not go unnoticed: its CRC is dug out of a frame."""
+    """cramjam's CRC is read out of a compressed frame, whose format might change."""
     function = getattr(pure, load)()
     data = random.Random(3).randbytes(200_000)
     for length in (0, 1, 9, 65_535, 65_536, 65_537, 131_072, 200_000):
@@ -80,17 +80,17 @@ def test_every_crc32c_the_pure_core_may_use_agrees_with_the_table(load: str) -> 
 
 @pytest.mark.parametrize(("key", "answer"), MURMUR2_ANSWERS)
 def test_murmur2_gives_javas_answers(core: SimpleNamespace, key: bytes, answer: int) -> None:
-    """A key in another partition than Java's breaks the order per key across clients."""
+    """A key in another partition than Java's would break the order per key across clients."""
     assert core.murmur2(key) == answer & 0xFFFFFFFF
     assert core.partition_for_key(key, 7) == (answer & 0x7FFFFFFF) % 7
 
 
 def test_an_empty_key_has_a_partition(core: SimpleNamespace) -> None:
-    """b"" is a key, unlike None."""
+    """b"" is a key; None is not."""
     assert core.murmur2(b"") == 275646681
 
 
 def test_a_topic_without_partitions_is_refused(core: SimpleNamespace) -> None:
-    """A modulo by zero would be a crash in C."""
+    """A modulo by zero would crash in C."""
     with pytest.raises(ValueError, match="at least one partition"):
         core.partition_for_key(b"k", 0)

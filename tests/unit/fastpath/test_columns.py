@@ -1,4 +1,4 @@
-"""Columns: the same records in Arrow's layout, as Spark's Kafka source names them."""
+"""Columns: records in Arrow's layout, with the column names of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS = [
 
 
 def test_arrow_has_the_columns_of_sparks_kafka_source(encode: Make, cursor: Make) -> None:
-    """Schema and values; a record without headers has null, as in Spark."""
+    """Schema and values are the same; a record without headers has null, as in Spark."""
     table = cursor(encode(RECORDS, base_offset=7), 7).columns().to_arrow()
     table.validate(full=True)
     header = pa.struct(
@@ -56,7 +56,7 @@ def test_arrow_has_the_columns_of_sparks_kafka_source(encode: Make, cursor: Make
 
 @pytest.mark.parametrize("codec", [0, 3])
 def test_many_batches_make_one_table(encode: Make, cursor: Make, codec: int) -> None:
-    """Buffers grow over batches; validity bits do not fall on byte borders."""
+    """Buffers grow over batches, whose validity bits do not start at byte boundaries."""
     sizes = [1, 3, 7, 8, 9, 64, 13]
     data = b""
     expected = []
@@ -78,7 +78,7 @@ def test_many_batches_make_one_table(encode: Make, cursor: Make, codec: int) -> 
 
 
 def test_only_what_is_asked_for_is_filled(encode: Make, cursor: Make) -> None:
-    """Projection: a count of values needs no keys."""
+    """A query that needs only values must not decode keys."""
     columns = cursor(encode(RECORDS)).columns(["offset", "value"])
     assert (columns.names, len(columns)) == (("offset", "value"), 20)
     assert columns.key is None
@@ -91,7 +91,7 @@ def test_only_what_is_asked_for_is_filled(encode: Make, cursor: Make) -> None:
 
 
 def test_the_rest_follows_what_was_read_one_by_one(encode: Make, cursor: Make) -> None:
-    """Records and columns may be mixed; each is handed over once."""
+    """Records and columns may be read in turn; each record is returned once."""
     reading = cursor(encode(RECORDS) + encode(RECORDS, base_offset=20))
     assert next(reading).offset == 0
     assert len(reading.columns()) == 39
@@ -100,7 +100,7 @@ def test_the_rest_follows_what_was_read_one_by_one(encode: Make, cursor: Make) -
 
 
 def test_nothing_makes_an_empty_table(cursor: Make) -> None:
-    """Same schema, no rows."""
+    """It has the same schema and no rows."""
     table = cursor(b"").columns().to_arrow()
     table.validate(full=True)
     assert table.num_rows == 0
@@ -116,7 +116,7 @@ def test_a_stop_offset_bounds_columns(encode: Make, cursor: Make) -> None:
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_columns_end_with_the_batch_that_fills_them(encode: Make, cursor: Make, codec: int) -> None:
-    """Zeros compress a thousandfold: columns of all that was fetched had no bound."""
+    """Zeros compress a thousandfold, so columns of a whole fetch would have no size limit."""
     rows = [(None, bytes(1000), None, n) for n in range(10)]
     data = b"".join(encode(rows, base_offset=at, codec=codec) for at in range(0, 50, 10))
     reading = cursor(data)
@@ -136,7 +136,7 @@ def test_columns_end_with_the_batch_that_fills_them(encode: Make, cursor: Make, 
 def test_names_that_are_not_utf8_are_replaced(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """Arrow's strings are UTF-8; a record shows such a name the same way."""
+    """Arrow's strings are UTF-8; records replace such names in the same way."""
     batch = bytearray(encode([(None, b"v", [("name", b"x"), ("ok", b"y")], 1)]))
     at = batch.index(b"name")
     batch[at : at + 4] = b"\xff\xfe\xfd\xfc"
@@ -151,7 +151,7 @@ def test_names_that_are_not_utf8_are_replaced(
 
 
 def test_what_stands_before_a_bad_batch_is_handed_over(encode: Make, cursor: Make) -> None:
-    """Then the error."""
+    """The error is raised by the next call."""
     bad = bytearray(encode(RECORDS, base_offset=20))
     bad[-1] ^= 1
     reading = cursor(encode(RECORDS) + bad)
@@ -161,7 +161,7 @@ def test_what_stands_before_a_bad_batch_is_handed_over(encode: Make, cursor: Mak
 
 
 def test_the_buffers_are_plain_memory(encode: Make, cursor: Make) -> None:
-    """For whoever wants no pyarrow: numpy.frombuffer() takes them."""
+    """Without pyarrow users can read them with numpy.frombuffer()."""
     columns = cursor(encode(RECORDS[:4])).columns()
     valid, offsets, data = columns.value
     assert struct.unpack("<5i", offsets) == (0, 2, 4, 4, 4)

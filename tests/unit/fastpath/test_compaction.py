@@ -1,4 +1,4 @@
-"""OffsetMap and KeptBatches: the same in both builds, and never outside of what they are given."""
+"""OffsetMap and KeptBatches: both builds agree, and never access memory outside their input."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def some_batches(rng: random.Random, count: int) -> bytes:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_both_builds_keep_the_same_bytes_and_notes(seed: int) -> None:
-    """The pure build is the oracle of the compiled one, and the other way round."""
+    """Each build is the oracle of the other."""
     rng = random.Random(seed)
     data = some_batches(rng, 60)
     start, latest = rng.randrange(60), rng.choice((None, rng.randrange(200)))
@@ -113,7 +113,7 @@ def test_both_builds_keep_the_same_bytes_and_notes(seed: int) -> None:
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_a_map_holds_as_many_keys_as_it_may_and_no_more(core) -> None:  # type: ignore[no-untyped-def]
-    """Full, it must say so, and still find what is in it."""
+    """A full map must say so, and still find its keys."""
     offsets = core.OffsetMap(100, 90, SECRET)
     keys = [b"%d" % n for n in range(100)]
     assert [offsets.put(key, n) for n, key in enumerate(keys)] == [True] * 90 + [False] * 10
@@ -130,7 +130,7 @@ def test_a_map_holds_as_many_keys_as_it_may_and_no_more(core) -> None:  # type: 
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_a_map_that_was_closed_is_not_touched_again(core) -> None:  # type: ignore[no-untyped-def]
-    """Its memory is somebody else's by then."""
+    """Its memory may be in use elsewhere by then."""
     offsets = core.OffsetMap(100, 90, SECRET)
     offsets.put(b"a", 1)
     block = keeper(core, offsets)
@@ -150,7 +150,7 @@ def test_a_map_that_was_closed_is_not_touched_again(core) -> None:  # type: igno
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_keys_of_any_length_and_content_are_told_apart(core) -> None:  # type: ignore[no-untyped-def]
-    """Also the empty one, and those that differ in a zero at the end."""
+    """Also the empty key, and keys that differ in a trailing zero."""
     keys = [bytes(n) for n in range(40)] + [b"\x01" + bytes(n) for n in range(40)]
     offsets = core.OffsetMap(200, 150, SECRET)
     for n, key in enumerate(keys):
@@ -160,7 +160,7 @@ def test_keys_of_any_length_and_content_are_told_apart(core) -> None:  # type: i
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_a_full_map_ends_before_the_batch_that_does_not_fit(core) -> None:  # type: ignore[no-untyped-def]
-    """What is behind is kept as it is: latest_offset must not say it was seen."""
+    """Later batches are not in the map, so latest_offset must not include them."""
     batches = [
         encode_batch(
             [RawRecord(3 * b + n, 1, b"%d-%d" % (b, n), b"v") for n in range(3)], crc32c=crc32c
@@ -175,7 +175,7 @@ def test_a_full_map_ends_before_the_batch_that_does_not_fit(core) -> None:  # ty
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_damage_anywhere_in_a_batch_is_found(core) -> None:  # type: ignore[no-untyped-def]
-    """With or without a right checksum, nothing is read behind the batch's end."""
+    """Whether the checksum is valid or not, nothing after the batch's end is read."""
     batch = encode_batch(
         [RawRecord(n, 1, b"key%d" % n, b"value", [("h", b"x")]) for n in range(3)], crc32c=crc32c
     )
@@ -186,7 +186,7 @@ def test_damage_anywhere_in_a_batch_is_found(core) -> None:  # type: ignore[no-u
             damaged[position] ^= mask
             offsets = core.OffsetMap(10, 9, SECRET)
             _, state, _ = offsets.index(damaged[: len(batch)], 0, 0)
-            assert state != core.WALK_END or 8 <= position < 16  # length, epoch: not covered
+            assert state != core.WALK_END or 8 <= position < 16  # not covered: length, epoch
             for flags in (core.WALK_ONE | core.WALK_TRUSTED, core.WALK_TRUSTED):
                 offsets.index(damaged, 0, 0, flags)
                 kept = keeper(core, offsets)
@@ -197,7 +197,7 @@ def test_damage_anywhere_in_a_batch_is_found(core) -> None:  # type: ignore[no-u
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_batches_that_need_more_are_left_to_the_caller(core) -> None:  # type: ignore[no-untyped-def]
-    """Compressed, transactional, control and legacy ones."""
+    """Compressed, transactional, control and legacy batches."""
     plain = encode_batch([RawRecord(0, 1, b"a", b"1")], crc32c=crc32c)
     offsets = core.OffsetMap(10, 9, SECRET)
     from aiokq.records.legacy import Message, encode_message_set
@@ -215,7 +215,7 @@ def test_batches_that_need_more_are_left_to_the_caller(core) -> None:  # type: i
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_an_incomplete_batch_is_the_end(core) -> None:  # type: ignore[no-untyped-def]
-    """A piece of a file ends where it ends: the rest comes with the next one."""
+    """A piece of a file may end anywhere; the rest comes with the next piece."""
     batch = encode_batch([RawRecord(0, 1, b"a", b"1")], crc32c=crc32c)
     offsets = core.OffsetMap(10, 9, SECRET)
     for length in range(len(batch)):
@@ -228,7 +228,7 @@ def test_an_incomplete_batch_is_the_end(core) -> None:  # type: ignore[no-untype
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_a_batch_made_elsewhere_finds_room_or_is_told(core) -> None:  # type: ignore[no-untyped-def]
-    """What does not fit must be written away first, and is then put again."""
+    """If it does not fit, the buffer must be written first and the batch added again."""
     offsets = core.OffsetMap(10, 9, SECRET)
     batch = encode_batch([RawRecord(4, 9, b"a", b"1")], crc32c=crc32c)
     kept = keeper(core, offsets, room=2 * len(batch))

@@ -1,4 +1,4 @@
-"""Cursor: hands over each record once, moves exactly then, and survives hostile bytes."""
+"""Cursor: returns each record once, advances only then, and survives hostile bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fields(record: object) -> tuple[object, ...]:
 
 
 def patched(batch: bytes, core: SimpleNamespace, **header: int) -> bytes:
-    """The batch with other header fields and a CRC that fits."""
+    """Return the batch with changed header fields and a matching CRC."""
     data = bytearray(batch)
     places = {
         "base_offset": (">q", 0),
@@ -61,7 +61,7 @@ def patched(batch: bytes, core: SimpleNamespace, **header: int) -> bytes:
 
 
 def control(core: SimpleNamespace, base_offset: int, producer_id: int, kind: ControlType) -> bytes:
-    """A control batch: one record whose key is (version, type)."""
+    """Return a control batch: one record whose key is (version, type)."""
     key = struct.pack(">hh", 0, kind)
     record = bytes([0, 0, 0]) + bytes([len(key) << 1]) + key + bytes([0, 0])
     body = bytes([len(record) << 1]) + record
@@ -93,7 +93,7 @@ def test_every_field_comes_back(encode: Make, cursor: Make) -> None:
 
 
 def test_batches_of_another_implementation_are_read(cursor: Make) -> None:
-    """aiokafka's builder, with every codec it has."""
+    """aiokafka's builder, with every codec it supports."""
     for codec in (0, 1, 2, 3, 4):
         builder = DefaultRecordBatchBuilder(
             magic=2,
@@ -113,7 +113,7 @@ def test_batches_of_another_implementation_are_read(cursor: Make) -> None:
 
 
 def test_the_position_moves_exactly_with_each_record(encode: Make, cursor: Make) -> None:
-    """What was not handed over is not finished, and is not lost."""
+    """A record that was not returned is neither counted nor lost."""
     reading = cursor(encode(simple(5), base_offset=100) + encode(simple(5), base_offset=105), 100)
     assert (reading.position, reading.handed, reading.last_handed_offset) == (100, 0, -1)
     for n, record in enumerate(reading):
@@ -127,7 +127,7 @@ def test_the_position_moves_exactly_with_each_record(encode: Make, cursor: Make)
 
 
 def test_reading_may_begin_inside_a_batch(encode: Make, cursor: Make) -> None:
-    """A fetch returns whole batches; what is below the position is passed over."""
+    """A fetch returns whole batches; records before the position are skipped."""
     data = encode(simple(10), base_offset=0) + encode(simple(10), base_offset=10)
     for start in (0, 1, 9, 10, 15, 19, 20):
         assert [r.offset for r in cursor(data, start)] == list(range(start, 20))
@@ -137,7 +137,7 @@ def test_reading_may_begin_inside_a_batch(encode: Make, cursor: Make) -> None:
 
 
 def test_reading_may_stop_anywhere(encode: Make, cursor: Make) -> None:
-    """A bounded read ends at its stop offset, and its position is there."""
+    """A bounded read ends at its stop offset, which is then its position."""
     data = encode(simple(10), base_offset=0) + encode(simple(10), base_offset=15)
     for stop in (0, 1, 5, 10, 12, 15, 16, 25):
         reading = cursor(data, 0, stop_offset=stop)
@@ -152,7 +152,7 @@ def test_reading_may_stop_anywhere(encode: Make, cursor: Make) -> None:
 
 
 def test_a_last_batch_that_is_cut_short_is_left(encode: Make, cursor: Make) -> None:
-    """Fetch cuts at max_bytes; the rest comes with the next fetch."""
+    """A fetch ends at max_bytes; the rest comes with the next fetch."""
     first, second = encode(simple(5)), encode(simple(5), base_offset=5)
     for cut in (0, 5, 16, 17, 40, len(second) - 1):
         reading = cursor(first + second[:cut])
@@ -163,7 +163,7 @@ def test_a_last_batch_that_is_cut_short_is_left(encode: Make, cursor: Make) -> N
 
 
 def test_gaps_of_compaction_are_jumped(core: SimpleNamespace, encode: Make, cursor: Make) -> None:
-    """A compacted batch keeps its last offset without its last records, or all of them."""
+    """A compacted batch keeps its last offset without its last records, or without any."""
     compacted = patched(encode(simple(3)), core, last_offset_delta=9)
     empty = patched(encode(simple(1), base_offset=10)[:61], core, count=0, length=49)
     reading = cursor(compacted + empty + encode(simple(1), base_offset=20))
@@ -177,7 +177,7 @@ def test_gaps_of_compaction_are_jumped(core: SimpleNamespace, encode: Make, curs
 def test_log_append_time_is_one_for_the_batch(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """The broker sets it in the header; the records keep the producer's delta."""
+    """The broker sets it in the header; the records keep the producer's deltas."""
     batch = patched(encode(simple(3)), core, attributes=8, max_timestamp=7777)
     assert [(r.timestamp_ms, r.timestamp_type) for r in cursor(batch)] == [(7777, 1)] * 3
 
@@ -186,13 +186,13 @@ def test_log_append_time_is_one_for_the_batch(
 def test_compressed_batches_are_opened_by_the_codecs_handed_in(
     encode: Make, cursor: Make, codec: int
 ) -> None:
-    """Whole batches are decompressed when their turn comes."""
+    """A batch is decompressed when it is reached."""
     data = encode(simple(100), codec=codec) + encode(simple(100), base_offset=100, codec=codec)
     assert [r.value for r in cursor(data, 50)] == [b"v%d" % (n % 100) for n in range(50, 200)]
 
 
 def test_a_bomb_is_capped(encode: Make, cursor: Make) -> None:
-    """A batch that says it is small and is not cannot fill the memory."""
+    """A batch with a false small size must not fill the memory."""
     batch = encode([(None, bytes(1 << 19), None, 1)], codec=1)
     assert len(batch) < 2000
     reading = cursor(batch, max_batch_bytes=1 << 18)
@@ -202,7 +202,7 @@ def test_a_bomb_is_capped(encode: Make, cursor: Make) -> None:
 
 
 def test_control_batches_are_passed_over(core: SimpleNamespace, encode: Make, cursor: Make) -> None:
-    """They take an offset each and are no records."""
+    """Each takes an offset, but is not returned as a record."""
     data = (
         encode(simple(2))
         + control(core, 2, 9, ControlType.COMMIT)
@@ -217,7 +217,7 @@ def test_control_batches_are_passed_over(core: SimpleNamespace, encode: Make, cu
 def test_read_committed_hides_aborted_transactions(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """From an aborted transaction's first offset to its marker, that producer's and no other's."""
+    """From an aborted transaction's first offset to its marker, for its producer only."""
 
     def part(base_offset: int, producer_id: int) -> bytes:
         return encode(
@@ -255,7 +255,7 @@ def test_read_committed_hides_aborted_transactions(
 def test_legacy_messages_are_read_too(
     core: SimpleNamespace, encode: Make, cursor: Make, magic: int, codec: int
 ) -> None:
-    """Old logs and old producers: several entries, then a v2 batch."""
+    """As written by old producers: several entries, then a v2 batch."""
     raw = [RawRecord(n, 1000 + n, b"k%d" % n, b"v%d" % n) for n in range(6)]
     old = encode_message_set(raw[:3], magic, codec) + encode_message_set(raw[3:], magic, codec)
     codecs = RecordCodecs()
@@ -274,7 +274,7 @@ def test_legacy_messages_are_read_too(
 def test_what_has_no_time_says_so(
     core: SimpleNamespace, encode: Make, cursor: Make, codec: int
 ) -> None:
-    """Format 0 has none, and Java calls that NoTimestampType, -1; also between other formats."""
+    """Format 0 has no timestamp, which Java calls NoTimestampType, -1; also in mixed logs."""
 
     def old(first: int, magic: int, timestamp_ms: int) -> bytes:
         raw = [RawRecord(n, timestamp_ms, None, b"v") for n in (first, first + 1)]
@@ -292,7 +292,7 @@ def test_what_has_no_time_says_so(
 
 
 def test_a_damaged_legacy_message_is_corrupt(cursor: Make) -> None:
-    """Their CRC-32 is checked on the way."""
+    """Their CRC-32 is checked while reading."""
     old = bytearray(encode_message_set([RawRecord(0, 5, b"k", b"value")], 1, 0))
     old[-1] ^= 1
     with pytest.raises(CorruptRecord):
@@ -300,7 +300,7 @@ def test_a_damaged_legacy_message_is_corrupt(cursor: Make) -> None:
 
 
 def test_a_wrong_crc_stops_before_the_batch(encode: Make, cursor: Make) -> None:
-    """Iteration raises it once, the methods each time; skip_batch() goes on behind it."""
+    """Iteration raises the error once, the methods each time; skip_batch() continues after it."""
     bad = bytearray(encode(simple(5), base_offset=5))
     bad[-1] ^= 1
     reading = cursor(encode(simple(5)) + bad + encode(simple(5), base_offset=10))
@@ -321,7 +321,7 @@ def test_a_wrong_crc_stops_before_the_batch(encode: Make, cursor: Make) -> None:
 
 
 def test_the_check_can_be_left_out(encode: Make, cursor: Make) -> None:
-    """check_crcs=False, as in Java's consumer."""
+    """check_crcs=False does it, as in Java's consumer."""
     bad = bytearray(encode(simple(5)))
     bad[17] ^= 1
     assert len(list(cursor(bad, check_crcs=False))) == 5
@@ -330,7 +330,7 @@ def test_the_check_can_be_left_out(encode: Make, cursor: Make) -> None:
 def test_what_stands_before_a_bad_record_is_handed_over(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """Inside a batch as well as between batches, however it is read."""
+    """Inside a batch as well as between batches, with every way of reading."""
     bad = patched(encode(simple(5))[:-1], core, length=len(encode(simple(5))) - 13)
     for read in ("next", "take", "next_batch", "columns"):
         reading = cursor(bad)
@@ -351,7 +351,7 @@ def test_what_stands_before_a_bad_record_is_handed_over(
 
 
 def test_damage_behind_the_stop_offset_is_not_met(encode: Make, cursor: Make) -> None:
-    """What is good of a batch that is cut short can be read, as often as one likes."""
+    """The valid records of a damaged batch can be read, repeatedly."""
     data = bytearray(encode(simple(5)))
     data[len(encode(simple(3)))] = 1  # the length of the fourth record
     for stop in (1, 3):
@@ -365,7 +365,7 @@ def test_damage_behind_the_stop_offset_is_not_met(encode: Make, cursor: Make) ->
 
 
 def test_headers_that_lie_are_corrupt(core: SimpleNamespace, encode: Make, cursor: Make) -> None:
-    """Each number of the header, with a CRC that fits."""
+    """Each number of the header is changed, with a matching CRC."""
     batch = encode(simple(3))
     for lie in (
         {"count": 4},
@@ -389,17 +389,17 @@ def test_headers_that_lie_are_corrupt(core: SimpleNamespace, encode: Make, curso
         with pytest.raises(CorruptRecord):
             reading.take(10) and reading.take(10)
         reading.skip_batch()
-        with contextlib.suppress(CorruptRecord):  # where the length was the lie
+        with contextlib.suppress(CorruptRecord):  # if the length was changed
             list(reading)
 
 
 def test_records_that_do_not_rise_are_corrupt(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """A record twice, or beyond the batch's last offset, would move the position wrongly."""
+    """A repeated offset, or one after the batch's last offset, would misplace the position."""
     batch = bytearray(encode([(None, b"a", None, 1), (None, b"b", None, 1)]))
     at = batch.index(b"b") - 3
-    assert batch[at] == 2  # the second record's offset delta, 1
+    assert batch[at] == 2  # the second record's offset delta, 1 in zigzag encoding
     for delta in (0, 1, 4, 126):
         batch[at] = delta
         reading = cursor(patched(bytes(batch), core))
@@ -409,7 +409,7 @@ def test_records_that_do_not_rise_are_corrupt(
 
 
 def test_batches_that_go_back_are_passed_over(encode: Make, cursor: Make) -> None:
-    """The position never goes back, whatever a broker sends."""
+    """The position never decreases, whatever a broker sends."""
     data = encode(simple(5), base_offset=10) + encode(simple(5), base_offset=3)
     data += encode(simple(10), base_offset=8)
     reading = cursor(data, 0)
@@ -419,7 +419,7 @@ def test_batches_that_go_back_are_passed_over(encode: Make, cursor: Make) -> Non
 def test_damage_gives_corrupt_record_and_nothing_else(
     core: SimpleNamespace, cursor: Make, encode: Make
 ) -> None:
-    """Random damage, the CRC made to fit: a typed error or records, never a crash."""
+    """Random damage with a matching CRC gives a typed error or records, never a crash."""
     random_ = random.Random(11)
     plain = encode([(b"k%d" % n, b"v" * n, [("h", b"x" * n)], n) for n in range(20)])
     packed = encode([(b"k%d" % n, b"v" * n, [("h", b"x" * n)], n) for n in range(20)], codec=3)
@@ -444,17 +444,17 @@ def test_damage_gives_corrupt_record_and_nothing_else(
 
 
 def test_records_do_not_keep_the_fetched_bytes(encode: Make, cursor: Make) -> None:
-    """A record kept for a day must not keep a megabyte with it."""
+    """A record that is kept for a day must not keep a megabyte alive."""
     data = bytearray(encode(simple(50)))
     reading = cursor(data)
     records = list(reading)
     del reading
-    data.extend(b"!")  # BufferError if anything still exported it
+    data.extend(b"!")  # raises BufferError while an export exists
     assert records[49].value == b"v49"
 
 
 def test_a_batch_at_a_time(encode: Make, cursor: Make) -> None:
-    """next_batch() gives the rest of the current batch, take() up to a limit."""
+    """next_batch() returns the rest of the current batch, take() a limited number of records."""
     data = encode(simple(5)) + encode(simple(5), base_offset=5)
     reading = cursor(data)
     assert next(reading).offset == 0
@@ -471,7 +471,7 @@ def test_a_batch_at_a_time(encode: Make, cursor: Make) -> None:
 
 
 def test_skipping_the_rest_of_an_open_batch(encode: Make, cursor: Make) -> None:
-    """skip_batch() also serves whoever is done with a batch early."""
+    """skip_batch() may also be called before the end of a batch."""
     reading = cursor(encode(simple(5)) + encode(simple(5), base_offset=5))
     next(reading)
     reading.skip_batch()
@@ -497,7 +497,7 @@ def test_a_record_is_a_value(core: SimpleNamespace, encode: Make, cursor: Make) 
 
 
 def test_garbage_of_every_length_is_survived(cursor: Make) -> None:
-    """No byte is read past the end: under a debug allocator this test would crash."""
+    """No byte after the end is read; with a debug allocator such a read would crash this test."""
     random_ = random.Random(5)
     for length in range(200):
         for data in (bytes(length), b"\xff" * length, random_.randbytes(length), b"\x02" * length):
@@ -525,7 +525,7 @@ class CountingCodecs(RecordCodecs):
 def test_a_fork_goes_on_from_where_its_cursor_is(
     core: SimpleNamespace, encode: Make, read: int, codec: int
 ) -> None:
-    """Each of both at its own pace, and a compressed batch is decompressed for both at once."""
+    """Cursor and fork advance independently, and share the decompressed batch."""
     data = encode(simple(3), codec=codec) + encode(simple(3), base_offset=3, codec=codec)
     codecs = CountingCodecs(core)
     cursor = core.Cursor("t", 0, data, start_offset=0, codecs=codecs)
@@ -544,7 +544,7 @@ def test_a_fork_goes_on_from_where_its_cursor_is(
 def test_a_fork_may_end_before_its_cursor_and_never_behind_it(
     core: SimpleNamespace, encode: Make, cursor: Make, stop: int
 ) -> None:
-    """Also amid the open batch."""
+    """This holds within the open batch as well."""
     whole = cursor(encode(simple(3)) + encode(simple(3), base_offset=3), stop_offset=5)
     whole.take(1)
     fork = whole.fork(stop)
@@ -557,7 +557,7 @@ def test_a_fork_may_end_before_its_cursor_and_never_behind_it(
 def test_a_fork_hides_what_its_cursor_hides(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """It has met the markers that its cursor has met."""
+    """The fork knows the markers that its cursor has read."""
 
     def of_a_transaction(base_offset: int) -> bytes:
         batch = encode(simple(2), base_offset=base_offset)
@@ -573,7 +573,7 @@ def test_a_fork_hides_what_its_cursor_hides(
 
 
 def test_a_fork_of_a_cursor_that_has_raised_raises_the_same(encode: Make, cursor: Make) -> None:
-    """As the cursor itself does."""
+    """The cursor itself raises it again as well."""
     batch = bytearray(encode(simple(3)))
     batch[-1] ^= 1
     one = cursor(bytes(batch))
@@ -589,7 +589,7 @@ def test_a_fork_of_a_cursor_that_has_raised_raises_the_same(encode: Make, cursor
 def test_more_opens_a_batch_and_moves_over_nothing_that_is_handed_over(
     core: SimpleNamespace, encode: Make
 ) -> None:
-    """What is passed over, it passes over."""
+    """The position passes skipped batches, but no records that are still to be returned."""
     marker = control(core, 0, 7, ControlType.COMMIT)
     codecs = CountingCodecs(core)
     data = (

@@ -1,4 +1,4 @@
-"""Deliveries and append_many: many records in one call, in input order."""
+"""Deliveries and append_many: many records in one call, with outcomes in input order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def turn() -> None:
 
 
 async def test_outcomes_come_in_input_order(bench: Make) -> None:
-    """Records of several partitions, batches acknowledged in any order."""
+    """The records are in several partitions, whose batches are acknowledged in any order."""
     made = bench(4, batch_size=500)
     records = [(b"key-%d" % (n % 13), b"value-%d" % n) for n in range(300)]
     deliveries, consumed = made.accumulator.append_many("t", records)
@@ -53,7 +53,7 @@ async def test_outcomes_come_in_input_order(bench: Make) -> None:
 
 
 async def test_every_form_of_record_is_taken(bench: Make) -> None:
-    """(key, value), with headers, with a timestamp; bytes-like or None."""
+    """(key, value), with headers, with a timestamp; bytes-like objects or None."""
     made = bench()
     records = [
         (b"k", b"v"),
@@ -91,7 +91,7 @@ async def test_every_form_of_record_is_taken(bench: Make) -> None:
     ],
 )
 def test_a_bad_record_refuses_them_all(bench: Make, bad: object, error: type[Exception]) -> None:
-    """An argument error after half the records were accepted could not be handled."""
+    """Callers could not handle an argument error after half of the records were accepted."""
     made = bench()
     with pytest.raises(error):
         made.accumulator.append_many("t", [(b"k", b"v")] * 10 + [bad])
@@ -100,7 +100,7 @@ def test_a_bad_record_refuses_them_all(bench: Make, bad: object, error: type[Exc
 
 
 def test_a_bad_partition_refuses_them_all(bench: Make) -> None:
-    """As with one record."""
+    """A single record is rejected in the same way."""
     made = bench()
     with pytest.raises(ValueError, match="numbered from 0"):
         made.accumulator.append_many("t", [(b"k", b"v")], -1)
@@ -109,7 +109,7 @@ def test_a_bad_partition_refuses_them_all(bench: Make) -> None:
 
 
 async def test_when_room_runs_out_the_rest_can_follow(bench: Make) -> None:
-    """The coroutine waits for room and goes on into the same Deliveries."""
+    """The coroutine waits for memory and continues with the same Deliveries."""
     made = bench(batch_size=1000, buffer_memory=3000, max_record_bytes=3000)
     records = [(None, b"%090d" % n, None, n + 1) for n in range(100)]
     deliveries, consumed = made.accumulator.append_many("t", records)
@@ -135,7 +135,7 @@ async def test_when_room_runs_out_the_rest_can_follow(bench: Make) -> None:
 
 
 def test_going_on_with_other_records_is_refused(bench: Make) -> None:
-    """The memory for the outcomes was sized by the first call."""
+    """The first call has sized the memory for the outcomes."""
     made = bench()
     records = [(None, b"v")] * 3
     deliveries, consumed = made.accumulator.append_many("t", records)
@@ -147,7 +147,7 @@ def test_going_on_with_other_records_is_refused(bench: Make) -> None:
 
 
 async def test_one_error_lists_every_outcome(bench: Make) -> None:
-    """Whoever sent a thousand records learns which of them to send again."""
+    """A caller that sent a thousand records learns which of them to send again."""
     made = bench(3)
     deliveries, _ = made.accumulator.append_many("t", [(None, b"v")], 0)
     deliveries, _ = made.accumulator.append_many("t", [(b"key-%d" % n, b"v") for n in range(30)])
@@ -168,7 +168,7 @@ async def test_one_error_lists_every_outcome(bench: Make) -> None:
 
 
 async def test_who_awaits_them_all_has_seen_each_failure(bench: Make) -> None:
-    """Also of batches it is not waiting for yet: flush() must not report them again."""
+    """Also those of later batches, so that flush() does not report them again."""
     made = bench(2)
     made.append("t", b"other", partition=1)
     deliveries, _ = made.accumulator.append_many("t", [(None, b"v")] * 3, 0)
@@ -186,7 +186,7 @@ async def test_who_awaits_them_all_has_seen_each_failure(bench: Make) -> None:
 
 
 async def test_a_wait_for_all_can_be_cancelled_and_repeated(bench: Make) -> None:
-    """Only the wait ends."""
+    """Cancellation ends only the wait."""
     made = bench(2)
     deliveries, _ = made.accumulator.append_many("t", [(b"%d" % n, b"v") for n in range(20)])
     with pytest.raises(TimeoutError):
@@ -206,7 +206,7 @@ async def test_a_wait_for_all_can_be_cancelled_and_repeated(bench: Make) -> None
 
 
 async def test_a_wait_for_all_counts_for_each_of_its_records(bench: Make) -> None:
-    """It counted as a wait for one of them: what was awaited lingered as if it were not."""
+    """Regression: it counted as a wait for one record, so the others lingered."""
     made = bench(2)
     single = made.accumulator.append("t", b"v", None, 0)
     deliveries, _ = made.accumulator.append_many("t", [(None, b"v")] * 4, 0)
@@ -237,7 +237,7 @@ async def test_a_wait_for_all_counts_for_each_of_its_records(bench: Make) -> Non
 
 
 async def test_a_wait_for_all_follows_a_split(bench: Make) -> None:
-    """The records moved; the outcomes are still in input order."""
+    """The records have moved; the outcomes are still in input order."""
     made = bench()
     deliveries, _ = made.accumulator.append_many("t", [(None, b"v", None, n) for n in range(10)])
     task = asyncio.create_task(wait_for(deliveries))
@@ -253,14 +253,14 @@ async def test_a_wait_for_all_follows_a_split(bench: Make) -> None:
 
 
 async def test_no_records_are_done_at_once(bench: Make) -> None:
-    """An empty list is a list."""
+    """An empty list is valid."""
     deliveries, consumed = bench().accumulator.append_many("t", [])
     assert (len(deliveries), consumed, deliveries.done()) == (0, 0, True)
     assert await deliveries == []
 
 
 async def test_records_for_an_unknown_topic_wait(bench: Make) -> None:
-    """send_many() before the metadata is there."""
+    """send_many() may be called before the metadata is known."""
     made = bench(0)
     deliveries, consumed = made.accumulator.append_many("n", [(b"k%d" % n, b"v") for n in range(9)])
     assert consumed == 9

@@ -1,4 +1,4 @@
-"""Delivery: awaited any number of times by any number of tasks; each wait stands alone."""
+"""Delivery: any number of tasks may await it any number of times, independently."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ async def wait_for(delivery: object) -> object:
 
 
 async def turn() -> None:
-    """Lets every task that can run do so."""
+    """Let every task run that is ready."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
 async def test_awaiting_gives_the_metadata(bench: Make, core: SimpleNamespace) -> None:
-    """The fields of RecordMetadata, and equality."""
+    """It has the fields of RecordMetadata, and compares equal."""
     made = bench()
     made.append("t", b"a", timestamp_ms=5)
     delivery = made.append("t", b"b", timestamp_ms=6)
@@ -45,7 +45,7 @@ async def test_awaiting_gives_the_metadata(bench: Make, core: SimpleNamespace) -
 
 
 async def test_the_logs_append_time_replaces_the_timestamp(bench: Make) -> None:
-    """Topics with message.timestamp.type=LogAppendTime say so in the answer."""
+    """With message.timestamp.type=LogAppendTime the response has the timestamp."""
     made = bench()
     delivery = made.append("t", b"a", timestamp_ms=5)
     made.opened[0].complete(1, 777)
@@ -53,7 +53,7 @@ async def test_the_logs_append_time_replaces_the_timestamp(bench: Make) -> None:
 
 
 async def test_without_an_acknowledgement_there_is_no_offset(bench: Make) -> None:
-    """acks=0: written to the socket, and that is all that is known."""
+    """With acks=0 the record was written to the socket, and nothing more is known."""
     made = bench()
     first, second = made.append("t", b"a"), made.append("t", b"b")
     made.opened[0].complete(-1)
@@ -61,7 +61,7 @@ async def test_without_an_acknowledgement_there_is_no_offset(bench: Make) -> Non
 
 
 async def test_many_tasks_wait_for_one_delivery(bench: Make) -> None:
-    """Each gets the outcome, and one wake each."""
+    """Each task gets the outcome and is woken once."""
     made = bench()
     delivery = made.append("t", b"a")
     tasks = [asyncio.create_task(wait_for(delivery)) for _ in range(10)]
@@ -73,7 +73,7 @@ async def test_many_tasks_wait_for_one_delivery(bench: Make) -> None:
 
 
 async def test_waiters_wake_in_order(bench: Make) -> None:
-    """First awaited, first resumed: the order of the records for one producer loop."""
+    """The first waiter resumes first, so a producer's loop sees the order of its records."""
     made = bench()
     order: list[int] = []
 
@@ -89,7 +89,7 @@ async def test_waiters_wake_in_order(bench: Make) -> None:
 
 
 async def test_no_user_code_runs_inside_complete(bench: Make) -> None:
-    """Tasks and callbacks run from the loop, never inside the response handler."""
+    """Tasks and callbacks are run by the loop, never inside the response handler."""
     made = bench()
     delivery = made.append("t", b"a")
     ran: list[object] = []
@@ -105,7 +105,7 @@ async def test_no_user_code_runs_inside_complete(bench: Make) -> None:
 
 
 async def test_cancelling_one_wait_leaves_the_others(bench: Make) -> None:
-    """A shared future would be cancelled for all of them."""
+    """A shared future would be cancelled for all waiters."""
     made = bench()
     delivery = made.append("t", b"a")
     tasks = [asyncio.create_task(wait_for(delivery)) for _ in range(3)]
@@ -120,7 +120,7 @@ async def test_cancelling_one_wait_leaves_the_others(bench: Make) -> None:
 
 
 async def test_a_cancelled_wait_ends_at_once_with_its_message(bench: Make) -> None:
-    """asyncio.timeout() and TaskGroup tell their own cancellation by it."""
+    """asyncio.timeout() and TaskGroup recognize their own cancellation by it."""
     made = bench()
     delivery = made.append("t", b"a")
     task = asyncio.create_task(wait_for(delivery))
@@ -133,8 +133,10 @@ async def test_a_cancelled_wait_ends_at_once_with_its_message(bench: Make) -> No
 
 
 async def test_a_cancellation_after_the_outcome_wins_over_it(bench: Make) -> None:
-    """As with a future: cancel() before the task ran means CancelledError, and the delivery
-    still has its outcome."""
+    """As with a future, cancel() before the task runs means CancelledError.
+
+    The delivery still has its outcome.
+    """
     made = bench()
     delivery = made.append("t", b"a")
     task = asyncio.create_task(wait_for(delivery))
@@ -147,7 +149,7 @@ async def test_a_cancellation_after_the_outcome_wins_over_it(bench: Make) -> Non
 
 
 async def test_a_timed_out_wait_can_be_repeated(bench: Make) -> None:
-    """wait_for() and asyncio.timeout() end the wait only."""
+    """wait_for() and asyncio.timeout() end only the wait."""
     made = bench()
     delivery = made.append("t", b"a")
     with pytest.raises(TimeoutError):
@@ -161,7 +163,7 @@ async def test_a_timed_out_wait_can_be_repeated(bench: Make) -> None:
 
 
 async def test_endless_timeouts_do_not_pile_up(bench: Make) -> None:
-    """A poll in a loop on a delivery that takes a minute leaves no waiters behind."""
+    """Polling in a loop a delivery that takes a minute must not leave waiters behind."""
     made = bench()
     delivery = made.append("t", b"a")
     for _ in range(200):
@@ -199,7 +201,7 @@ async def test_asyncios_combinators_take_it(bench: Make) -> None:
 
 
 async def test_wait_with_a_timeout_tells_pending_from_done(bench: Make) -> None:
-    """asyncio.wait() takes its callbacks back."""
+    """asyncio.wait() removes its callbacks."""
     made = bench(2)
     one, two = made.append("t", b"a", partition=0), made.append("t", b"b", partition=1)
     made.opened[0].complete(0)
@@ -208,7 +210,7 @@ async def test_wait_with_a_timeout_tells_pending_from_done(bench: Make) -> None:
 
 
 async def test_it_is_no_future_and_no_coroutine(bench: Make) -> None:
-    """A future could be cancelled for everybody; a coroutine be awaited once."""
+    """A future could be cancelled for all waiters, and a coroutine awaited only once."""
     delivery = bench().append("t", b"a")
     assert not asyncio.isfuture(delivery)
     assert not asyncio.iscoroutine(delivery)
@@ -219,7 +221,7 @@ async def test_it_is_no_future_and_no_coroutine(bench: Make) -> None:
 
 
 async def test_each_waiter_gets_an_error_of_its_own(bench: Make) -> None:
-    """One shared exception would grow a traceback without end."""
+    """The traceback of a shared exception would grow with every waiter."""
     made = bench()
     delivery = made.append("t", b"a")
     tasks = [asyncio.create_task(wait_for(delivery)) for _ in range(2)]
@@ -237,7 +239,7 @@ async def test_each_waiter_gets_an_error_of_its_own(bench: Make) -> None:
 
 
 async def test_who_waits_when_it_fails_has_seen_it(bench: Make) -> None:
-    """flush() runs before the woken task does, and must not report the failure again."""
+    """flush() runs before the woken task and must not report the failure again."""
     made = bench()
     deliveries = [made.append("t", b"a") for _ in range(3)]
     task = asyncio.create_task(wait_for(deliveries[1]))
@@ -250,7 +252,7 @@ async def test_who_waits_when_it_fails_has_seen_it(bench: Make) -> None:
 
 
 def test_asking_too_early_is_an_error(bench: Make) -> None:
-    """As with asyncio's futures."""
+    """asyncio's futures raise the same error."""
     delivery = bench().append("t", b"a")
     for ask in (delivery.result, delivery.exception, lambda: delivery.offset):
         with pytest.raises(asyncio.InvalidStateError):
@@ -259,7 +261,7 @@ def test_asking_too_early_is_an_error(bench: Make) -> None:
 
 
 def test_the_outcome_needs_no_loop(bench: Make) -> None:
-    """result() works wherever it is called, also after the loop has gone."""
+    """result() works anywhere, also after the loop has ended."""
     made = bench()
     good = made.append("t", b"a")
     made.opened[0].complete(3)
@@ -272,7 +274,7 @@ def test_the_outcome_needs_no_loop(bench: Make) -> None:
 
 
 async def test_callbacks_are_called_once_in_their_context(bench: Make) -> None:
-    """add_done_callback(fn, context=), before and after; remove_done_callback counts."""
+    """add_done_callback(fn, context=) before and after the outcome; removals are counted."""
     made = bench()
     delivery, other = made.append("t", b"a"), made.append("t", b"b")
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("v", default="outer")
@@ -301,7 +303,7 @@ async def test_callbacks_are_called_once_in_their_context(bench: Make) -> None:
 
 
 async def test_a_callback_that_fails_spares_the_others(bench: Make) -> None:
-    """The loop's exception handler hears of it."""
+    """The loop's exception handler gets the error."""
     made = bench()
     delivery = made.append("t", b"a")
     heard: list[dict[str, object]] = []
@@ -316,7 +318,7 @@ async def test_a_callback_that_fails_spares_the_others(bench: Make) -> None:
 
 
 def test_an_interrupt_in_a_callback_stops_the_loop_and_loses_no_waiter(bench: Make) -> None:
-    """Ctrl-C inside one callback: the rest run when the loop runs again."""
+    """After Ctrl-C inside one callback the others run when the loop runs again."""
     made = bench()
     loop = asyncio.new_event_loop()
     seen: list[object] = []
@@ -341,7 +343,7 @@ def test_an_interrupt_in_a_callback_stops_the_loop_and_loses_no_waiter(bench: Ma
 
 
 async def test_each_task_resumes_in_its_own_context(bench: Make) -> None:
-    """One loop callback wakes many tasks; their context variables must not mix."""
+    """One loop callback wakes many tasks, whose context variables must not mix."""
     made = bench()
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("n")
 
@@ -358,7 +360,7 @@ async def test_each_task_resumes_in_its_own_context(bench: Make) -> None:
 
 
 async def test_waits_follow_a_split(bench: Make) -> None:
-    """Tasks, callbacks and cancellations hang on the new batches."""
+    """Tasks, callbacks and cancellations move to the new batches."""
     made = bench()
     deliveries = [made.append("t", b"x") for _ in range(4)]
     tasks = [asyncio.create_task(wait_for(d)) for d in deliveries]
@@ -381,7 +383,7 @@ async def test_waits_follow_a_split(bench: Make) -> None:
 
 
 async def test_waits_follow_a_pending_topic(bench: Make) -> None:
-    """Awaiting send() to a topic whose metadata comes later, or never for one partition."""
+    """send() to a topic whose metadata comes later, or never for one partition."""
     made = bench(0)
     good, bad = made.append("n", b"v", partition=0), made.append("n", b"v", partition=7)
     tasks = [asyncio.create_task(wait_for(d)) for d in (good, bad)]
@@ -395,7 +397,7 @@ async def test_waits_follow_a_pending_topic(bench: Make) -> None:
 
 
 async def test_it_works_in_asyncios_debug_mode(bench: Make) -> None:
-    """PYTHONASYNCIODEBUG=1 checks more of what a task waits on."""
+    """PYTHONASYNCIODEBUG=1 enables more checks of awaited objects."""
     asyncio.get_running_loop().set_debug(True)
     made = bench()
     task = asyncio.create_task(wait_for(made.append("t", b"a")))
@@ -406,7 +408,7 @@ async def test_it_works_in_asyncios_debug_mode(bench: Make) -> None:
 
 
 async def test_a_wait_on_another_loop_is_refused(bench: Make) -> None:
-    """A producer belongs to one loop; asyncio's own check says so."""
+    """A producer belongs to one loop; asyncio's own check raises the error."""
     made = bench()
     delivery = made.append("t", b"a")
     task = asyncio.create_task(wait_for(delivery))
@@ -423,7 +425,7 @@ async def test_a_wait_on_another_loop_is_refused(bench: Make) -> None:
 
 
 async def test_the_iterator_behind_await_is_strict(bench: Make) -> None:
-    """Stepping a suspended wait by hand is a mistake, as with asyncio's futures."""
+    """As with asyncio's futures, resuming a suspended wait by hand is an error."""
     made = bench()
     delivery = made.append("t", b"a")
     step = delivery.__await__()
@@ -437,7 +439,7 @@ async def test_the_iterator_behind_await_is_strict(bench: Make) -> None:
 
 
 async def test_a_generator_may_yield_from_it(bench: Make) -> None:
-    """Old-style wrappers, asyncio's own among them, use `yield from`."""
+    """Older wrappers, asyncio's own among them, use `yield from`."""
     made = bench()
     delivery = made.append("t", b"a")
 
@@ -453,7 +455,7 @@ async def test_a_generator_may_yield_from_it(bench: Make) -> None:
 
 
 def test_metadata_pickles(core: SimpleNamespace) -> None:
-    """Results travel to other processes, whichever core those run."""
+    """Results may be sent to other processes, whichever core those use."""
     meta = core.RecordMetadata("t", 1, 2, 3)
     again = pickle.loads(pickle.dumps(meta))
     assert (again.topic, again.partition, again.offset, again.timestamp_ms) == ("t", 1, 2, 3)

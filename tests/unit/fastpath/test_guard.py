@@ -1,4 +1,4 @@
-"""LoopGuard: whether this is the loop that records and waits belong to."""
+"""LoopGuard: checks that the running loop is the one that records and waits belong to."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ both_loops = pytest.mark.parametrize(
 
 
 class Elsewhere(Exception):
-    """Refused."""
+    """The error for a call from elsewhere."""
 
 
 class Owner:
-    """Counts how often it is asked where it is."""
+    """Counts the calls that ask whether the current loop is its own."""
 
     def __init__(self, core: SimpleNamespace, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -48,7 +48,7 @@ class Owner:
 def test_the_owner_is_asked_once_for_each_time_that_its_loop_runs(
     core: SimpleNamespace, new_loop: NewLoop
 ) -> None:
-    """Then it is a comparison."""
+    """All further checks are a comparison."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         owner = Owner(core, runner.get_loop())
         runner.run(owner.use(1000))
@@ -82,7 +82,7 @@ def test_everywhere_else_is_refused(core: SimpleNamespace, new_loop: NewLoop) ->
 
 
 def test_a_thread_beside_the_running_loop_is_refused(core: SimpleNamespace) -> None:
-    """The hook is the thread's, not the process's."""
+    """The hook belongs to the thread, not to the process."""
 
     async def main() -> None:
         owner = Owner(core, asyncio.get_running_loop())
@@ -94,7 +94,7 @@ def test_a_thread_beside_the_running_loop_is_refused(core: SimpleNamespace) -> N
 
 
 def test_a_hook_of_somebody_else_is_not_taken_for_the_loop(core: SimpleNamespace) -> None:
-    """A profiler may set one, which stays when another loop runs."""
+    """A profiler may set such a hook, which stays when another loop runs."""
 
     def hook(generator: object) -> None:
         pass
@@ -115,7 +115,7 @@ def test_a_hook_of_somebody_else_is_not_taken_for_the_loop(core: SimpleNamespace
 
 
 def test_what_forgets_asks_anew(core: SimpleNamespace) -> None:
-    """A forked child has its parent's hook."""
+    """A forked child has the hook of its parent."""
 
     async def main() -> None:
         owner = Owner(core, asyncio.get_running_loop())
@@ -128,13 +128,13 @@ def test_what_forgets_asks_anew(core: SimpleNamespace) -> None:
 
 
 def test_one_without_an_owner_refuses_nothing(core: SimpleNamespace) -> None:
-    """Parts of the core that are used on their own."""
+    """Parts of the core may be used on their own."""
     core.LoopGuard().require()
     asyncio.run(asyncio.to_thread(core.LoopGuard().require))
 
 
 def test_a_record_is_refused_before_anything_else(core: SimpleNamespace) -> None:
-    """One that was accepted on a loop that has ended was never sent, and nobody was told."""
+    """Regression: a record accepted on an ended loop was never sent, without an error."""
     with asyncio.Runner() as runner:
         owner = Owner(core, runner.get_loop())
         accumulator = core.Accumulator(

@@ -1,5 +1,7 @@
-"""Nothing leaks: deliveries and records are not tracked by the garbage collector, so reference
-counts alone must free them."""
+"""Memory leaks of the core.
+
+The garbage collector does not track deliveries and records, so reference counts must free them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Make = Callable[..., object]
 
 
 def growth(work: Callable[[], None], rounds: int = 5) -> int:
-    """Bytes that `work` leaves behind per round, once caches are warm."""
+    """Return the bytes that `work` leaves behind per round, once caches are warm."""
     for _ in range(3):
         work()
     gc.collect()
@@ -47,7 +49,7 @@ def test_deliveries_and_records_are_invisible_to_the_collector(
 
 
 def test_producing_leaves_nothing_behind(bench: Make) -> None:
-    """Append, stamp, acknowledge or fail, look at the outcome."""
+    """Append, stamp, acknowledge or fail, retrieve the outcome."""
     made = bench(4)
 
     def work() -> None:
@@ -102,7 +104,7 @@ def test_waiting_leaves_nothing_behind(bench: Make) -> None:
 
 
 def test_splitting_and_moving_leave_nothing_behind(bench: Make) -> None:
-    """Forwarded deliveries drop the batch they came from."""
+    """Forwarded deliveries release their former batch."""
     made = bench(0)
 
     def work() -> None:
@@ -120,7 +122,7 @@ def test_splitting_and_moving_leave_nothing_behind(bench: Make) -> None:
 
 
 def test_reading_leaves_nothing_behind(encode: Make, cursor: Make) -> None:
-    """Records, columns, compressed batches, and cursors dropped half way."""
+    """Records, columns, compressed batches, and cursors dropped before their end."""
     records = [(b"k%d" % n, b"v" * n, [("h", b"x")], n) for n in range(100)]
     data = encode(records) + encode(records, base_offset=100, codec=3)
 
@@ -139,7 +141,7 @@ def test_reading_leaves_nothing_behind(encode: Make, cursor: Make) -> None:
 async def test_streaming_leaves_nothing_behind(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """One StopIteration is used again and again on 3.12 and later; none may pile up."""
+    """One StopIteration is reused on 3.12 and later; none may accumulate."""
     data = encode([(None, b"v")] * 100)
 
     class Source:

@@ -1,4 +1,4 @@
-"""read_produced: the same in both builds, nothing but ordinary requests, never beyond the frame."""
+"""read_produced: both builds accept only ordinary requests, and never read beyond the frame."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(core, data):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("client_id", [None, "", "some client"])
 def test_an_ordinary_request_is_read_whole(core, version, client_id) -> None:
-    """Strings, arrays and tagged fields changed with version 9, names became ids with 13."""
+    """Strings, arrays and tagged fields changed in version 9; names became ids in version 13."""
     parts = [(3, batch()), (0, batch(5, producer_id=7, producer_epoch=1, base_sequence=40))]
     data = frame(version, parts, client_id=client_id, acks=1)
     found = read(core, data)
@@ -64,21 +64,21 @@ def test_an_ordinary_request_is_read_whole(core, version, client_id) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_behind_a_request_is_skipped(core, version) -> None:
-    """As Kafka does: some clients leave bytes there."""
+    """Kafka ignores such bytes, which some clients send."""
     data = frame(version, [(0, batch())])
     assert read(core, data + b"abc") == read(core, data)
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_codecs_are_ordinary(core, codec) -> None:
-    """All that a broker stores as they come; zstd since version 7."""
+    """Batches with any codec are stored unchanged; zstd since version 7."""
     data = batch(50, codec=codec)
     assert read(core, frame(7, [(0, data)])) is not None
     assert (read(core, frame(6, [(0, data)])) is None) == (codec == compression.ZSTD)
 
 
 def test_no_topics_and_no_partitions_are_ordinary(core) -> None:
-    """Nothing to append is nothing wrong."""
+    """A request with nothing to append is valid."""
     assert read(core, frame(7, [])) == (7, 9, -1, [("orders", [])])
     empty = wire.encode_request(
         wire.ProduceRequest(acks=1, timeout_ms=1), version=9, correlation_id=1, client_id=None
@@ -88,9 +88,9 @@ def test_no_topics_and_no_partitions_are_ordinary(core) -> None:
 
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_a_request_of_many_parts_is_another_one(core, version) -> None:
-    """Topics and partitions together: a frame of 4 MB may have a million, which take seconds."""
+    """A frame of 4 MB may have a million topics and partitions, which would take seconds."""
     data = batch(1)
-    most = 1024 - 1  # and the topic
+    most = 1024 - 1  # the topic counts as well
     assert len(read(core, frame(version, [(n, data) for n in range(most)]))[3][0][1]) == most
     assert read(core, frame(version, [(n, data) for n in range(most + 1)])) is None
     for count in (1024, 1025):
@@ -143,7 +143,7 @@ OTHER_BATCHES = {
 @pytest.mark.parametrize("what", OTHER_BATCHES)
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
 def test_one_other_batch_makes_it_another_request(core, version, what) -> None:
-    """Whatever position it has: somebody has to say what is wrong with it."""
+    """At any position; the general path has to find the error."""
     other = OTHER_BATCHES[what]
     assert read(core, frame(version, [(0, other)])) is None
     assert read(core, frame(version, [(0, batch()), (1, other)])) is None
@@ -152,7 +152,7 @@ def test_one_other_batch_makes_it_another_request(core, version, what) -> None:
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_other_requests(core, version) -> None:
-    """Transactions, acks nobody knows, names that are no ASCII: rare or wrong."""
+    """Transactions, unknown acks and non-ASCII names are rare or wrong."""
     parts = [(0, batch())]
     assert read(core, frame(version, parts)) is not None
     assert read(core, frame(version, parts, transactional_id="t")) is None
@@ -173,9 +173,9 @@ def test_other_requests(core, version) -> None:
 @pytest.mark.parametrize("last", [0, 1, 15, 16, 127])
 @pytest.mark.parametrize("continued", range(8))
 def test_varints_have_32_bits(core, continued, last) -> None:
-    """However long they are written; the codec refuses the others, and no shift goes too far."""
+    """At any encoded length; larger values are rejected as by the codec, without excess shifts."""
     data = frame(9, [(0, batch())])
-    null = 12  # where it says that there is no transactional id
+    null = 12  # the position of the null transactional id
     assert data[null] == 0
     data[null : null + 1] = b"\x80" * continued + bytes([last])
     found = read(core, data)
@@ -186,7 +186,7 @@ def test_varints_have_32_bits(core, continued, last) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_that_is_cut_is_another_one(core, version) -> None:
-    """At each byte, and nothing is read beyond it."""
+    """At each byte, and nothing after the frame is read."""
     data = frame(version, [(0, batch()), (1, batch())])
     for size in range(len(data)):
         assert read(core, data[:size]) is None
@@ -194,16 +194,16 @@ def test_a_request_that_is_cut_is_another_one(core, version) -> None:
 
 @pytest.mark.parametrize("position", range(10, 60))
 def test_hostile_sizes_end_with_the_frame(core, position) -> None:
-    """Counts and sizes of two billion, null and negative ones, wherever they land."""
+    """Counts and sizes of two billion, null and negative ones, at any position."""
     for version in (8, 9):
         for hostile in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 9):
             data = frame(version, [(0, batch())])
             data[position : position + len(hostile)] = hostile
-            read(core, data)  # returns, and takes no memory for what is not there
+            read(core, data)  # returns, and allocates nothing for missing data
 
 
 def test_damaged_requests_are_read_as_the_codec_reads_them(core) -> None:
-    """Thousands of requests with a few bytes changed: what is ordinary yet, all agree about."""
+    """Of thousands of requests with changed bytes, all accepted ones must match the codec."""
     rng = random.Random(11)
     for _ in range(10_000 // len(CORES)):
         version = rng.choice(VERSIONS)

@@ -1,4 +1,4 @@
-"""RecordColumns and append_columns: rows straight from Arrow's buffers, on both builds."""
+"""RecordColumns and append_columns: rows read from Arrow's buffers, in both builds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = [
 
 
 def arrow(rows: list[Any] = ROWS) -> Any:
-    """Rows of (key, value, headers, timestamp_ms, partition) as a batch of Arrow's."""
+    """Return rows of (key, value, headers, timestamp_ms, partition) as an Arrow batch."""
     keys, values, headers, times, partitions = zip(*rows, strict=True)
     return pa.record_batch(
         {
@@ -44,7 +44,7 @@ def arrow(rows: list[Any] = ROWS) -> Any:
 
 
 def test_rows_are_those_of_the_batch(core: SimpleNamespace) -> None:
-    """Nulls, empty values, and a time that is cut to milliseconds."""
+    """Nulls, empty values, and a timestamp that is truncated to milliseconds."""
     columns = core.RecordColumns.from_arrow(arrow())
 
     assert [columns.record(n) for n in range(len(columns))] == ROWS
@@ -55,14 +55,14 @@ def test_rows_are_those_of_the_batch(core: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("start", [1, 8, 13])
 def test_a_slice_has_its_own_rows(core: SimpleNamespace, start: int) -> None:
-    """Arrow's slices share the buffers of the whole: validity bits begin inside a byte."""
+    """Arrow's slices share the whole buffers, so validity bits may begin inside a byte."""
     columns = core.RecordColumns.from_arrow(arrow().slice(start, 11))
 
     assert [columns.record(n) for n in range(11)] == ROWS[start : start + 11]
 
 
 def test_text_of_any_width_is_its_utf8(core: SimpleNamespace) -> None:
-    """Spark has an option by which text has offsets of 64 bits."""
+    """With an option Spark uses 64-bit offsets for text."""
     for kind in (pa.string(), pa.large_string()):
         batch = pa.record_batch({"value": pa.array(["\u00e4", None], kind)})
         columns = core.RecordColumns.from_arrow(batch)
@@ -72,7 +72,7 @@ def test_text_of_any_width_is_its_utf8(core: SimpleNamespace) -> None:
 def test_a_batch_that_was_read_goes_out_as_it_is(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """to_arrow() and from_arrow() are each other's opposite; offsets and topics are left out."""
+    """from_arrow() reverses to_arrow(), without offsets and topics."""
     records = [(b"k", b"v%d" % n, [("h", b"x")], n) for n in range(20)]
     batch = cursor(encode(records), 0).columns().to_arrow()
 
@@ -84,7 +84,7 @@ def test_a_batch_that_was_read_goes_out_as_it_is(
 def test_a_record_without_a_time_is_sent_with_that_of_sending(
     core: SimpleNamespace, cursor: Make
 ) -> None:
-    """Copies of topics from before Kafka 0.10 were refused: -1 ms is before 1970."""
+    """Regression: records from before Kafka 0.10 have timestamp -1 and were rejected."""
     old = [RawRecord(n, time, None, b"v") for n, time in enumerate((5000, -1, 6000))]
     batch = cursor(encode_message_set(old, 1), codecs=RecordCodecs()).columns().to_arrow()
 
@@ -96,7 +96,7 @@ def test_a_record_without_a_time_is_sent_with_that_of_sending(
 
 
 def test_rows_become_the_bytes_that_records_become(core: SimpleNamespace, bench: Make) -> None:
-    """Whatever the way in: partitions, batches and their bytes are the same."""
+    """Partitions, batches and their bytes are the same with both methods."""
     made = [bench(3, seed=5), bench(3, seed=5)]
     rows = [
         (key, value, heads, time or 7, partition) for key, value, heads, time, partition in ROWS
@@ -119,7 +119,7 @@ def test_rows_become_the_bytes_that_records_become(core: SimpleNamespace, bench:
 def test_rows_without_room_wait_and_go_on_where_they_were(
     core: SimpleNamespace, bench: Make
 ) -> None:
-    """A batch of Spark's may be larger than buffer_memory."""
+    """A batch of Spark may be larger than buffer_memory."""
     made = bench(1, buffer_memory=20_000, batch_size=4096)
     rows = [(None, b"%04d" % n * 100, None, None, None) for n in range(120)]
     columns = core.RecordColumns.from_arrow(arrow(rows))
@@ -169,7 +169,7 @@ def test_rows_for_an_unknown_topic_wait_for_its_partitions(
 
 
 async def test_a_failure_names_the_rows_it_is_about(core: SimpleNamespace, bench: Make) -> None:
-    """Of one partition of three: the rows of the others were delivered."""
+    """One of three partitions failed; the rows of the others were delivered."""
     made = bench(3)
     rows = [(None, b"v", None, n, n % 3) for n in range(9)]
     columns = core.RecordColumns.from_arrow(arrow(rows))
@@ -191,7 +191,7 @@ async def test_a_failure_names_the_rows_it_is_about(core: SimpleNamespace, bench
 def test_what_cannot_be_a_record_is_refused_before_any_row_is_taken(
     core: SimpleNamespace, bench: Make
 ) -> None:
-    """Half a batch in the log, and an error, is the worst of both."""
+    """Half of a batch in the log and an error would be the worst outcome."""
     made = bench(2, max_record_bytes=5000)
 
     def append(*rows: Any) -> None:
@@ -234,7 +234,7 @@ def test_offsets_outside_the_bytes_are_refused(
 
 @pytest.mark.parametrize("count", [-1, 2**31, 2**62 - 1, 2**63 - 1])
 def test_more_rows_than_offsets_can_have_are_refused(core: SimpleNamespace, count: int) -> None:
-    """Four times so many bytes are few again in 64 bits, and a buffer would seem to have them."""
+    """Four times that number overflows 64 bits, and a small buffer would seem sufficient."""
     with pytest.raises(ValueError, match="must be from 0 to"):
         core.RecordColumns(count, value=(None, bytes(8), b""))
 
@@ -243,7 +243,7 @@ def test_more_rows_than_offsets_can_have_are_refused(core: SimpleNamespace, coun
 def test_a_header_whose_name_is_no_utf_8_stops_no_batch(
     core: SimpleNamespace, bench: Make, partitions: int
 ) -> None:
-    """Spark casts any bytes to text; the error came when half of the rows were accepted."""
+    """Regression: Spark casts any bytes to text, and the error came after half of the rows."""
     made = bench(partitions)
     starts = struct.pack("=2i", 0, 1)
     headers = (None, struct.pack("=3i", 0, 0, 1), starts, b"\xff", None, starts, b"x")
@@ -262,7 +262,7 @@ def test_a_header_whose_name_is_no_utf_8_stops_no_batch(
 
 
 def test_times_finer_than_a_millisecond_are_cut_off(core: SimpleNamespace) -> None:
-    """pandas has nanoseconds; coarser ones that do not fit are refused."""
+    """pandas has nanoseconds; coarser timestamps that do not fit are rejected."""
     for unit, time in (("ns", 1_999_999), ("us", 1_999), ("ms", 1)):
         batch = pa.record_batch(
             {"value": pa.array([b"v"]), "timestamp": pa.array([time], pa.timestamp(unit))}
@@ -276,7 +276,7 @@ def test_times_finer_than_a_millisecond_are_cut_off(core: SimpleNamespace) -> No
 
 
 def test_a_buffer_that_may_change_is_copied(core: SimpleNamespace) -> None:
-    """Offsets are checked once: written to later they would lead anywhere."""
+    """Offsets are checked only once, so a later change could lead outside the buffer."""
     offsets, data = bytearray(struct.pack("=2i", 0, 3)), bytearray(b"abc")
     columns = core.RecordColumns(1, value=(None, offsets, data))
 
@@ -289,10 +289,9 @@ def test_a_buffer_that_may_change_is_copied(core: SimpleNamespace) -> None:
 def test_what_was_checked_does_not_change_under_a_view_that_only_reads(
     core: SimpleNamespace, bench: Make
 ) -> None:
-    """`toreadonly()` is a promise of the view: whose memory it is may write on, or a thread of it.
+    """`toreadonly()` protects only the view: the owner of the memory may still write to it.
 
-    Offsets that were looked at led out of the buffer when rows were copied, partitions to a slot
-    that there is not.
+    Regression: offsets changed after the check led outside the buffer, partitions to no slot.
     """
     memory = {
         "offsets": bytearray(struct.pack("=3i", 0, 1, 2)),
@@ -331,7 +330,7 @@ def test_what_was_checked_does_not_change_under_a_view_that_only_reads(
 
 
 def test_accepted_rows_are_not_read_again(core: SimpleNamespace, bench: Make) -> None:
-    """Memory that is used again for the next batch, once the call has returned."""
+    """The memory may be reused for the next batch once the call has returned."""
     memory = bytearray(b"first")
     columns = core.RecordColumns(
         1, value=(None, struct.pack("=2i", 0, 5), memoryview(memory).toreadonly())
@@ -342,7 +341,7 @@ def test_accepted_rows_are_not_read_again(core: SimpleNamespace, bench: Make) ->
     memory[:] = b"later"
 
     assert made.opened[0].records()[0][1] == b"first"
-    assert columns.record(0)[1] == b"later"  # it refers to it: contents are not copied twice
+    assert columns.record(0)[1] == b"later"  # a reference: contents are not copied twice
 
 
 @pytest.mark.parametrize(
@@ -356,7 +355,7 @@ def test_accepted_rows_are_not_read_again(core: SimpleNamespace, bench: Make) ->
     ],
 )
 def test_a_column_of_another_type_is_named(core: SimpleNamespace, name: str, array: Any) -> None:
-    """Its bytes would be taken for something else."""
+    """Its bytes would be misinterpreted."""
     columns = {"value": pa.array([b"v"]), name: array}
 
     with pytest.raises(TypeError, match=f"column {name} must be "):
@@ -364,13 +363,13 @@ def test_a_column_of_another_type_is_named(core: SimpleNamespace, name: str, arr
 
 
 def test_values_are_needed(core: SimpleNamespace) -> None:
-    """A batch of keys is most likely one whose column has another name."""
+    """In a batch without values the value column most likely has another name."""
     with pytest.raises(ValueError, match="the column `value` is missing: there are key"):
         core.RecordColumns.from_arrow(pa.record_batch({"key": pa.array([b"k"])}))
 
 
 def test_no_rows_are_no_records(core: SimpleNamespace, bench: Make) -> None:
-    """An empty array of Arrow's may have no buffers at all."""
+    """An empty Arrow array may have no buffers at all."""
     batch = arrow().slice(0, 0)
     for empty in (batch, pa.record_batch({"value": pa.array([], pa.binary())})):
         deliveries, done = bench(1).accumulator.append_columns(
@@ -381,7 +380,7 @@ def test_no_rows_are_no_records(core: SimpleNamespace, bench: Make) -> None:
 
 @pytest.mark.parametrize("index", [-1, 1, 2**31, 2**63, 2**64, -(2**64)])
 def test_a_row_that_is_not_there_is_an_index_error(core: SimpleNamespace, index: int) -> None:
-    """Past what C holds it was an OverflowError, in one of the builds."""
+    """Regression: an index beyond C's range raised OverflowError in one of the builds."""
     offsets = struct.pack("<2i", 0, 1)
     columns = core.RecordColumns(1, value=(None, offsets, b"v"))
     for call in (columns.record, columns.size):
@@ -402,6 +401,6 @@ def test_a_row_that_is_not_there_is_an_index_error(core: SimpleNamespace, index:
 def test_a_count_that_cannot_be_is_refused(
     core: SimpleNamespace, count: object, error: type[Exception]
 ) -> None:
-    """Rows are counted by 32 bits."""
+    """Rows are counted in 32 bits."""
     with pytest.raises(error, match="count"):
         core.RecordColumns(count, value=(None, b"", b""))

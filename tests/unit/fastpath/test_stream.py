@@ -1,4 +1,4 @@
-"""RecordStream: `async for` over cursors that come and go; no cancelled wait loses a record."""
+"""RecordStream: `async for` over successive cursors; a cancelled wait loses no record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Make = Callable[..., object]
 
 
 class Source:
-    """Cursors on demand."""
+    """A source of cursors that the test controls."""
 
     def __init__(self, *cursors: object) -> None:
         self.cursors = list(cursors)
@@ -48,7 +48,7 @@ class Source:
 
 @pytest.fixture
 def cursor_of(encode: Make, cursor: Make) -> Make:
-    """A cursor over records start to stop."""
+    """A factory: returns a cursor over the records from start to stop."""
 
     def make(start: int, stop: int) -> object:
         records = [(None, b"%d" % n, None, n) for n in range(start, stop)]
@@ -65,7 +65,7 @@ async def turn() -> None:
 async def test_records_come_from_one_cursor_after_another(
     core: SimpleNamespace, cursor_of: Make
 ) -> None:
-    """Empty cursors are passed over; the end of the source ends the loop."""
+    """Empty cursors are skipped; the end of the source ends the loop."""
     source = Source(cursor_of(0, 3), cursor_of(3, 4), cursor_of(4, 9))
     source.closed = True
     stream = core.RecordStream(source)
@@ -76,7 +76,7 @@ async def test_records_come_from_one_cursor_after_another(
 async def test_the_position_moves_at_the_await_and_not_before(
     core: SimpleNamespace, cursor_of: Make
 ) -> None:
-    """An __anext__() that is never awaited takes nothing."""
+    """An __anext__() that is never awaited takes no record."""
     source = Source(cursor_of(0, 5))
     stream = core.RecordStream(source)
     assert (await anext(stream)).offset == 0
@@ -89,7 +89,7 @@ async def test_the_position_moves_at_the_await_and_not_before(
 
 
 async def test_it_waits_for_the_source(core: SimpleNamespace, cursor_of: Make) -> None:
-    """And goes on when there is something again."""
+    """It continues when the source has a cursor again."""
     source = Source()
     stream = core.RecordStream(source)
     seen: list[int] = []
@@ -101,7 +101,7 @@ async def test_it_waits_for_the_source(core: SimpleNamespace, cursor_of: Make) -
     task = asyncio.create_task(read())
     await turn()
     assert len(source.waits) == 1
-    source.wake()  # for nothing
+    source.wake()  # a wake-up without a cursor
     await turn()
     assert len(source.waits) == 2
     source.add(cursor_of(0, 3))
@@ -118,7 +118,7 @@ async def test_it_waits_for_the_source(core: SimpleNamespace, cursor_of: Make) -
 async def test_what_a_cursor_raises_is_raised_once_and_the_source_is_asked(
     core: SimpleNamespace, encode: Make, cursor: Make, cursor_of: Make, damage: str
 ) -> None:
-    """A loop that went on with the same iterator met the same error for ever."""
+    """Regression: a loop that continued with the same iterator got the same error for ever."""
     data = bytearray(encode([(None, b"%d" % n, None, n) for n in range(3)]))
     data[-3 if damage == "crc" else 61] ^= 0x40  # a value, or the first record's length
     damaged = cursor(bytes(data), 0, check_crcs=damage == "crc")
@@ -134,7 +134,7 @@ async def test_what_a_cursor_raises_is_raised_once_and_the_source_is_asked(
 async def test_what_a_cursor_met_and_did_not_raise_is_raised_by_the_stream(
     core: SimpleNamespace, encode: Make, cursor: Make, cursor_of: Make, before: str
 ) -> None:
-    """Who takes many gets what is good first, and the error with the next call, in any form."""
+    """A call for many records returns the good ones; the next call of any kind raises the error."""
     good = encode([(None, b"%d" % n, None, n) for n in range(2)])
     data = bytearray(encode([(None, b"3", None, 3)], base_offset=2))
     data[-2] ^= 1
@@ -151,7 +151,7 @@ async def test_what_a_cursor_met_and_did_not_raise_is_raised_by_the_stream(
 async def test_a_cancelled_wait_loses_nothing(
     core: SimpleNamespace, cursor_of: Make, how: str
 ) -> None:
-    """Whatever arrives later is handed to whoever asks next."""
+    """A record that arrives later goes to the next reader."""
     source = Source()
     stream = core.RecordStream(source)
     for _ in range(3):
@@ -181,7 +181,7 @@ async def test_a_cancelled_wait_loses_nothing(
 async def test_a_record_that_arrives_with_the_cancellation_is_kept(
     core: SimpleNamespace, cursor_of: Make
 ) -> None:
-    """The source was woken, then the task cancelled before it ran."""
+    """The source woke the task, which was cancelled before it ran."""
     source = Source()
     stream = core.RecordStream(source)
 
@@ -198,7 +198,7 @@ async def test_a_record_that_arrives_with_the_cancellation_is_kept(
 
 
 async def test_a_second_iterator_is_refused(core: SimpleNamespace, cursor_of: Make) -> None:
-    """Two tasks on one stream would get records in no order."""
+    """Two tasks that share a stream would get records in no defined order."""
     source = Source()
     stream = core.RecordStream(source)
 
@@ -222,7 +222,7 @@ async def test_a_second_iterator_is_refused(core: SimpleNamespace, cursor_of: Ma
 async def test_a_task_destroyed_while_waiting_frees_the_stream(
     core: SimpleNamespace, cursor_of: Make
 ) -> None:
-    """A coroutine closed from outside, as by an async generator's aclose()."""
+    """The coroutine is closed from outside, as by an async generator's aclose()."""
     source = Source()
     stream = core.RecordStream(source)
 
@@ -239,7 +239,7 @@ async def test_a_task_destroyed_while_waiting_frees_the_stream(
 async def test_an_error_of_the_source_reaches_the_reader(
     core: SimpleNamespace, cursor_of: Make
 ) -> None:
-    """From next_cursor() and from the awaited future; the stream can go on after it."""
+    """From next_cursor() and from the awaited future; the stream can be used afterwards."""
     source = Source()
     stream = core.RecordStream(source)
 
@@ -258,7 +258,7 @@ async def test_an_error_of_the_source_reaches_the_reader(
 async def test_what_is_there_can_be_taken_without_waiting(
     core: SimpleNamespace, cursor_of: Make
 ) -> None:
-    """next_nowait(), for getmany() and for tests."""
+    """next_nowait() serves getmany() and tests."""
     stream = core.RecordStream(Source(cursor_of(0, 2)))
     assert [stream.next_nowait().offset, stream.next_nowait().offset] == [0, 1]
     assert stream.next_nowait() is None
@@ -266,7 +266,7 @@ async def test_what_is_there_can_be_taken_without_waiting(
 
 
 async def test_detaching_leaves_the_cursor(core: SimpleNamespace, cursor_of: Make) -> None:
-    """seek() and pause() while iterating: the source is asked for another one."""
+    """After seek() or pause() during iteration the source is asked for another cursor."""
     source = Source(cursor_of(0, 5), cursor_of(100, 105))
     stream = core.RecordStream(source)
     assert (await anext(stream)).offset == 0
@@ -279,7 +279,7 @@ async def test_detaching_leaves_the_cursor(core: SimpleNamespace, cursor_of: Mak
 async def test_a_bounded_cursor_is_streamed_to_its_stop(
     core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
-    """The stop offset may lie inside a batch."""
+    """The stop offset may be inside a batch."""
     data = encode([(None, b"%d" % n) for n in range(10)])
     source = Source(cursor(data, 2, stop_offset=5), cursor(data, 7))
     source.closed = True

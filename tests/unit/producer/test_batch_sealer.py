@@ -23,7 +23,7 @@ class GoneBatch:
 
 
 def test_a_batch_that_fails_before_its_compression_begins_is_no_bug() -> None:
-    """The task starts one turn later; a batch that failed in between was logged as a bug."""
+    """Regression: a batch that failed before the task's first step was logged as a bug."""
     tasks: list[Coroutine[Any, Any, None]] = []
     settings = ProducerValues.given({"bootstrap_servers": "h:1", "compression_type": "gzip"})
     sealer = BatchSealer(settings, InlineOffload(), lambda work, name: tasks.append(work))

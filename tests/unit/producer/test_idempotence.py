@@ -87,7 +87,7 @@ def test_one_batch_at_a_time_until_the_broker_knows_the_epoch() -> None:
 
 
 def test_a_gap_ends_in_a_new_epoch_from_zero() -> None:
-    """A broker never accepts the sequences behind a missing one."""
+    """A broker never accepts sequences after a missing one."""
     known = identity()
     sequences = Sequences(known)
     sequences.acknowledged(sequences.stamp(3), 3)

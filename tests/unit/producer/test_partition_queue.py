@@ -187,7 +187,7 @@ def test_a_refused_batch_ends_the_round_until_all_of_it_is_answered() -> None:
     world.refuse(third, 45)
     world.refuse(fourth, 45)
     again = world.send_all()
-    assert again == [first]  # alone: the others would fail over and over with it
+    assert again == [first]  # alone, because it may make the others fail again and again
     world.answer(first)
     assert world.send_all() == [second]
     world.answer(second)
@@ -251,7 +251,7 @@ def test_a_change_of_leader_moves_the_cursor_and_nothing_else() -> None:
     assert world.send_all() == [first, second, third][:1]
     assert first.node_id == 2
     world.queue.answered(second, 1, 20, -1)  # the old leader, after all
-    world.queue.refused(third, 1, error_for(6), world.clock.now)  # means nothing any more
+    world.queue.refused(third, 1, error_for(6), world.clock.now)  # no longer relevant
     world.answer(first, 10)
     assert [queued for queued, _ in world.notes.delivered_[1:]] == [second, first]
     assert world.send_all() == [third]
@@ -261,7 +261,7 @@ def test_without_numbers_the_old_leader_s_answer_is_awaited() -> None:
     """A batch sent to both leaders could be written twice."""
     world = World(idempotent=False)
     world.fill(3)
-    (first,) = world.send_all()  # one at a time: no numbers to keep the order
+    (first,) = world.send_all()  # one batch in flight, because no sequence numbers keep the order
     world.queue.leader_moved(2, 1, world.clock.now)
     assert world.send() is None
     world.refuse(first, 6)
@@ -278,7 +278,7 @@ def test_several_may_be_in_flight_where_nothing_is_sent_again(limits: dict[str, 
 
 
 def test_a_failed_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
-    """The batches behind it are renumbered when all of them are answered."""
+    """The batches after it are renumbered when all of them have outcomes."""
     world = World()
     world.run_in()
     world.fill(3)
@@ -313,13 +313,13 @@ def test_a_batch_that_may_have_been_written_is_asked_about_before_anything_is_re
     world.refuse(second, 45)
     world.pass_time(10)
     assert world.send_all() == [third]
-    world.answer(third)  # a repetition: it had been written
+    world.answer(third)  # a duplicate: it had been written
     assert world.send_all() == [second]
     assert second.stamp == (1000, 1, 0)
 
 
 def test_halves_of_a_large_batch_use_its_numbers() -> None:
-    """The batches behind them keep their numbers."""
+    """The batches after them keep their numbers."""
     world = World()
     world.run_in()
     world.fill(2)
@@ -334,7 +334,7 @@ def test_halves_of_a_large_batch_use_its_numbers() -> None:
 
 
 def test_halves_of_a_batch_that_may_have_been_written_whole_are_never_renumbered() -> None:
-    """A broker would refuse them as out of order although they may be written."""
+    """A broker would reject them as out of order although they may be written."""
     world = World()
     world.run_in()
     world.fill(1)
@@ -369,14 +369,14 @@ def test_a_deadline_fails_what_waits_and_what_is_in_flight() -> None:
     assert isinstance(in_flight, RequestTimeout)
     assert in_flight.may_have_been_written
     assert not waiting.may_have_been_written
-    assert list(world.queue.batches) == [first]  # its answer tells whether its numbers were used
+    assert list(world.queue.batches) == [first]  # its response tells whether its numbers were used
     world.answer(first)
     assert not world.queue.batches
     assert len(world.notes.delivered_) == 1
 
 
 def test_a_batch_that_expired_in_flight_does_not_follow_the_leader() -> None:
-    """Its records have failed, so it is removed, and a new epoch begins behind it."""
+    """Its records have failed, so it is removed, and a new epoch begins after it."""
     world = World(delivery_timeout=10.0)
     world.run_in()
     world.fill(1)
@@ -388,7 +388,7 @@ def test_a_batch_that_expired_in_flight_does_not_follow_the_leader() -> None:
     (second,) = world.send_all()
     assert second is not first
     assert second.stamp == (1000, 1, 0)
-    world.queue.answered(first, 1, 7, -1)  # too late to mean anything
+    world.queue.answered(first, 1, 7, -1)  # too late to have an effect
     world.answer(second)
     assert not world.queue.batches
 

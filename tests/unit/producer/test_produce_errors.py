@@ -1,4 +1,4 @@
-"""The table of what each error code means to a batch."""
+"""The table of outcomes of a batch for each error code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_code_has_an_outcome_that_agrees_with_kafka(row: object) -> None:
 
 
 def test_an_unknown_code_fails_the_batch() -> None:
-    """A code that no version defines ended the sender."""
+    """Regression: a code that no version defines ended the sender."""
     assert outcome_of_code(30_000) is Outcome.FAILED
     assert outcome_of(error_for(30_000)) is Outcome.FAILED
 

@@ -30,7 +30,7 @@ class Queue:
 
 
 def broke(queue: object, where: str, error: Exception) -> None:
-    """Take note of a queue that raised."""
+    """Record a queue that raised."""
     raise error
 
 
@@ -51,7 +51,7 @@ def test_queues_are_called_when_they_are_due_and_once() -> None:
 
 
 def test_a_queue_that_raises_keeps_none_from_its_turn() -> None:
-    """The exception ended the task of all timers, and with it the producer."""
+    """Regression: the exception ended the task of all timers, and with it the producer."""
     clock = Clock()
     told: list[tuple[object, str, str]] = []
     timers = QueueTimers(clock, lambda queue, where, error: told.append((queue, where, str(error))))
@@ -70,7 +70,7 @@ def test_a_queue_that_raises_keeps_none_from_its_turn() -> None:
 
 
 def test_replaced_entries_do_not_pile_up() -> None:
-    """With answers slower than linger_ms, each batch left a deadline entry two minutes ahead."""
+    """Regression: with responses slower than linger_ms each batch left an entry for two minutes."""
     timers = QueueTimers(Clock(), broke)
     queues = [Queue() for _ in range(10)]
     schedule: Any = timers.schedule

@@ -98,7 +98,7 @@ def test_a_broken_interceptor_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
         kafka.topic("orders", [1])
         recorder = Recorder()
         async with producer(world, kafka, interceptors=(Broken(), recorder)) as p:
-            with pytest.raises(TypeError):  # the recorder makes text of it, nobody makes bytes
+            with pytest.raises(TypeError):  # the recorder returns str
                 await p.send("orders", b"v")
         async with producer(world, kafka, interceptors=(Broken(),)) as p:
             await p.send("orders", b"v")
@@ -111,7 +111,7 @@ def test_a_broken_interceptor_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
 
 
 class PanicError(BaseException):
-    """As the panics of Rust extensions are."""
+    """A BaseException, like the panics of Rust extensions."""
 
 
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, PanicError, StopIteration])
@@ -119,8 +119,10 @@ class PanicError(BaseException):
 def test_an_interceptor_may_raise_anything_and_records_go_on(
     caplog: pytest.LogCaptureFixture, stage: str, kind: type[BaseException]
 ) -> None:
-    """A CancelledError of `on_ack` silently stopped its partition's sending, and an exception that
-    is not an Exception closed the producer.
+    """An exception that is not an Exception must stop neither sending nor the producer.
+
+    Regression: a CancelledError of `on_ack` silently stopped its partition, and other
+    BaseExceptions closed the producer.
     """
 
     def broken(self: Any, *args: Any) -> Any:
@@ -171,9 +173,7 @@ def test_an_interceptor_that_ends_the_program_ends_it(
 def test_what_a_serializer_or_partitioner_raises_fails_the_call_and_not_the_task(
     hook: str, kind: type[BaseException]
 ) -> None:
-    """A CancelledError of a serializer ended the task that had called `send`, as if it had been
-    cancelled.
-    """
+    """Regression: a CancelledError of a serializer ended the task that had called `send`."""
 
     def broken(*args: Any) -> Any:
         raise kind
@@ -253,7 +253,7 @@ def test_without_hooks_the_native_append_is_bound_directly() -> None:
 
 
 class ByLength(Partitioner):
-    """The length of the value; None for the default."""
+    """Chooses the length of the value as the partition; None for the default."""
 
     def partition(
         self,
@@ -288,8 +288,9 @@ def test_a_partitioner_of_one_s_own_chooses() -> None:
 
 
 def test_a_partitioner_of_aiokafka_or_kafka_python_works_as_it_is() -> None:
-    """They are called with the key, all partitions and those with a leader; aiokq accepted objects
-    only, so users of those clients had to wrap theirs.
+    """They are called with the key, all partitions, and the partitions with a leader.
+
+    Regression: aiokq accepted objects only, so users of those clients had to wrap their functions.
     """
     seen: list[tuple[Any, ...]] = []
 
@@ -319,8 +320,10 @@ def test_a_partitioner_of_aiokafka_or_kafka_python_works_as_it_is() -> None:
 
 @pytest.mark.parametrize("chosen", [3, -1, 1.0, "1", True, [1]])
 def test_what_is_no_partition_is_a_typed_error(chosen: Any) -> None:
-    """1.0 was found among the partitions and then refused in other words; a list could not even
-    be looked for. Nothing of it may take the producer down."""
+    """Regression: 1.0 passed the first check and then failed with another message.
+
+    Unhashable values such as lists must not take the producer down either.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1, 1])
@@ -336,7 +339,7 @@ def test_what_is_no_partition_is_a_typed_error(chosen: Any) -> None:
 
 
 def test_a_partition_number_of_numpy_s_is_one() -> None:
-    """A partitioner that hashes with numpy returns numpy integers."""
+    """Partitioners that hash with numpy return numpy integers."""
 
     class Number:
         def __index__(self) -> int:
@@ -352,8 +355,10 @@ def test_a_partition_number_of_numpy_s_is_one() -> None:
 
 @pytest.mark.parametrize("wrong", ["murmur2", b"murmur2", ByLength, 5])
 def test_a_partitioner_is_no_name_and_no_class(wrong: Any) -> None:
-    """str has a method called partition, and so has a class that was not called: either was taken
-    for a partitioner, and the first record failed."""
+    """Regression: str, and classes that were not called, have a method `partition`.
+
+    Either was accepted, and the first record failed.
+    """
     with pytest.raises(ConfigError, match=r"partitioner: .*callable"):
         ProducerSettings(partitioner=wrong)
     if isinstance(wrong, str):
@@ -362,7 +367,7 @@ def test_a_partitioner_is_no_name_and_no_class(wrong: Any) -> None:
 
 
 def test_send_many_with_hooks_reports_each_record() -> None:
-    """The same error as the native one: one entry per record."""
+    """It is the same error as without hooks: one entry per record."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1, 1])
@@ -380,7 +385,7 @@ def test_send_many_with_hooks_reports_each_record() -> None:
 
 @pytest.mark.parametrize("how", ["plain", "serializer", "interceptor", "partitioner", "by hand"])
 def test_many_deliveries_are_deliveries_whatever_hooks_there_are(how: str) -> None:
-    """isinstance(x, aiokq.Deliveries) was true only without a serializer."""
+    """Regression: isinstance(x, aiokq.Deliveries) was true only without a serializer."""
     hooks: dict[str, Any] = {
         "serializer": {"value_serializer": bytes},
         "interceptor": {"interceptors": (Interceptor(),)},
@@ -413,7 +418,7 @@ def test_many_deliveries_are_deliveries_whatever_hooks_there_are(how: str) -> No
 
 
 def test_a_batch_by_hand_says_when_it_is_full() -> None:
-    """It copies keys and values, and refuses str."""
+    """Keys and values are copied, and str is rejected."""
     batch = BatchBuilder(500)
     data = bytearray(b"x" * 100)
     assert batch.append(data, key=memoryview(b"k"), headers=[("h", b"v")])
@@ -457,7 +462,7 @@ def test_settings_are_given_once() -> None:
 def test_an_interceptor_that_returns_nothing_is_as_if_it_were_not_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The interceptor returned None, and send() raised that None has no topic."""
+    """Regression: the interceptor returned None, and send() raised that None has no topic."""
 
     class Forgetful(Interceptor):
         def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:

@@ -17,7 +17,7 @@ from aiokq.producer.settings import ProducerSettings
 
 
 def test_defaults_are_kafka_s_but_for_the_documented_ones() -> None:
-    """Whoever knows Kafka knows what to expect."""
+    """Users who know Kafka know the defaults."""
     settings = ProducerSettings()
     assert settings.acks == -1
     assert settings.enable_idempotence
@@ -33,7 +33,7 @@ def test_defaults_are_kafka_s_but_for_the_documented_ones() -> None:
 
 
 def test_a_linger_that_was_given_holds_for_awaited_records() -> None:
-    """What was set is done; the default is cut short where it is of no use."""
+    """An explicit value is used as it is; the default linger is shortened for awaited records."""
     assert not ProducerSettings().lingers_when_awaited
     assert not ProducerSettings(acks=1).lingers_when_awaited
     assert ProducerSettings(linger_ms=5).lingers_when_awaited
@@ -54,7 +54,7 @@ def test_acks_takes_every_spelling(given: Any, number: int) -> None:
 
 @pytest.mark.parametrize("given", [2, "some", "7", True, None, 1.0, [1]])
 def test_other_acks_are_refused(given: Any) -> None:
-    """INVALID_REQUIRED_ACKS is found before a broker says so; one text for all of them."""
+    """INVALID_REQUIRED_ACKS is detected without a broker, with one message for all values."""
     with pytest.raises(ConfigError) as caught:
         ProducerSettings(acks=given)
     assert str(caught.value) == f"acks: it is 0, 1, -1 or 'all', not {given!r}"
@@ -69,7 +69,7 @@ def test_other_acks_are_refused(given: Any) -> None:
     ],
 )
 def test_a_derived_timeout_is_not_above_its_own_maximum(given: dict[str, Any]) -> None:
-    """Kafka adds linger.ms and request.timeout.ms up to the largest int; more cannot be set."""
+    """Kafka adds linger.ms and request.timeout.ms, up to the largest int, which is the maximum."""
     settings = ProducerSettings(request_timeout_ms=INT32_MAX, **given)
     assert settings.delivery_timeout_ms == INT32_MAX
 
@@ -79,7 +79,7 @@ def test_a_derived_timeout_is_not_above_its_own_maximum(given: dict[str, Any]) -
     [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}],
 )
 def test_idempotence_gives_way_unless_it_was_asked_for(conflict: dict[str, Any]) -> None:
-    """As in Java: unset it turns itself off, set it is a conflict."""
+    """As in Java: if it is unset it is disabled, if it is set there is a conflict."""
     settings = ProducerSettings(**conflict)
     assert not settings.enable_idempotence
     assert "enable_idempotence" not in settings.explicit
@@ -89,14 +89,14 @@ def test_idempotence_gives_way_unless_it_was_asked_for(conflict: dict[str, Any])
 
 
 def test_idempotence_comes_back_when_an_override_removes_the_conflict() -> None:
-    """What was turned off by itself was never given."""
+    """A default that was disabled is not an explicit value."""
     assert ProducerSettings(acks=1).with_overrides(acks="all").enable_idempotence
 
 
 def test_a_linger_beyond_the_default_raises_the_delivery_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As in Java: where delivery_timeout_ms was not set, it holds a request."""
+    """As in Java, an unset delivery_timeout_ms is raised until it covers a request."""
     with caplog.at_level(logging.WARNING):
         settings = ProducerSettings(linger_ms=100_000)
     assert settings.delivery_timeout_ms == 130_000
@@ -134,19 +134,19 @@ def _limits(settings: ProducerSettings) -> tuple[float, int, int, int]:
 def test_what_is_not_set_gives_way_to_a_delivery_timeout_that_is(
     given: dict[str, Any], limits: tuple[float, int, int, int]
 ) -> None:
-    """delivery_timeout_ms=2000 alone was refused: "raise it to 30005, or lower those"."""
+    """Regression: delivery_timeout_ms=2000 alone was rejected because of the other defaults."""
     settings = ProducerSettings(**given)
     assert _limits(settings) == limits
     assert settings.explicit == given.keys()
     shown = repr(settings)
     assert f"produce_request_timeout_ms={limits[1]}" in shown
     assert f"max_block_ms={limits[3]}" in shown
-    # Metadata, coordinators and the like have the setting itself.
+    # Requests other than Produce use the setting itself.
     assert settings.request_timeout_ms == given.get("request_timeout_ms", 30_000)
 
 
 def test_every_way_of_setting_a_delivery_timeout_counts(tmp_path: Path) -> None:
-    """A keyword, settings=, the environment, a file; what is set later is fitted anew."""
+    """A keyword, settings=, the environment and a file; later values adjust the others again."""
     expected = (5, 997, 2000, 2000)
     base = ProducerSettings(delivery_timeout_ms=2000)
     assert _limits(Producer(delivery_timeout_ms=2000).settings) == expected
@@ -186,14 +186,14 @@ def test_every_way_of_setting_a_delivery_timeout_counts(tmp_path: Path) -> None:
 def test_timeouts_that_were_set_and_contradict_each_other_are_refused(
     given: dict[str, Any], said: str
 ) -> None:
-    """Only what was set is named, with what to do."""
+    """The error names only explicit settings, and what to do."""
     with pytest.raises(ConfigError) as caught:
         ProducerSettings(delivery_timeout_ms=2000, **given)
     assert caught.value.message == said
 
 
 def test_a_cluster_s_request_timeout_is_no_conflict_of_its_producers() -> None:
-    """It limits the requests of all clients; how long Produce may take is the producer's own."""
+    """It limits requests of all clients, while Produce has a limit of the producer's own."""
     cluster = Cluster(request_timeout_ms=20_000, client_id="shop")
     settings = cluster.producer(delivery_timeout_ms=2000).settings
     assert _limits(settings) == (5, 997, 2000, 2000)
@@ -209,13 +209,13 @@ def test_a_cluster_s_request_timeout_is_no_conflict_of_its_producers() -> None:
 
 
 def test_a_delivery_timeout_of_nothing_is_refused() -> None:
-    """No record could be delivered; in Kafka it is possible with request.timeout.ms=0 only."""
+    """No record could be delivered; in Kafka it is possible only with request.timeout.ms=0."""
     with pytest.raises(ConfigError, match="delivery_timeout_ms"):
         ProducerSettings(delivery_timeout_ms=0)
 
 
 def test_transactions_are_refused_in_words() -> None:
-    """A setting that cannot be kept must not be ignored."""
+    """A setting that has no effect must not be ignored."""
     with pytest.raises(ConfigError, match="not supported yet"):
         ProducerSettings(transactional_id="tx")
 
@@ -246,7 +246,7 @@ def test_what_is_out_of_range_is_refused(bad: dict[str, Any]) -> None:
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
-    """Typing linger must not mean the default."""
+    """A mistyped linger must not silently mean the default."""
     with pytest.raises(ConfigError, match="did you mean linger_ms"):
         ProducerSettings(linger=5)
 
@@ -266,7 +266,7 @@ def test_levels_are_those_of_the_codec() -> None:
 
 
 def test_the_serializer_classes_of_a_java_file_warn_and_are_ignored(tmp_path: Path) -> None:
-    """Every Java producer's file names two: taking the class name for a serializer refused it."""
+    """Regression: each Java producer's file names two classes, and was rejected."""
     path = tmp_path / "producer.properties"
     path.write_text("key.serializer=org.apache.X\nvalue.serializer=org.apache.X\nlinger.ms=7\n")
     with pytest.warns(ConfigWarning, match=r"serializer is ignored: pass a serializer"):
@@ -276,7 +276,7 @@ def test_the_serializer_classes_of_a_java_file_warn_and_are_ignored(tmp_path: Pa
 
 
 def test_a_warning_about_timeouts_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
-    """`producer.settings` is made when somebody asks for it, and is no second producer."""
+    """`producer.settings` is built on each access, which must not repeat the warning."""
     with caplog.at_level(logging.WARNING):
         producer = Producer("h:1", linger_ms=100_000)
         assert producer.settings.delivery_timeout_ms == 130_000

@@ -1,4 +1,4 @@
-"""What the golden batches hold, and a CRC-32C that shares nothing with the one under test."""
+"""The content of the golden batches, and a CRC-32C independent of the one under test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = [
     RawRecord(105, 1_700_000_000_900, b"", b"", HEADERS),
     RawRecord(106, 1_700_000_000_100, b"large", LARGE, []),
 ]
-"""As GenerateRecords.java writes them; offsets 103 and 104 are missing as after compaction."""
+"""The records that GenerateRecords.java writes; 103 and 104 are missing as after compaction."""
 
 
 def _table() -> list[int]:
@@ -36,7 +36,7 @@ _TABLE = _table()
 
 
 def crc32c(data: Buffer) -> int:
-    """CRC-32C, one byte at a time."""
+    """Return the CRC-32C, computed one byte at a time."""
     crc = 0xFFFFFFFF
     for byte in bytes(data):
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8

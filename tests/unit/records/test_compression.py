@@ -1,4 +1,4 @@
-"""Codecs: round trips, other makes' framing, levels, and limits on what comes out."""
+"""Codecs: round trips, framing of other clients, levels, and limits on the output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAMPLES = {
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_compressed_comes_back(codec: int, name: str) -> None:
-    """A codec that loses a block or the end of one loses records."""
+    """A codec that loses a block or its end loses records."""
     data = SAMPLES[name]
     assert decompress(codec, compress(codec, data), len(data)) == data
     assert decompress(codec, memoryview(compress(codec, memoryview(data))), LIMIT) == data
@@ -51,7 +51,7 @@ def test_codec_zero_hands_the_bytes_on() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_content_above_the_limit_is_refused(codec: int) -> None:
-    """Exactly the limit is fine; one byte more is a bomb as far as we know."""
+    """Content of exactly the limit is accepted; one byte more may be a decompression bomb."""
     data = SAMPLES["random"]
     packed = compress(codec, data)
     assert decompress(codec, packed, len(data)) == data
@@ -69,28 +69,28 @@ def bombs() -> dict[str, tuple[int, bytes]]:
         "lz4": (3, lz4.frame.compress(zeros)),
         "zstd with its size": (4, zstandard.compress(zeros)),
         "zstd without": (4, streaming.compress(zeros) + streaming.flush()),
-        # a size that is a lie: 4 GiB in a block of five bytes
+        # a false size: 4 GiB in a block of five bytes
         "snappy that lies": (2, b"\xff\xff\xff\xff\x0f" + b"\x00"),
     }
 
 
 @pytest.mark.parametrize(("codec", "bomb"), bombs().values(), ids=bombs())
 def test_bombs_do_not_take_more_memory_than_the_limit(codec: int, bomb: bytes) -> None:
-    """A message of kilobytes that becomes gigabytes takes the whole process down."""
+    """A message of kilobytes that expands to gigabytes would take the whole process down."""
     limit = 1024 * 1024
     tracemalloc.start()
     with pytest.raises(RecordTooLarge):
         decompress(codec, bomb, limit)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # twice: gzip grows its buffer by doubling, lz4 hands over in steps
+    # gzip doubles its buffer, and lz4 returns its output in steps
     assert peak < 2 * limit + 4 * len(bomb) + 256 * 1024
 
 
 @pytest.mark.parametrize("name", ["repetitive", "random"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_content_cut_short_is_corrupt(codec: int, name: str) -> None:
-    """Records missing at the end of a batch must not pass for the end of the batch."""
+    """Missing records at the end of a batch must not go unnoticed."""
     packed = compress(codec, SAMPLES[name])
     for cut in (1, 4, len(packed) // 2, len(packed) - 9, len(packed) - 1):
         with pytest.raises(CorruptRecord):
@@ -98,7 +98,7 @@ def test_content_cut_short_is_corrupt(codec: int, name: str) -> None:
 
 
 def test_zstd_cut_short_without_its_size_is_corrupt() -> None:
-    """Java streams zstd and writes no size: the library alone cannot see that bytes lack."""
+    """Java streams zstd without a size, so the library alone does not detect missing bytes."""
     stream = zstandard.ZstdCompressor(write_content_size=False).compressobj()
     packed = stream.compress(SAMPLES["random"]) + stream.flush()
     assert decompress(4, packed, LIMIT) == SAMPLES["random"]
@@ -124,7 +124,7 @@ def test_garbage_is_corrupt_and_nothing_else(codec: int) -> None:
 
 
 def test_gzip_of_several_members_is_read_whole() -> None:
-    """Java's GZIPInputStream reads them all, so a producer may write them."""
+    """Java's GZIPInputStream reads several members, so a producer may write them."""
     packed = gzip.compress(b"one ") + gzip.compress(b"two")
     assert decompress(1, packed, 7) == b"one two"
     with pytest.raises(RecordTooLarge):
@@ -132,7 +132,7 @@ def test_gzip_of_several_members_is_read_whole() -> None:
 
 
 def test_zstd_of_several_frames_is_read_whole() -> None:
-    """So does zstd-jni."""
+    """zstd-jni reads several frames as well."""
     packed = zstandard.compress(b"one ") + zstandard.compress(b"two")
     assert decompress(4, packed, 7) == b"one two"
     with pytest.raises(RecordTooLarge):
@@ -140,16 +140,16 @@ def test_zstd_of_several_frames_is_read_whole() -> None:
 
 
 def test_snappy_is_written_in_xerial_framing_and_read_raw_too() -> None:
-    """Java insists on xerial's stream; some clients send the bare block."""
+    """Java requires xerial's framing; some clients send the raw block."""
     data = SAMPLES["repetitive"]
     packed = compress(2, data)
     assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
     assert decompress(2, bytes(cramjam.snappy.compress_raw(data)), LIMIT) == data
-    assert decompress(2, packed + packed, LIMIT) == data + data  # streams concatenated
+    assert decompress(2, packed + packed, LIMIT) == data + data  # concatenated streams
 
 
 def test_lz4_of_magic_zero_has_kafkas_wrong_checksum_and_either_is_read() -> None:
-    """Kafka 0.8 hashed four bytes too many; its consumers insist on the result."""
+    """Kafka 0.8 hashed four bytes too many, and its consumers require the result."""
     data = SAMPLES["repetitive"]
     right, wrong = compress(3, data), compress(3, data, magic=0)
     assert right[:6] == wrong[:6]
@@ -162,10 +162,10 @@ def test_lz4_of_magic_zero_has_kafkas_wrong_checksum_and_either_is_read() -> Non
 
 
 def test_lz4_blocks_are_independent() -> None:
-    """Java's reader refuses frames with linked blocks."""
+    """Java's reader rejects frames with linked blocks."""
     flags = compress(3, SAMPLES["repetitive"])[4]
     assert flags & 0x20
-    assert not flags & 0x08  # no content size: Java does not read past it
+    assert not flags & 0x08  # no content size, because Java cannot read past it
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_lz4_blocks_are_independent() -> None:
     [(1, [-1, 1, 9]), (3, [1, 2, 3, 9, 12, 17]), (4, [-131072, -7, 1, 3, 22])],
 )
 def test_every_level_of_kafkas_range_works(codec: int, levels: list[int]) -> None:
-    """A level that Java takes and the library does not would break shared configurations."""
+    """A level that Java accepts and the library rejects would break shared configurations."""
     data = SAMPLES["repetitive"]
     for level in levels:
         assert decompress(codec, compress(codec, data, level), LIMIT) == data
@@ -181,7 +181,7 @@ def test_every_level_of_kafkas_range_works(codec: int, levels: list[int]) -> Non
 
 @pytest.mark.parametrize(("codec", "level"), [(1, 0), (1, 10), (3, 0), (3, 18), (4, 23), (2, 1)])
 def test_levels_outside_the_range_are_refused(codec: int, level: int) -> None:
-    """Clamping in silence hides a mistake in the settings."""
+    """Silent clamping would hide a mistake in the settings."""
     with pytest.raises(ConfigError, match=CODEC_NAMES[codec]):
         check_level(codec, level)
     with pytest.raises(ConfigError):
@@ -189,14 +189,14 @@ def test_levels_outside_the_range_are_refused(codec: int, level: int) -> None:
 
 
 def test_names_are_kafkas() -> None:
-    """`compression.type` as it stands in everyone's configuration."""
+    """These are the values of `compression.type`."""
     assert [codec_id(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == [0, 1, 2, 3, 4]
     with pytest.raises(ConfigError, match="gzip, snappy, lz4, zstd"):
         codec_id("brotli")
 
 
 def test_unknown_codecs_and_zstd_in_old_formats_are_unsupported() -> None:
-    """Bits 5 to 7 of the codec are free for newer Kafkas; zstd came with v2."""
+    """Bits 3 to 7 of other codecs are for newer Kafka versions; zstd came with v2."""
     for codec in (5, 6, 7):
         with pytest.raises(UnsupportedCompressionType):
             decompress(codec, b"", LIMIT)
@@ -207,7 +207,7 @@ def test_unknown_codecs_and_zstd_in_old_formats_are_unsupported() -> None:
 
 
 def test_many_gzip_members_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A megabyte of empty members must not stall a consumer: each copied all that followed it."""
+    """Regression: each of a megabyte of empty members copied all that followed it."""
     member = compression.compress(compression.GZIP, b"")
     data = member * 2000 + compression.compress(compression.GZIP, b"end" * 100_000)
     given = []

@@ -1,4 +1,4 @@
-"""Control records: markers of transactions, and those that are something else."""
+"""Control records: transaction markers and other types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def control(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def test_records_of_other_types_are_no_markers() -> None:
-    """Kafka's own metadata topic has leader changes and snapshot headers, and more may come."""
+    """Kafka's metadata topic has leader changes and snapshot headers, and more types may come."""
     for kind in (2, 3, 6, 99):
         data = control(struct.pack(">hh", 0, kind), b"")
         assert read_marker(data, read_header(data)) is None
@@ -37,7 +37,7 @@ def test_records_of_other_types_are_no_markers() -> None:
     ],
 )
 def test_malformed_markers_are_corrupt(key: bytes | None, value: bytes | None) -> None:
-    """A guess would commit what was aborted."""
+    """A guess could commit an aborted transaction."""
     data = control(key, value)
     with pytest.raises(CorruptRecord):
         read_marker(data, read_header(data))

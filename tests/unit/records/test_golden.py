@@ -1,4 +1,4 @@
-"""Batches that Apache Kafka's own classes wrote, read here; see tests/golden/records."""
+"""Batches written by Apache Kafka's own classes, read by aiokq; see tests/golden/records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def golden(name: str) -> bytes:
 
 
 def expected(name: str) -> list[RawRecord]:
-    """The records of one golden file, as its magic and timestamp type change them."""
+    """Return the records of one golden file, as its magic and timestamp type change them."""
     records = RECORDS
     if name.startswith("v0"):
         records = [record._replace(timestamp_ms=-1, headers=[]) for record in records]
@@ -32,7 +32,7 @@ def expected(name: str) -> list[RawRecord]:
 
 
 def test_the_golden_files_are_there() -> None:
-    """An empty glob would make the tests below pass by having no cases."""
+    """An empty glob would make the tests below pass without any cases."""
     assert len(MODERN) == 7
     assert len(LEGACY) == 10
 
@@ -55,7 +55,7 @@ def test_batches_written_by_java_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEGACY)
 def test_message_sets_written_by_java_are_read(name: str) -> None:
-    """Relative and absolute inner offsets, wrapper times and the odd lz4 checksum, as Java does."""
+    """Relative and absolute inner offsets, wrapper times and the wrong lz4 checksum, as in Java."""
     messages = list(decode_message_set(golden(name)))
     assert [RawRecord(*message[:4], headers=[]) for message in messages] == expected(name)
     assert {message.timestamp_type for message in messages} == {
@@ -65,7 +65,7 @@ def test_message_sets_written_by_java_are_read(name: str) -> None:
 
 
 def test_the_wrong_lz4_checksum_is_javas() -> None:
-    """Wrong in another way than Kafka 0.8 is of no use to anyone."""
+    """The checksum must be wrong in exactly the way of Kafka 0.8."""
     wrapper = golden("v0-lz4-create")
     frame = wrapper[wrapper.index(b"\x04\x22\x4d\x18") :]
     assert compress(3, b"x" * 1000, magic=0)[:7] == frame[:7]
@@ -82,7 +82,7 @@ def entries(data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("name", LEGACY)
 def test_message_sets_become_batches_with_the_same_records(name: str) -> None:
-    """An upconverted batch that renumbers or retimes records would corrupt every consumer."""
+    """An upconverted batch with other offsets or timestamps would corrupt every consumer."""
     batch = upconvert(golden(name), crc32c=crc32c)
     header = read_header(batch)
     assert verify_crc(batch, header, crc32c)
@@ -92,21 +92,21 @@ def test_message_sets_become_batches_with_the_same_records(name: str) -> None:
 
 
 def test_an_uncompressed_batch_is_byte_for_byte_javas() -> None:
-    """Differences in varints, deltas or attributes that our own reader forgives."""
+    """Differences in varints, deltas or attributes might go unnoticed by aiokq's own reader."""
     options = {"leader_epoch": 3, "producer_id": 4000, "producer_epoch": 7, "base_sequence": 55}
     assert encode_batch(RECORDS, crc32c=crc32c, **options) == golden("v2-none-create")
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_an_uncompressed_message_set_is_byte_for_byte_javas(magic: int) -> None:
-    """As above, for the formats before 0.11."""
+    """The same for the formats before 0.11."""
     name = f"v{magic}-none-create"
     assert encode_message_set(expected(name), magic) == golden(name)
 
 
 @pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
 def test_transaction_markers_are_byte_for_byte_javas(kind: ControlType) -> None:
-    """A marker that Java does not recognise leaves its read_committed consumers waiting."""
+    """A marker that Java does not recognize leaves its read_committed consumers waiting."""
     data = golden(f"marker-{kind.name.lower()}")
     header = read_header(data)
     assert header.is_control

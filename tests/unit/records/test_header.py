@@ -1,4 +1,4 @@
-"""Batch headers: fields, walks, checksums, patches, and bytes that are none."""
+"""Batch headers: fields, iteration, checksums, patches, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(count: int = 3, **options: object) -> bytes:
 
 
 def test_derived_fields() -> None:
-    """Every layer above asks the header and nobody counts again."""
+    """Other layers use these fields instead of computing them."""
     header = read_header(batch(codec=4, leader_epoch=6, attributes=TRANSACTIONAL_MASK))
     assert (header.base_offset, header.last_offset, header.next_offset) == (10, 12, 13)
     assert (header.codec, header.leader_epoch, header.timestamp_type) == (4, 6, 0)
@@ -56,13 +56,13 @@ def test_sequences_wrap() -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_buffer_is_read_at_any_place(kind: type) -> None:
-    """Frames are memoryviews, tests are bytes, patched copies bytearrays."""
+    """Frames are memoryviews, test data bytes, patched copies bytearrays."""
     data = kind(b"junk" + batch())
     assert read_header(data, 4).base_offset == 10
 
 
 def test_a_walk_gives_whole_batches_only() -> None:
-    """Fetch responses end in the middle of a batch."""
+    """Fetch responses may end in the middle of a batch."""
     data = batch() + batch(1) + batch(2)
     assert [h.count for h in iter_headers(data)] == [3, 1, 2]
     for cut in (1, 30, 60, len(batch(2)) - 1, len(batch(2))):
@@ -72,7 +72,7 @@ def test_a_walk_gives_whole_batches_only() -> None:
 
 
 def test_a_walk_over_mixed_formats() -> None:
-    """A log that began with Kafka 0.8 goes on with v2."""
+    """A log that began with Kafka 0.8 may continue with v2."""
     old = encode_message_set([Message(0, -1, b"k", b"v"), Message(1, -1, None, b"w")], 0)
     packed = encode_message_set([Message(2, 5, b"k", b"v"), Message(3, 6, b"k", b"v")], 1, 1)
     headers = list(iter_headers(old + packed + batch()))
@@ -101,13 +101,13 @@ def test_a_walk_over_mixed_formats() -> None:
     ],
 )
 def test_what_is_no_header_is_corrupt(data: bytes) -> None:
-    """A length that cannot be would send every later read astray."""
+    """An impossible length would misplace every later read."""
     with pytest.raises(CorruptRecord):
         read_header(data)
 
 
 def test_a_walk_stops_at_an_impossible_length() -> None:
-    """A negative length must not walk backwards for ever."""
+    """A negative length must not make the iteration go backwards for ever."""
     for length in (-1, -(2**31), 0, 48):
         data = batch() + bytes(8) + length.to_bytes(4, "big", signed=True) + bytes(4) + b"\x02"
         walk = iter_headers(data + bytes(100))
@@ -117,7 +117,7 @@ def test_a_walk_stops_at_an_impossible_length() -> None:
 
 
 def test_checksums_cover_what_kafkas_do() -> None:
-    """Base offset and leader epoch are the broker's to patch; the rest is not."""
+    """Only base offset and leader epoch are outside the checksum, so that brokers can set them."""
     data = bytearray(batch())
     header = read_header(data)
     assert verify_crc(data, header, crc32c)
@@ -137,7 +137,7 @@ def test_checksums_cover_what_kafkas_do() -> None:
 
 
 def test_log_append_time_is_patched_with_its_crc() -> None:
-    """Every record then has that time, whatever its own says."""
+    """Every record then has that time, whatever its own timestamp is."""
     data = bytearray(batch() + b"behind")
     set_log_append_time(data, 9999, crc32c)
     header = read_header(data)
@@ -149,7 +149,7 @@ def test_log_append_time_is_patched_with_its_crc() -> None:
 
 
 def test_a_header_placed_in_a_log_is_what_is_read_there() -> None:
-    """An append takes note of other offsets than it wrote."""
+    """An append computes the header with its offsets instead of reading it back."""
     data = bytearray(batch(codec=4, attributes=TRANSACTIONAL_MASK))
     placed = read_header(data).placed_at(1 << 40, 7)
     set_base_offset(data, 1 << 40, 7)

@@ -1,4 +1,4 @@
-"""Message sets of magic 0 and 1: both ways, conversion, and malformed ones."""
+"""Message sets of magic 0 and 1: encoding, decoding, conversion, and malformed sets."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_sets_come_back(magic: int, codec: int) -> None:
 
 
 def test_the_wrapper_has_the_last_offset_and_largest_time() -> None:
-    """Readers find their place by it without opening it."""
+    """Readers position by the wrapper without decompressing it."""
     [header] = iter_headers(encode_message_set(MESSAGES, 1, 1))
     assert header.base_offset == 106
     assert header.max_timestamp_ms == max(m.timestamp_ms for m in MESSAGES)
 
 
 def test_a_wrapper_with_log_append_time_sets_all_times() -> None:
-    """The broker stamps the wrapper and leaves what is inside alone."""
+    """The broker stamps the wrapper and leaves its content unchanged."""
     data = encode_message_set(MESSAGES, 1, 1, timestamp_type=LOG_APPEND_TIME)
     found = list(decode_message_set(data))
     assert {m.timestamp_ms for m in found} == {1_700_000_000_900}
@@ -50,7 +50,7 @@ def test_a_wrapper_with_log_append_time_sets_all_times() -> None:
 
 
 def test_a_wrong_crc_is_noticed_unless_nobody_looks() -> None:
-    """check.crcs=false exists for those who measured."""
+    """check.crcs=false skips the check for speed."""
     data = bytearray(encode_message_set(MESSAGES[:1], 1))
     data[-1] ^= 1
     with pytest.raises(CorruptRecord, match="CRC-32"):
@@ -59,7 +59,7 @@ def test_a_wrong_crc_is_noticed_unless_nobody_looks() -> None:
 
 
 def entry(value: bytes | None, magic: int = 1, attributes: int = 1) -> bytes:
-    """One entry with a right CRC and whatever value."""
+    """Return one entry with a valid CRC and any value."""
     data = bytearray(encode_message_set([Message(5, 7, None, value)], magic))
     data[17] = attributes
     data[12:16] = zlib.crc32(data[16:]).to_bytes(4, "big")
@@ -67,7 +67,7 @@ def entry(value: bytes | None, magic: int = 1, attributes: int = 1) -> bytes:
 
 
 def test_wrappers_that_are_none_are_corrupt() -> None:
-    """Null content, none at all, another magic inside, compressed inside, cut short inside."""
+    """Null or missing content, and inner messages of another magic, compressed, or cut short."""
     inner = encode_message_set(MESSAGES[:2], 1)
     contents = [
         None,
@@ -91,13 +91,13 @@ def zlib_gzip(data: bytes) -> bytes:
 
 
 def test_bombs_in_wrappers_are_refused() -> None:
-    """As in v2 batches."""
+    """The limit is the same as for v2 batches."""
     with pytest.raises(RecordTooLarge):
         list(decode_message_set(entry(zlib_gzip(bytes(10**6))), limit=10**5))
 
 
 def test_lengths_that_lie_are_corrupt() -> None:
-    """Key or value that end outside their entry, and bytes that belong to neither."""
+    """A key or value that ends outside its entry, and bytes that belong to neither."""
     good = encode_message_set(MESSAGES[:1], 0)
     for position, value in ((18, 100), (18, 2), (25, 100), (25, 1)):
         data = bytearray(good)
@@ -108,13 +108,13 @@ def test_lengths_that_lie_are_corrupt() -> None:
         list(decode_message_set(encode_batch(RECORDS, crc32c=crc32c)))
 
 
-# --- conversion
+# --- Conversion
 
 
 @pytest.mark.parametrize("codec", [0, 2])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_up_and_down_again_keeps_offsets_times_keys_and_values(magic: int, codec: int) -> None:
-    """An old client's records through a new log and back."""
+    """An old client's records pass through a new log and back."""
     data = encode_message_set(MESSAGES, magic, codec)
     batch = upconvert(data, crc32c=crc32c)
     assert verify_crc(batch, read_header(batch), crc32c)
@@ -124,14 +124,14 @@ def test_up_and_down_again_keeps_offsets_times_keys_and_values(magic: int, codec
 
 
 def test_upconversion_needs_a_message_and_rising_offsets() -> None:
-    """Offsets that repeat cannot be told apart in a batch."""
+    """Repeated offsets cannot be represented in a batch."""
     for data in (b"", encode_message_set([MESSAGES[1], MESSAGES[0]], 1)):
         with pytest.raises(CorruptRecord):
             upconvert(data)
 
 
 def test_log_append_time_survives_where_one_time_is_all() -> None:
-    """A batch has one timestamp type and, with LogAppendTime, one time."""
+    """A batch has one timestamp type and, with LogAppendTime, one timestamp."""
     same = [m._replace(timestamp_ms=50) for m in MESSAGES]
     data = encode_message_set(same, 1, timestamp_type=LOG_APPEND_TIME)
     assert read_header(upconvert(data)).timestamp_type == LOG_APPEND_TIME
@@ -144,7 +144,7 @@ def test_log_append_time_survives_where_one_time_is_all() -> None:
 
 
 def test_downconversion_keeps_the_codec_and_leaves_control_batches_out() -> None:
-    """Old clients know no markers, and no zstd."""
+    """Old clients know neither markers nor zstd."""
     marker = encode_marker(
         EndTransactionMarker(ControlType.COMMIT, 1),
         producer_id=1,

@@ -1,4 +1,4 @@
-"""Our codecs and batches beside those of kafka-python and aiokafka, both ways."""
+"""aiokq's codecs and batches with those of kafka-python and aiokafka, in both directions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiokq.records.record import RawRecord, encode_batch, iter_records
 from tests.unit.records.samples import crc32c
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # theirs, on newer Pythons
+    warnings.simplefilter("ignore")  # their warnings on newer Pythons
     import aiokafka.codec
     import aiokafka.record.default_records
     import aiokafka.record.legacy_records
@@ -37,7 +37,7 @@ NAMES = ["kafka-python", "aiokafka"]
 @pytest.mark.parametrize("peer", PEERS, ids=NAMES)
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_codecs_understand_each_other(codec: int, peer: ModuleType) -> None:
-    """Framing that only we understand cuts every other client off."""
+    """With framing of its own, aiokq would exclude every other client."""
     encode = getattr(peer.codec, f"{CODECS[codec]}_encode")
     decode = getattr(peer.codec, f"{CODECS[codec]}_decode")
     for data in (b"abcdefgh" * 50_000, os.urandom(200_000)):
@@ -48,7 +48,7 @@ def test_codecs_understand_each_other(codec: int, peer: ModuleType) -> None:
 @pytest.mark.parametrize("peer", PEERS, ids=NAMES)
 @pytest.mark.parametrize("codec", CODECS)
 def test_their_batches_are_read(codec: int, peer: ModuleType) -> None:
-    """Each builder has its own ideas of levels, deltas and empty headers."""
+    """Their builders differ in levels, deltas and empty headers."""
     builder = peer.record.default_records.DefaultRecordBatchBuilder(
         2, codec, False, -1, -1, -1, 1_000_000
     )
@@ -71,7 +71,7 @@ def test_their_batches_are_read(codec: int, peer: ModuleType) -> None:
 @pytest.mark.parametrize("peer", PEERS, ids=NAMES)
 @pytest.mark.parametrize("codec", CODECS)
 def test_they_read_our_batches(codec: int, peer: ModuleType) -> None:
-    """What the log converts or writes itself goes out to these readers."""
+    """They must read batches that the broker's log converts or writes itself."""
     batch = peer.record.default_records.DefaultRecordBatch(
         encode_batch(RECORDS, crc32c=crc32c, codec=codec)
     )
@@ -83,7 +83,7 @@ def test_they_read_our_batches(codec: int, peer: ModuleType) -> None:
 @pytest.mark.parametrize("peer", PEERS, ids=NAMES)
 @pytest.mark.parametrize(
     ("magic", "codec"),
-    # lz4 in magic 0: aiokafka has none, and Java's is in test_golden.py
+    # lz4 in magic 0: aiokafka has none, and test_golden.py tests Java's
     [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)],
 )
 def test_legacy_sets_go_both_ways(magic: int, codec: int, peer: ModuleType) -> None:
@@ -99,7 +99,7 @@ def test_legacy_sets_go_both_ways(magic: int, codec: int, peer: ModuleType) -> N
         )
     theirs = bytes(builder.build())
     if codec:
-        # builders leave the wrapper's offset to the broker, which writes the last one
+        # clients leave the wrapper's offset to the broker, which writes the last one
         theirs = (2).to_bytes(8, "big") + theirs[8:]
     assert list(decode_message_set(theirs)) == messages
 

@@ -1,4 +1,4 @@
-"""Records of v2 batches in plain Python: both ways, and malformed ones."""
+"""Records of v2 batches in pure Python: encoding, decoding, and malformed records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.records.samples import RECORDS, crc32c
 
 
 def test_batches_keep_gaps_and_their_own_base() -> None:
-    """Compaction removes records; the offsets of the others stay."""
+    """Compaction removes records; the offsets of the others are unchanged."""
     data = encode_batch(RECORDS, crc32c=crc32c, base_offset=90)
     header = read_header(data)
     assert (header.base_offset, header.last_offset, header.count) == (90, 106, 5)
@@ -24,7 +24,7 @@ def test_batches_keep_gaps_and_their_own_base() -> None:
 
 
 def test_log_append_time_is_every_records_time() -> None:
-    """The batch's largest timestamp is then the only one."""
+    """The batch's largest timestamp is the only one then."""
     data = encode_batch(RECORDS, crc32c=crc32c, timestamp_type=LOG_APPEND_TIME)
     times = {record.timestamp_ms for record in iter_records(data, read_header(data))}
     assert times == {1_700_000_000_900}
@@ -32,14 +32,14 @@ def test_log_append_time_is_every_records_time() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, -1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**63 - 1])
 def test_varints(value: int) -> None:
-    """Zigzag: small numbers of either sign are short."""
+    """In zigzag encoding small numbers of either sign are short."""
     out = bytearray(b"x")
     append_varint(out, value)
     assert read_varint(out, 1) == (value, len(out))
 
 
 def test_varints_that_do_not_end_are_corrupt() -> None:
-    """Ten bytes is the most a 64-bit number takes."""
+    """A 64-bit number takes ten bytes at most."""
     for data in (b"", b"\x80", b"\xff" * 11):
         with pytest.raises(CorruptRecord):
             read_varint(data, 0)
@@ -52,17 +52,17 @@ def test_varints_that_do_not_end_are_corrupt() -> None:
     [
         b"",
         b"\x01",  # negative length
-        b"\x10abc",  # longer than what is left
+        b"\x10abc",  # longer than the remaining bytes
         b"\x0c\x00\x00\x00\x02\x00\x00",  # key longer than the record
         b"\x0c\x00\x00\x00\x01\x01\x01",  # negative count of headers
         b"\x0c\x00\x00\x00\x01\x01\x7e",  # more headers than bytes
         b"\x10\x00\x00\x00\x01\x01\x02\x01\x01",  # header without a name
         b"\x0e\x00\x00\x00\x01\x01\x00\x00",  # bytes left in the record
-        b"\x0c\x00\x00\x00\x01\x01\x00junk",  # bytes left behind the last record
+        b"\x0c\x00\x00\x00\x01\x01\x00junk",  # bytes after the last record
     ],
 )
 def test_malformed_records_are_corrupt(section: bytes) -> None:
-    """The CRC may be right: a client may send anything."""
+    """The CRC may be valid, because a client may send anything."""
     data = encode_batch([RawRecord(0, 0, None, None)], crc32c=crc32c)[:61] + section
     header = read_header(data)._replace(length=49 + len(section))
     with pytest.raises(CorruptRecord):
@@ -70,7 +70,7 @@ def test_malformed_records_are_corrupt(section: bytes) -> None:
 
 
 def test_records_above_the_limit_are_refused() -> None:
-    """A batch of kilobytes that opens into gigabytes."""
+    """A batch of kilobytes may expand to gigabytes."""
     data = encode_batch([RawRecord(0, 0, None, bytes(10**6))], crc32c=crc32c, codec=4)
     with pytest.raises(RecordTooLarge):
         list(iter_records(data, read_header(data), limit=10**6))

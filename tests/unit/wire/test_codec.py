@@ -1,4 +1,4 @@
-"""Encoding and decoding of single messages: references, refusals, what errors say."""
+"""Encoding and decoding of single messages: references, rejected values, error texts."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def test_record_data_is_passed_by_reference() -> None:
 
 
 def test_short_record_data_is_joined() -> None:
-    """A hundred tiny batches are one write, not two hundred."""
+    """A hundred tiny batches are one write instead of two hundred."""
     fragments = wire.encode(produce(b"abc", b"def"), 9)
     assert len(fragments) == 1
 
 
 def test_record_data_may_be_several_pieces() -> None:
-    """A fetch answer takes batches from several segments."""
+    """A fetch response has batches of several segments."""
     pieces = [bytes(COPY_BELOW), memoryview(b"tail")]
     whole = produce(b"".join(pieces))
     assert wire.encode_bytes(produce(pieces), 9) == wire.encode_bytes(whole, 9)
 
 
 def test_a_file_range_is_counted_and_left_alone() -> None:
-    """What is sent by sendfile is never read."""
-    piece = FileRange(None, 100, 5000)  # type: ignore[arg-type]  # not to be touched
+    """The range is sent by sendfile and never read."""
+    piece = FileRange(None, 100, 5000)  # not to be accessed
     fragments = wire.encode(produce([piece, b"x"]), 9)
     assert piece in fragments
     same = wire.encode(produce(bytes(5001)), 9)
@@ -58,7 +58,7 @@ def test_a_file_range_is_counted_and_left_alone() -> None:
 
 
 def test_decoded_records_are_a_view_of_the_frame() -> None:
-    """Sixteen megabytes fetched are held once."""
+    """Sixteen megabytes of fetched records are in memory only once."""
     frame = bytearray(wire.encode_bytes(produce(b"records", None, b""), 9))
     decoded = wire.decode(wire.ProduceRequest, frame, 9)
     first, second, third = (data.records for data in decoded.topic_data[0].partition_data)
@@ -71,7 +71,7 @@ def test_decoded_records_are_a_view_of_the_frame() -> None:
 
 
 def test_a_value_that_the_version_cannot_carry_is_refused() -> None:
-    """`validate_only` dropped silently would create the topics."""
+    """If `validate_only` were dropped silently, the topics would be created."""
     request = wire.CreateTopicsRequest(validate_only=True)
     with pytest.raises(wire.FieldNotSupported, match="validate_only") as caught:
         wire.encode(request, 0)
@@ -80,13 +80,13 @@ def test_a_value_that_the_version_cannot_carry_is_refused() -> None:
 
 
 def test_an_ignorable_value_is_dropped() -> None:
-    """A broker too old for racks is asked without."""
+    """A request to a broker too old for racks has none."""
     request = wire.FetchRequest(rack_id="eu-1")
     assert wire.encode_bytes(request, 10) == wire.encode_bytes(wire.FetchRequest(), 10)
 
 
 def test_unknown_tagged_fields_are_kept_and_sent_on() -> None:
-    """What a newer peer added must survive a proxy that does not know it."""
+    """Fields of a newer peer must survive a proxy that does not know them."""
     request = wire.HeartbeatRequest(group_id="g", unknown_tags={900: b"new", 3: b""})
     data = wire.encode_bytes(request, 4)
     decoded = wire.decode(wire.HeartbeatRequest, data, 4)
@@ -97,7 +97,7 @@ def test_unknown_tagged_fields_are_kept_and_sent_on() -> None:
 
 
 def test_a_tagged_field_given_twice_is_refused() -> None:
-    """Two values for one field: which one counts would depend on the reader."""
+    """Which of the two values is used would depend on the reader."""
     once = wire.encode_bytes(wire.HeartbeatRequest(unknown_tags={5: b"a"}), 4)
     assert once.endswith(b"\x01\x05\x01a")
     twice = once[:-4] + b"\x02\x05\x01a\x05\x01b"
@@ -119,13 +119,13 @@ def test_a_tagged_field_given_twice_is_refused() -> None:
 def test_values_that_do_not_fit_raise_protocol_errors(
     request_: wire.HeartbeatRequest, version: int
 ) -> None:
-    """The name of the message is in the error, not only that some number was too large."""
+    """The error has the name of the message and the field."""
     with pytest.raises(ProtocolError, match="HeartbeatRequest"):
         wire.encode(request_, version)
 
 
 def test_strings_up_to_the_limit_are_carried() -> None:
-    """32,767 bytes in both forms."""
+    """32,767 bytes in the classic and the compact form."""
     request = wire.HeartbeatRequest(group_id="x" * 32767)
     for version in (3, 4):
         data = wire.encode_bytes(request, version)
@@ -133,7 +133,7 @@ def test_strings_up_to_the_limit_are_carried() -> None:
 
 
 def test_errors_say_where_reading_stopped() -> None:
-    """A bug report with the API, the version and the byte can be acted on."""
+    """API, version and position make a bug report useful."""
     data = wire.encode_bytes(wire.HeartbeatRequest(group_id="group"), 3)
     with pytest.raises(ProtocolError) as caught:
         wire.decode(wire.HeartbeatRequest, data[:4], 3)
@@ -150,7 +150,7 @@ def test_versions_that_do_not_exist_are_refused() -> None:
 
 
 def test_schemas_carry_their_version_in_front() -> None:
-    """Members of a group read each other's subscription by it."""
+    """Group members decode each other's subscriptions by it."""
     subscription = wire.ConsumerProtocolSubscription(topics=["orders"], user_data=None)
     data = wire.encode_prefixed(subscription, 1)
     assert data[:2] == b"\0\1"
@@ -158,7 +158,7 @@ def test_schemas_carry_their_version_in_front() -> None:
 
 
 def test_a_subscription_of_a_newer_version_is_read_as_the_newest_known() -> None:
-    """Newer members only append: Kafka's rule that lets them join an older group."""
+    """Kafka's newer versions only append fields, so newer members can join an older group."""
     subscription = wire.ConsumerProtocolSubscription(topics=["orders"], rack_id="eu")
     data = b"\x00\x09" + wire.encode_prefixed(subscription, 3)[2:] + b"appended"
     assert wire.decode_prefixed(wire.ConsumerProtocolSubscription, data) == subscription
@@ -167,7 +167,7 @@ def test_a_subscription_of_a_newer_version_is_read_as_the_newest_known() -> None
 
 
 def test_keys_of_coordinator_records_carry_their_type() -> None:
-    """A group's metadata must not be read as an offset."""
+    """A group's metadata must not be decoded as an offset."""
     key = wire.GroupMetadataKey(group="billing")
     data = wire.encode_prefixed(key, 0)
     assert data == b"\x00\x02\x00\x07billing"
@@ -179,7 +179,7 @@ def test_keys_of_coordinator_records_carry_their_type() -> None:
 
 
 def test_negative_versions_of_schemas_are_refused() -> None:
-    """Minus one is what a damaged record holds."""
+    """A damaged record may have version -1."""
     with pytest.raises(ProtocolError):
         wire.decode_prefixed(wire.OffsetCommitValue, b"\xff\xff\0\0")
 
@@ -200,9 +200,11 @@ def test_negative_versions_of_schemas_are_refused() -> None:
 def test_a_tagged_struct_says_that_it_is_null(
     value: ClassicMemberMetadata | None, tail: str
 ) -> None:
-    """Apache Kafka's own bytes. Without the tag it reads a struct of defaults: every member of the
-    consumer protocol in our log was one of the classic protocol to it, and its log was malformed
-    to us."""
+    """The bytes are Apache Kafka's. A missing tag would mean a struct of defaults.
+
+    Regression: Kafka took every member of the consumer protocol in aiokq's log for a classic
+    member, and aiokq could not decode Kafka's log.
+    """
     message = ConsumerGroupMemberMetadataValue(classic_member_metadata=value)
     data = wire.encode_bytes(message, 0)
     assert data.endswith(bytes.fromhex(tail))

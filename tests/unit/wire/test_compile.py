@@ -1,4 +1,4 @@
-"""The generated source: what runs, what a debugger sees, what hostile counts meet."""
+"""The generated code of codecs: compilation, tracebacks, and hostile counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiokq.wire.struct import Message, Struct
 
 
 def test_codecs_are_compiled_on_first_use_and_kept() -> None:
-    """A millisecond for each of 1,100 codecs would be a second of start-up."""
+    """A millisecond for each of 1,100 codecs would add a second to the start."""
     codec._decoders.pop((wire.LeaveGroupRequest, 5), None)
     data = wire.encode_bytes(wire.LeaveGroupRequest(group_id="g"), 5)
     wire.decode(wire.LeaveGroupRequest, data, 5)
@@ -26,7 +26,7 @@ def test_codecs_are_compiled_on_first_use_and_kept() -> None:
 
 
 def test_tracebacks_show_the_generated_line() -> None:
-    """Without its source a traceback into generated code says nothing."""
+    """Without the source a traceback into generated code would show no line."""
     with pytest.raises(ProtocolError) as caught:
         wire.decode(wire.HeartbeatRequest, b"\0", 3)
     assert caught.value.__cause__ is not None
@@ -37,13 +37,13 @@ def test_tracebacks_show_the_generated_line() -> None:
 
 
 def test_fixed_width_fields_are_read_in_one_call() -> None:
-    """The run of a fetched partition: index, error, three offsets and a length."""
+    """A fetched partition has a run of them: index, error, three offsets and a length."""
     source = compile.source_of(wire.FetchResponse, 12)
     assert "unpack_from_ihqqqB(b, p); p += 31" in source
 
 
 def test_elements_of_no_size_are_refused() -> None:
-    """Two billion elements of nothing fit into four bytes."""
+    """Two billion elements of size zero would fit into four bytes."""
 
     class Nothing(Struct):
         number: int = i32(since=1)
@@ -60,7 +60,7 @@ def test_elements_of_no_size_are_refused() -> None:
 
 
 def test_record_data_keeps_its_frame_and_nothing_else_does() -> None:
-    """Metadata must not keep the frame it came in alive."""
+    """Metadata must not keep its frame alive."""
     assert has_records(wire.FetchResponse)
     assert has_records(wire.ProduceRequest)
     assert not has_records(wire.MetadataResponse)

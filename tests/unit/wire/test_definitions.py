@@ -1,4 +1,4 @@
-"""Every class against Kafka's own definitions: fields, types, versions, defaults, tags."""
+"""Every message class, compared with Kafka's definitions: fields, types, versions, tags."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def messages() -> list[type[Message]]:
 
 
 def test_the_definitions_are_those_of_both_releases() -> None:
-    """Jars that hold nothing, or an empty catalogue, would leave nothing to compare."""
+    """With empty jars or an empty catalogue nothing would be compared."""
     assert len(messages()) >= 131
     assert kafka_schema.valid_versions()["ProduceRequest"] == "3-13"
-    assert DEFINITIONS["ProduceRequest"]["validVersions"] == "0-13"  # 0 to 2 are 3.9's
+    assert DEFINITIONS["ProduceRequest"]["validVersions"] == "0-13"  # 0 to 2 are from 3.9
     exchanged = [cls for cls in messages() if issubclass(cls, (Request, Response))]
     assert {cls.__name__ for cls in exchanged} <= DEFINITIONS.keys()
 
@@ -67,13 +67,13 @@ def definition_of(cls: type[Message]) -> Definition:
 
 @pytest.mark.parametrize("cls", messages(), ids=lambda cls: cls.__name__)
 def test_the_versions_are_kafkas(cls: type[Message]) -> None:
-    """A version too many is negotiated and then misread by a real broker."""
+    """An extra version would be negotiated and then misread by a real broker."""
     definition = definition_of(cls)
     bounds = versions(definition["validVersions"])
     assert bounds is not None
     newest = cls.UNSTABLE_VERSION or cls.MAX_VERSION
     assert (cls.MIN_VERSION, newest) == bounds
-    # Only the definition of the request says so.
+    # Only the definition of the request has them.
     request = DEFINITIONS[definition["name"].replace("Response", "Request")]
     assert bool(request.get("latestVersionUnstable")) == (cls.UNSTABLE_VERSION is not None)
     flexible = versions(definition["flexibleVersions"])
@@ -93,7 +93,7 @@ def test_the_versions_are_kafkas(cls: type[Message]) -> None:
 
 @pytest.mark.parametrize("cls", messages(), ids=lambda cls: cls.__name__)
 def test_every_field_is_kafkas(cls: type[Message]) -> None:
-    """A wrong range, default or type shifts every byte behind it in one version only."""
+    """A wrong range, default or type would shift every following byte in one version only."""
     definition = definition_of(cls)
     structs = kafka_schema.structs_of(definition)
     last = versions(definition["validVersions"])
@@ -126,11 +126,11 @@ def compare(
         nullable = versions(its.get("nullableVersions", "none"))
         assert field.nullable_since == (None if nullable is None else nullable[0]), where
         if nullable is not None and nullable[1] is not None:
-            # Nullability that ends before the field does would need another argument.
+            # Nullability that ends before the field's last version is not supported.
             assert nullable[1] >= (until or last), where
         assert field.tag == its.get("tag"), where
         if field.tag is not None:
-            # A field that is tagged in some versions and not in others would need more than a tag.
+            # A field that is tagged in some of its versions only is not supported.
             assert versions(its["taggedVersions"]) == bounds, where
         assert field.ignorable == (its.get("ignorable") in (True, "true")), where
         compare_type(field, its, where)
@@ -170,7 +170,7 @@ def compare_type(field: Field, its: Definition, where: str) -> None:
 
 
 def test_the_apis_that_clients_and_groups_need_are_there() -> None:
-    """An API that is missing here is missing in the broker's advertisement as well."""
+    """The broker does not advertise an API that is missing here."""
     newest = {wire.API_NAMES[key]: wire.api(key).MAX_VERSION for key in wire.API_NAMES}
     needed = {
         "Produce": 13, "Fetch": 18, "ListOffsets": 11, "Metadata": 13, "OffsetCommit": 10,

@@ -1,4 +1,4 @@
-"""What `aiokq.wire` exports, and that importing it stays cheap."""
+"""The exports of `aiokq.wire`, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools import generate_messages
 
 
 def test_all_names_can_be_imported_and_are_what_they_say() -> None:
-    """A name in `__all__` that is not there breaks `from aiokq.wire import *`."""
+    """A missing name in `__all__` would break `from aiokq.wire import *`."""
     assert len(set(wire.__all__)) == len(wire.__all__)
     for name in wire.__all__:
         assert getattr(wire, name) is not None
@@ -23,7 +23,7 @@ def test_all_names_can_be_imported_and_are_what_they_say() -> None:
 
 
 def test_the_generated_lists_are_current() -> None:
-    """A class added to a file but not to the catalogue cannot be found."""
+    """A class that is in a file but not in the catalogue cannot be found."""
     listed = {module: names.split() for module, names in MODULES.items()}
     assert listed == generate_messages.exported()
     names = sorted(name for names in listed.values() for name in names)

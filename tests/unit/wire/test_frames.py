@@ -1,4 +1,4 @@
-"""Frames: sizes, header versions and what is known before the message is decoded."""
+"""Frames: sizes, header versions, and the fields that are known before the message is decoded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiokq.core.errors import ProtocolError
 
 
 def frame(fragments: list[wire.Fragment]) -> bytes:
-    """Return a frame without its size, which must be right."""
+    """Check the size of a frame; return the frame without it."""
     data = b"".join(fragments)  # type: ignore[arg-type]
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     return data[4:]
@@ -30,7 +30,7 @@ def test_requests_survive_with_their_header(version: int, client_id: str | None)
 
 
 def test_request_header_bytes_are_kafkas() -> None:
-    """Known bytes: key, version, correlation id, client id, tags; then the message."""
+    """API key, version, correlation id, client id and tags precede the message."""
     old = wire.encode_request(
         wire.ApiVersionsRequest(), version=0, correlation_id=1, client_id="ab"
     )
@@ -55,7 +55,7 @@ def test_responses_survive_with_their_header(version: int) -> None:
 
 
 def test_the_header_of_api_versions_never_has_tags() -> None:
-    """The client reads it before it knows what the broker speaks."""
+    """The client reads the response before it knows the broker's versions."""
     response = wire.ApiVersionsResponse(error_code=35)
     for version in (0, 3, 4):
         data = frame(wire.encode_response(response, version=version, correlation_id=1))
@@ -64,7 +64,7 @@ def test_the_header_of_api_versions_never_has_tags() -> None:
 
 
 def test_record_data_counts_for_the_size_of_the_frame() -> None:
-    """A size without the records would cut the next frame out of their middle."""
+    """With a size without the records, the next frame would start inside them."""
     data = wire.PartitionProduceData(records=bytes(5000))
     request = wire.ProduceRequest(topic_data=[wire.TopicProduceData(partition_data=[data])])
     fragments = wire.encode_request(request, version=9, correlation_id=1, client_id=None)
@@ -73,7 +73,7 @@ def test_record_data_counts_for_the_size_of_the_frame() -> None:
 
 
 def test_the_header_of_an_unknown_api_is_readable() -> None:
-    """The broker logs what was asked for before it closes the connection."""
+    """The broker logs the API before it closes the connection."""
     header = wire.decode_request_header(b"\x7f\x00\0\3\0\0\0\5\0\2ab" + b"whatever")
     assert header == wire.RequestHeader(0x7F00, 3, 5, "ab", 12)
     with pytest.raises(ProtocolError, match="32512"):
@@ -83,7 +83,7 @@ def test_the_header_of_an_unknown_api_is_readable() -> None:
 
 
 def test_the_header_of_a_version_from_the_future_is_readable() -> None:
-    """ApiVersions 99 is answered with what is supported; that needs the correlation id."""
+    """The response to ApiVersions 99 has the supported range, and needs the correlation id."""
     header = wire.decode_request_header(b"\0\x12\0\x63\0\0\0\5\xff\xff\0rest")
     assert (header.api_version, header.correlation_id, header.client_id) == (99, 5, None)
     with pytest.raises(ProtocolError, match="versions 0 to 4"):
@@ -91,7 +91,7 @@ def test_the_header_of_a_version_from_the_future_is_readable() -> None:
 
 
 def test_tagged_fields_of_headers_are_skipped() -> None:
-    """A newer peer may add some."""
+    """A newer peer may send some."""
     request = b"\0\x03\0\x0c\0\0\0\5\0\0" + b"\1\7\2xy"
     header = wire.decode_request_header(request)
     assert header.body_offset == len(request)
@@ -100,7 +100,7 @@ def test_tagged_fields_of_headers_are_skipped() -> None:
 
 
 def test_bytes_behind_the_message_are_skipped() -> None:
-    """librdkafka ends some messages with one section of tagged fields too many."""
+    """librdkafka ends some messages with an extra section of tagged fields."""
     response = wire.MetadataResponse(cluster_id="c")
     data = frame(wire.encode_response(response, version=9, correlation_id=1))
     assert wire.decode_response(wire.MetadataResponse, data + b"\0", 9) == (1, response)
@@ -125,7 +125,7 @@ def test_bytes_behind_the_message_are_skipped() -> None:
     ],
 )
 def test_malformed_headers_raise_protocol_errors(data: bytes) -> None:
-    """Whatever listens on the port, an HTTP client included."""
+    """Any program may connect to the port, for example an HTTP client."""
     with pytest.raises(ProtocolError):
         wire.decode_request(data)
 

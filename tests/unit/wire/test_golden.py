@@ -1,4 +1,4 @@
-"""Every message in every version against the bytes that Apache Kafka's own classes write."""
+"""Every message in every version, compared with the bytes of Apache Kafka's own classes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FRAMES = {
 
 
 def test_there_is_a_frame_for_every_message_version() -> None:
-    """A version added to a class without a golden frame would be checked by nobody."""
+    """A version without a golden frame would not be tested."""
     assert len(FRAMES) >= 547
     assert {(cls.__name__, version) for cls, version in pairs()} == FRAMES.keys()
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
 def test_messages_are_written_and_read_as_kafka_writes_them(cls: type[Message]) -> None:
-    """Round trips prove only that reader and writer agree with each other."""
+    """A round trip only shows that encoder and decoder agree."""
     for version in versions(cls):
         message = in_version(filled(cls), version, flexible=cls.is_flexible(version))
         assert isinstance(message, Message)

@@ -1,4 +1,4 @@
-"""The answer to a Produce request that was appended whole: the bytes that the codec makes."""
+"""The prepared response to a Produce request without errors, compared with the codec's bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPIC_ID = uuid.UUID(int=(1 << 127) + 5)
     ids=["nothing", "no partition", "one", "two topics", "many partitions"],
 )
 def test_it_is_what_the_codec_makes(version, topics) -> None:
-    """One byte off, and every producer of that version drops the connection."""
+    """With a wrong byte every producer of that version would close the connection."""
     response = wire.ProduceResponse(
         responses=[
             wire.TopicProduceResponse(

@@ -1,4 +1,4 @@
-"""Message classes: construction, equality, what their repr may show."""
+"""Message classes: construction, equality, and repr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiokq.wire.struct import Struct
 
 
 def test_fields_not_given_take_kafkas_defaults() -> None:
-    """A wrong default changes the meaning of every request that does not set the field."""
+    """A wrong default would change the meaning of every request that does not set the field."""
     request = wire.FetchRequest()
     assert request.replica_id == -1
     assert request.max_bytes == 0x7FFFFFFF
@@ -34,7 +34,7 @@ def test_mutable_defaults_are_not_shared() -> None:
 
 
 def test_unknown_fields_and_positional_arguments_are_refused() -> None:
-    """A misspelt field would be sent with its default."""
+    """Otherwise a misspelt field would be sent with its default."""
     with pytest.raises(TypeError, match="max_byte"):
         wire.FetchRequest(max_byte=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
@@ -54,7 +54,7 @@ def test_messages_are_equal_by_type_fields_and_tags() -> None:
 
 
 def test_dataclass_functions_work() -> None:
-    """Messages are typed as dataclasses, so people use them as such."""
+    """Messages are typed as dataclasses, so users may treat them as such."""
     request = wire.HeartbeatRequest(group_id="g", unknown_tags={9: b"x"})
     assert dataclasses.is_dataclass(request)
     assert next(field.name for field in dataclasses.fields(request)) == "group_id"
@@ -65,7 +65,7 @@ def test_dataclass_functions_work() -> None:
 
 
 def test_messages_can_be_copied_and_pickled() -> None:
-    """Fault scripts and the Spark driver hand messages around."""
+    """Fault scripts and the Spark driver copy and pickle messages."""
     request = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name="t")])
     assert copy.deepcopy(request) == request
     assert copy.copy(request).topics is request.topics
@@ -74,7 +74,7 @@ def test_messages_can_be_copied_and_pickled() -> None:
 
 
 def test_the_shared_absence_of_tags_cannot_be_filled() -> None:
-    """One message given a tag in place would give it to every message of the process."""
+    """A tag added to it in place would be in every message of the process."""
     request = wire.HeartbeatRequest()
     with pytest.raises(TypeError, match="unknown_tags"):
         request.unknown_tags[1] = b"x"  # type: ignore[index]
@@ -82,7 +82,7 @@ def test_the_shared_absence_of_tags_cannot_be_filled() -> None:
 
 
 def test_repr_shows_no_bytes() -> None:
-    """A traceback with a SASL request in it must not hold the password."""
+    """A traceback with a SASL request must not show the password."""
     secret = wire.SaslAuthenticateRequest(auth_bytes=b"\0user\0secret")
     assert repr(secret) == "SaslAuthenticateRequest(auth_bytes=<12 bytes>)"
     data = wire.PartitionProduceData(index=3, records=[b"ab", memoryview(b"cde")])
@@ -102,7 +102,7 @@ def test_structs_do_not_inherit_fields() -> None:
 
 
 def test_responses_share_key_and_versions_with_their_requests() -> None:
-    """Both sides of an exchange are encoded in one negotiated version."""
+    """Request and response are encoded in the same negotiated version."""
     assert wire.FetchRequest.RESPONSE is wire.FetchResponse
     assert wire.FetchResponse.API_KEY == wire.FetchRequest.API_KEY == 1
     assert (wire.FetchResponse.MIN_VERSION, wire.FetchResponse.MAX_VERSION) == (0, 18)

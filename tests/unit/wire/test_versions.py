@@ -1,4 +1,4 @@
-"""The version that a message is sent in follows from what it holds."""
+"""The choice of the version in which a message is sent, by its content."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ def newest(message: wire.Message) -> int:
 
 
 def test_a_message_of_defaults_takes_the_newest() -> None:
-    """Nothing is asked for that some version lacks."""
+    """It uses no field that some version lacks."""
     assert newest(wire.MetadataRequest()) == wire.MetadataRequest.MAX_VERSION
     assert newest_version(wire.MetadataRequest(), 0, 5) == 5
 
 
 def test_what_ended_with_a_version_goes_no_further() -> None:
-    """Topics by name end with Fetch 12 and DeleteTopics 5; silently dropped, nothing is fetched."""
+    """Topic names end with Fetch 12 and DeleteTopics 5; without names nothing would be fetched."""
     by_name = wire.FetchRequest(topics=[wire.FetchTopic(topic="t")])
     assert newest(by_name) == 12
     assert newest(wire.DeleteTopicsRequest(topic_names=["t"])) == 5
 
 
 def test_of_two_names_for_one_thing_the_newer_counts() -> None:
-    """A client that fills in name and id lets the version decide: both may be dropped."""
+    """With name and id set either may be dropped, so the version decides."""
     both = wire.FetchRequest(topics=[wire.FetchTopic(topic="t", topic_id=TOPIC_ID)])
     assert newest(both) == wire.FetchRequest.MAX_VERSION
     assert newest_version(both, 0, 11) == 11
 
 
 def test_null_counts_as_a_value() -> None:
-    """All topics are null from Metadata 1 on; before that null has no form."""
+    """Null means all topics from Metadata 1 on; version 0 cannot encode it."""
     everything = wire.MetadataRequest(topics=None)
     assert newest(everything) == wire.MetadataRequest.MAX_VERSION
     with pytest.raises(FieldNotSupported, match="topics"):
@@ -46,14 +46,14 @@ def test_null_counts_as_a_value() -> None:
 
 
 def test_unknown_tags_need_a_flexible_version() -> None:
-    """They have no place before KIP-482."""
+    """Versions before KIP-482 cannot carry them."""
     tagged = wire.FindCoordinatorRequest(unknown_tags={99: b"x"})
     with pytest.raises(FieldNotSupported, match="unknown_tags"):
         newest_version(tagged, 0, 2)
 
 
 def test_every_version_that_is_chosen_can_be_encoded() -> None:
-    """Nested fields count as much as those of the message."""
+    """Nested fields are considered as well."""
     request = wire.ListOffsetsRequest(
         topics=[
             wire.ListOffsetsTopic(
