@@ -315,7 +315,7 @@ class EmbeddedCluster:
             limits.optional_seconds(timeout)
             self._refuse_forked()
             if self._thread is None or self._node is None:
-                raise Closed("run() works only inside the `with` block of the cluster")
+                raise Closed("run() needs a running cluster that was entered with `with`")
         except (TypeError, ValueError, KafkaError):
             coro.close()
             raise

@@ -92,7 +92,7 @@ def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
         assert f"port {port} is in use on 127.0.0.1" in one_line(done)
         assert "change the listener INNER" in one_line(done)
     again = run("--data-dir", data, "--profile", "kafka", "--host", "192.0.2.1", "--port", "0")
-    assert "192.0.2.1 is no address" in again.stderr  # the directory is not in use any more
+    assert "192.0.2.1 is not an address" in again.stderr  # the directory is not in use any more
 
 
 @pytest.mark.parametrize(

@@ -423,7 +423,7 @@ def test_a_file_in_place_of_the_directory_says_so(tmp_path):
     assert f"{path} is a file" in one_line(done)
     done = run("--port", "0", "--data-dir", str(path / "below"))
     assert done.returncode == 1
-    assert "lies in one" in one_line(done)
+    assert "is inside a file" in one_line(done)
 
 
 def test_a_corrupt_metadata_log_stops_the_start(tmp_path):
