@@ -236,7 +236,7 @@ partitions_of = st.lists(
 
 
 @given(topic_sets, partitions_of, st.integers(-1, 2**31 - 1), st.none() | st.binary())
-def test_what_members_exchange_comes_back(
+def test_subscriptions_and_assignments_survive_encoding(
     topics: tuple[str, ...],
     owned: tuple[TopicPartition, ...],
     generation: int,
@@ -250,7 +250,7 @@ def test_what_members_exchange_comes_back(
 
 
 @given(st.binary())
-def test_bytes_that_are_none_are_protocol_errors(data: bytes) -> None:
+def test_invalid_bytes_are_protocol_errors(data: bytes) -> None:
     """The bytes come from another member and must not be trusted."""
     for decode in (decode_subscription, decode_assignment):
         try:

@@ -241,7 +241,7 @@ def test_hostile_batches_give_the_same_columns_or_the_same_error(
 @pytest.mark.parametrize("core", [compiled, pure], ids=["compiled", "pure"])
 @given(data=logs(), options=options)
 @thorough
-def test_columns_are_what_the_records_are(
+def test_columns_equal_the_records(
     core: SimpleNamespace, data: bytes, options: dict[str, Any]
 ) -> None:
     """Spark reads columns and consumers read records; both must get the same data."""
@@ -250,7 +250,7 @@ def test_columns_are_what_the_records_are(
 
 
 @pytest.mark.parametrize("core", [compiled, pure], ids=["compiled", "pure"])
-def test_names_that_grow_cost_a_constant_multiple(core: SimpleNamespace) -> None:
+def test_names_that_grow_in_arrow_cost_a_constant_multiple(core: SimpleNamespace) -> None:
     """Each byte that is not valid UTF-8 becomes three bytes in Arrow."""
     head = struct.pack(">qiibIhiqqqhii", 0, 0, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
     pair = sized(b"\xff" * 100) + varint(-1)

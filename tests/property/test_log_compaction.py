@@ -214,7 +214,7 @@ class CompactionMachine(RuleBasedStateMachine):
 TestCompaction = CompactionMachine.TestCase
 
 
-def test_the_machine_meets_a_cleaning() -> None:
+def test_the_machine_cleans_something() -> None:
     """The machine would prove nothing if its cleaner never found anything to clean."""
     machine = CompactionMachine()
     machine.files = MortalFiles(now_ms=machine.clock.timestamp_ms)

@@ -117,7 +117,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_stop_loses_what_was_promised(seed: int) -> None:
+def test_no_shutdown_or_crash_loses_guaranteed_records(seed: int) -> None:
     """Random shutdowns and crashes; in between, topics are deleted and recreated."""
     story = Story(seed)
     steps = story.random.randint(5, 25)

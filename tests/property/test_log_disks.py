@@ -541,7 +541,7 @@ def _is_log_of(log: PartitionLog) -> Callable[[str], bool]:
 TestDisks = DiskMachine.TestCase
 
 
-def test_what_was_deleted_may_come_back_by_a_power_cut_and_is_then_whole() -> None:
+def test_deleted_records_that_a_power_cut_brings_back_are_complete() -> None:
     """Their files were removed, but neither a checkpoint nor a directory was synced."""
     machine = DiskMachine()
     partition = next(each for each in TOPICS if each.topic == "deleted")

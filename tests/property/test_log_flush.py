@@ -64,7 +64,7 @@ def contents(data: bytes) -> dict[int, bytes]:
 
 @settings(max_examples=40, deadline=None)
 @given(lives=st.lists(st.tuples(STEPS, st.integers(0, 2**32)), min_size=1, max_size=3))
-def test_a_power_cut_leaves_a_prefix_that_holds_all_that_was_flushed(lives) -> None:
+def test_after_a_power_cut_a_log_is_a_prefix_with_all_flushed_records(lives) -> None:
     """With flush.messages=1 the prefix has every acknowledged record."""
     asyncio.run(play(lives))
 

@@ -182,7 +182,7 @@ def test_events_are_the_difference_of_the_states(inputs: list[Input]):
 
 
 @given(st.lists(INPUTS, max_size=25))
-def test_states_are_sound_and_old_ones_stay(inputs: list[Input]):
+def test_states_are_consistent_and_never_change(inputs: list[Input]):
     """Failures belong to existing partitions, topic ids to names; a snapshot never changes."""
     before_copies = []
     steps = states(inputs)
@@ -199,7 +199,7 @@ def test_states_are_sound_and_old_ones_stay(inputs: list[Input]):
 
 
 @given(st.lists(INPUTS, max_size=15), INPUTS)
-def test_without_effect_the_same_state_comes_back(inputs: list[Input], change: Input):
+def test_an_input_without_effect_returns_the_same_state(inputs: list[Input], change: Input):
     """An input applied twice causes events once, except the second report of a missing topic."""
     steps = states([*inputs, change])
     state = steps[-1][2]

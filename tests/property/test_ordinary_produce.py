@@ -207,7 +207,7 @@ async def answers(commands, ordinary):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_both_ways_answer_and_store_the_same(seed):
+def test_both_code_paths_respond_and_store_the_same(seed):
     """If only one of them has a rule, it refuses requests that the other one accepts."""
     answered = []
 

@@ -62,7 +62,7 @@ logs = st.builds(
     course=[("next_batch",), ("records",), *[("next_batch",), ("records",)] * 3],
     end="close",
 )
-def test_whoever_reads_how_loses_nothing_and_commits_what_was_handed_over(
+def test_any_way_of_reading_loses_nothing_and_commits_what_was_delivered(
     log: Log, mode: str, form: str, part: str, course: list[tuple[Any, ...]], end: str
 ) -> None:
     """Compares each step, then the records that another consumer reads after the last commit."""

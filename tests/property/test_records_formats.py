@@ -38,7 +38,7 @@ def batches_of_records(draw: st.DrawFn) -> list[RawRecord]:
 
 
 @given(batches_of_records(), st.integers(0, 4))
-def test_batches_come_back(records: list[RawRecord], codec: int) -> None:
+def test_batches_survive_encoding(records: list[RawRecord], codec: int) -> None:
     """Keys, values and headers may have any content."""
     data = encode_batch(records, crc32c=crc32c, codec=codec)
     header = read_header(data)
@@ -47,7 +47,7 @@ def test_batches_come_back(records: list[RawRecord], codec: int) -> None:
 
 
 @given(batches_of_records(), st.integers(0, 3), st.integers(0, 1))
-def test_conversions_keep_what_the_older_format_has(
+def test_conversions_keep_all_fields_of_the_older_format(
     records: list[RawRecord], codec: int, magic: int
 ) -> None:
     """Converting to an old format and back loses only headers, and timestamps with magic 0."""
@@ -62,7 +62,7 @@ def test_conversions_keep_what_the_older_format_has(
 
 
 @given(st.binary(max_size=3000), st.integers(1, 4))
-def test_codecs_give_back_what_they_took(data: bytes, codec: int) -> None:
+def test_compressed_data_is_restored(data: bytes, codec: int) -> None:
     """A result above the allowed size is refused."""
     packed = compress(codec, data)
     assert decompress(codec, packed, len(data)) == data

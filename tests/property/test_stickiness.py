@@ -162,7 +162,7 @@ def test_different_subscriptions_move_few_partitions_without_need(name: str, mos
     assert 1 <= moved / had_to <= most
 
 
-def test_what_is_not_sticky_moves_more() -> None:
+def test_an_assignor_that_is_not_sticky_moves_more() -> None:
     """Otherwise the measure would be meaningless."""
     moved, had_to = measured(Client("roundrobin"), least, equal=True)
     assert moved > 4 * had_to

@@ -19,7 +19,7 @@ T0 = TopicPartition("orders", 0)
 T1 = TopicPartition("orders", 1)
 
 
-def test_a_subscriber_gets_every_record_with_its_place() -> None:
+def test_a_subscriber_gets_every_record_with_its_offset() -> None:
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         kafka.append("orders", 0, b"a", b"b")
@@ -50,7 +50,7 @@ def test_records_of_each_partition_come_in_order() -> None:
     simulate(body, nodes=2)
 
 
-def test_break_and_another_loop_goes_on_with_the_next_record() -> None:
+def test_after_break_another_loop_continues_with_the_next_record() -> None:
     """Leaving a loop must not lose the records that were fetched ahead."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_cancelled_wait_loses_nothing() -> None:
     simulate(body)
 
 
-def test_a_second_reader_at_the_same_time_is_refused() -> None:
+def test_a_second_concurrent_reader_is_refused() -> None:
     """Two tasks would share the records at random without noticing it."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -221,7 +221,7 @@ def test_seek_while_iterating_takes_effect_before_the_next_record() -> None:
     simulate(body)
 
 
-def test_what_was_asked_before_a_seek_is_dropped_when_it_comes() -> None:
+def test_the_response_to_a_fetch_before_a_seek_is_discarded() -> None:
     """The fetch in flight used the position before the seek."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -293,7 +293,7 @@ def test_assign_while_iterating_takes_effect_before_the_next_record() -> None:
     simulate(body)
 
 
-def test_getmany_gives_lists_by_partition_and_waits_no_longer_than_told() -> None:
+def test_getmany_returns_lists_by_partition_within_its_timeout() -> None:
     """For programs in the style of poll(timeout)."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -320,7 +320,7 @@ def test_getmany_gives_lists_by_partition_and_waits_no_longer_than_told() -> Non
     simulate(body)
 
 
-def test_getone_of_a_partition_leaves_the_others_where_they_are() -> None:
+def test_getone_of_a_partition_keeps_the_positions_of_the_others() -> None:
     """getone(*partitions) is meant for reading some partitions first."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -340,7 +340,7 @@ def test_getone_of_a_partition_leaves_the_others_where_they_are() -> None:
     simulate(body)
 
 
-def test_batches_move_the_position_behind_them() -> None:
+def test_a_delivered_batch_moves_the_position_to_its_end() -> None:
     """With batches() the position advances by whole batches."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -366,7 +366,7 @@ def test_batches_move_the_position_behind_them() -> None:
     simulate(body)
 
 
-def test_positions_lag_and_ends_are_told() -> None:
+def test_positions_lag_and_end_offsets_are_available() -> None:
     """Dashboards need them."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -398,7 +398,7 @@ def test_positions_lag_and_ends_are_told() -> None:
     simulate(body)
 
 
-def test_only_what_waits_is_a_coroutine_function() -> None:
+def test_only_methods_that_wait_are_coroutine_functions() -> None:
     """The same methods are coroutine functions as in aiokafka."""
     waits = (
         "start close getone getmany position beginning_offsets end_offsets offsets_for_times "
@@ -420,7 +420,7 @@ def test_only_what_waits_is_a_coroutine_function() -> None:
     assert missing == {"stop"}, "which is close() here"
 
 
-def test_the_partitions_of_a_topic_are_told_from_what_is_known() -> None:
+def test_the_partitions_of_a_topic_come_from_cached_metadata() -> None:
     """aiokafka's users call it without await; awaiting the result was a TypeError."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -450,7 +450,7 @@ def test_the_partitions_of_a_topic_are_told_from_what_is_known() -> None:
     simulate(body)
 
 
-def test_commits_without_a_group_are_refused_in_words() -> None:
+def test_commits_without_a_group_are_refused_with_an_explanation() -> None:
     """An AttributeError would not explain the mistake."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -492,7 +492,7 @@ def test_numbers_that_the_protocol_cannot_carry_are_refused() -> None:
     simulate(body)
 
 
-def test_the_place_to_start_follows_the_policy() -> None:
+def test_the_start_position_follows_the_reset_policy() -> None:
     """The policies are earliest, latest, a duration, and none, which raises."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -568,7 +568,7 @@ def test_a_waiting_getone_raises_closed() -> None:
     simulate(body)
 
 
-def test_closing_is_bounded_when_the_broker_is_silent() -> None:
+def test_closing_is_bounded_in_time_when_the_broker_does_not_respond() -> None:
     """Hanging shutdowns are a common complaint about other clients."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -586,7 +586,7 @@ def test_closing_is_bounded_when_the_broker_is_silent() -> None:
     simulate(body, limit=20_000)
 
 
-def test_nothing_may_be_read_before_something_is_wanted() -> None:
+def test_reading_without_a_subscription_is_refused() -> None:
     """An iteration without a subscription would wait for ever without a message."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -604,7 +604,7 @@ def test_nothing_may_be_read_before_something_is_wanted() -> None:
     simulate(body)
 
 
-def test_mistakes_are_refused_with_the_fix_in_words() -> None:
+def test_common_mistakes_are_refused_with_the_fix() -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers='localhost:9092'"):
         Consumer("localhost:9092")
     for setting in (
@@ -635,7 +635,7 @@ def test_mistakes_are_refused_with_the_fix_in_words() -> None:
     simulate(body)
 
 
-def test_a_topic_filter_takes_what_matches_and_leaves_what_is_excluded() -> None:
+def test_a_topic_filter_includes_and_excludes_topics() -> None:
     """It replaces createMessageStreamsByFilter, with a whitelist and a blacklist."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -654,7 +654,7 @@ def test_a_topic_filter_takes_what_matches_and_leaves_what_is_excluded() -> None
     simulate(body)
 
 
-def test_deserializers_make_the_objects_and_nulls_stay_none() -> None:
+def test_deserializers_create_the_values_and_nulls_stay_none() -> None:
     """The error of a poisoned record names its offset, and later records can still be read."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -671,7 +671,7 @@ def test_deserializers_make_the_objects_and_nulls_stay_none() -> None:
     simulate(body)
 
 
-def test_a_poisoned_record_costs_none_of_those_taken_with_it() -> None:
+def test_a_poisoned_record_loses_no_other_record_of_the_same_call() -> None:
     """`getmany` returns the records before the error, and the next calls those after it."""
 
     async def body(world: Any, kafka: Any) -> None:

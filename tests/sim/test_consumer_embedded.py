@@ -22,7 +22,7 @@ RECORDS = 400
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_record_comes_once_and_in_order_whatever_is_cut_or_cancelled(seed: int) -> None:
+def test_every_record_is_read_once_and_in_order_despite_cuts_and_cancellations(seed: int) -> None:
     """Connections are cut, waits cancelled, partitions paused, and forms of reading mixed."""
 
     async def main(world: Any) -> None:
@@ -147,7 +147,7 @@ def test_consumers_of_one_cluster_have_fetch_connections_of_their_own() -> None:
     run(1, main)
 
 
-def test_a_bug_behind_the_scenes_reaches_whoever_waits() -> None:
+def test_a_bug_in_a_background_task_reaches_the_reader() -> None:
     """In other clients the task dies and the reader waits for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -172,7 +172,7 @@ def test_a_bug_behind_the_scenes_reaches_whoever_waits() -> None:
     simulate(body)
 
 
-def test_use_on_another_loop_is_refused_with_words() -> None:
+def test_use_on_another_loop_is_refused_with_an_explanation() -> None:
     """Spark drivers call asyncio.run several times."""
     kept: list[Consumer] = []
 
@@ -198,7 +198,7 @@ def test_use_on_another_loop_is_refused_with_words() -> None:
     asyncio.run(second())
 
 
-def test_one_that_is_left_open_warns() -> None:
+def test_a_consumer_left_open_warns() -> None:
     """Its connections and tasks would be hard to explain."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -215,7 +215,7 @@ def test_one_that_is_left_open_warns() -> None:
     simulate(body)
 
 
-def test_metrics_tell_what_was_read_and_what_is_left() -> None:
+def test_metrics_have_the_records_read_and_the_lag() -> None:
     """They are computed on demand, and nothing is counted per record."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -44,7 +44,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 # -- leaders
 
 
-def test_a_moved_leader_costs_no_record_and_keeps_what_was_fetched() -> None:
+def test_a_leader_change_loses_no_record_and_keeps_fetched_records() -> None:
     """As in kafka4net's LeaderDownProducerAndConsumerRecovery."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -86,7 +86,7 @@ def test_a_leader_hint_saves_the_metadata_request() -> None:
     simulate(body, nodes=2)
 
 
-def test_a_dead_broker_holds_up_only_its_own_partitions() -> None:
+def test_a_dead_broker_delays_only_its_own_partitions() -> None:
     """In aiokafka a dead broker delayed the connections to all others."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -108,7 +108,7 @@ def test_a_dead_broker_holds_up_only_its_own_partitions() -> None:
     simulate(body, nodes=2)
 
 
-def test_a_cut_connection_is_made_again_and_nothing_is_lost_or_doubled() -> None:
+def test_after_a_cut_connection_nothing_is_lost_or_repeated() -> None:
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         kafka.append("orders", 0, *numbers(0, 5))
@@ -124,7 +124,7 @@ def test_a_cut_connection_is_made_again_and_nothing_is_lost_or_doubled() -> None
     simulate(body)
 
 
-def test_a_silent_broker_is_given_up_after_the_request_timeout() -> None:
+def test_a_fetch_from_a_silent_broker_fails_after_the_request_timeout() -> None:
     """A half-open connection must not block a partition for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -155,7 +155,7 @@ def test_a_silent_broker_is_given_up_after_the_request_timeout() -> None:
     ]
     + [12345, 8],
 )
-def test_errors_that_pass_are_waited_out_without_a_hot_loop(code: int) -> None:
+def test_temporary_errors_are_retried_without_a_hot_loop(code: int) -> None:
     """aiokafka only logs an unknown error and retries at once, for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -172,7 +172,7 @@ def test_errors_that_pass_are_waited_out_without_a_hot_loop(code: int) -> None:
     simulate(body)
 
 
-def test_rights_that_are_missing_are_raised_and_tried_again() -> None:
+def test_authorization_errors_are_raised_and_retried() -> None:
     """Permissions may be granted later, but until then the error must be visible."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -189,7 +189,7 @@ def test_rights_that_are_missing_are_raised_and_tried_again() -> None:
     simulate(body)
 
 
-def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None:
+def test_an_error_of_one_partition_is_raised_once_and_the_others_continue() -> None:
     """One failing partition must not stop a consumer of fifty."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -219,7 +219,7 @@ def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None
     simulate(body)
 
 
-def test_a_position_that_retention_overtook_is_reset_by_policy() -> None:
+def test_a_position_deleted_by_retention_is_reset_by_policy() -> None:
     """The broker returns OFFSET_OUT_OF_RANGE, and the policy is earliest."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -235,7 +235,7 @@ def test_a_position_that_retention_overtook_is_reset_by_policy() -> None:
     simulate(body)
 
 
-def test_what_was_fetched_before_an_error_is_handed_over_before_it() -> None:
+def test_records_fetched_before_an_error_are_delivered_before_it() -> None:
     """An error at offset 10 must not lose records 0 to 9."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -253,7 +253,7 @@ def test_what_was_fetched_before_an_error_is_handed_over_before_it() -> None:
     simulate(body)
 
 
-def test_a_corrupt_batch_raises_with_its_offset_and_can_be_sought_past() -> None:
+def test_a_corrupt_batch_raises_with_its_offset_and_can_be_skipped() -> None:
     """Damaged data must neither be delivered nor stop the partition for good."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -324,7 +324,7 @@ def test_a_corrupt_batch_stops_only_its_own_partition(how: str) -> None:
     simulate(body)
 
 
-def test_batches_end_before_a_corrupt_one_and_go_on_behind_it() -> None:
+def test_batches_before_and_after_a_corrupt_one_are_delivered() -> None:
     """A thousand good records must not be lost because of one corrupt batch among them."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -359,7 +359,7 @@ def test_batches_end_before_a_corrupt_one_and_go_on_behind_it() -> None:
     simulate(body)
 
 
-def test_a_batch_larger_than_the_limits_comes_all_the_same() -> None:
+def test_a_batch_larger_than_the_limits_is_delivered() -> None:
     """With KIP-74 the first batch of a partition is always returned completely."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -375,7 +375,7 @@ def test_a_batch_larger_than_the_limits_comes_all_the_same() -> None:
     simulate(body)
 
 
-def test_a_broker_that_cuts_the_first_batch_is_told_of_by_a_clear_error() -> None:
+def test_a_truncated_first_batch_raises_a_clear_error() -> None:
     """Brokers before 0.10.1 truncate it; without an error the fetch would be repeated for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -397,7 +397,7 @@ def test_a_broker_that_cuts_the_first_batch_is_told_of_by_a_clear_error() -> Non
     simulate(body)
 
 
-def test_garbage_instead_of_batches_is_an_error_and_no_loop() -> None:
+def test_garbage_instead_of_batches_is_an_error_and_causes_no_hot_loop() -> None:
     """The position does not advance, so the fetch would be repeated at once."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -419,7 +419,7 @@ def test_garbage_instead_of_batches_is_an_error_and_no_loop() -> None:
 # -- sessions
 
 
-def test_answers_about_something_else_are_no_reason_for_a_hot_loop() -> None:
+def test_responses_for_other_partitions_cause_no_hot_loop() -> None:
     """They arrive at once, and the next fetch would be sent at once too."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -454,7 +454,7 @@ def test_answers_about_something_else_are_no_reason_for_a_hot_loop() -> None:
     simulate(body)
 
 
-def test_a_session_tells_only_what_changed() -> None:
+def test_requests_of_a_session_contain_only_changes() -> None:
     """With KIP-227 fifty idle partitions add nothing to a request."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -479,7 +479,7 @@ def test_a_session_tells_only_what_changed() -> None:
     simulate(body)
 
 
-def test_a_lost_session_is_begun_anew_at_once() -> None:
+def test_an_evicted_session_is_replaced_at_once() -> None:
     """The broker may evict a session to make room."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -499,7 +499,7 @@ def test_a_lost_session_is_begun_anew_at_once() -> None:
     simulate(body)
 
 
-def test_brokers_without_sessions_are_asked_in_full() -> None:
+def test_brokers_without_sessions_get_full_requests() -> None:
     """Such a broker returns session id 0; librdkafka's mock cluster lacks sessions."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -516,7 +516,7 @@ def test_brokers_without_sessions_are_asked_in_full() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 6, 7, 9, 11, 12, 13, 15, 16, 17, 18])
-def test_every_version_of_fetch_is_spoken(version: int) -> None:
+def test_every_version_of_fetch_is_supported(version: int) -> None:
     """Fields that a version lacks must not be set."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -538,7 +538,7 @@ def test_every_version_of_fetch_is_spoken(version: int) -> None:
 # -- replicas and epochs
 
 
-def test_a_replica_in_the_own_rack_is_read_from_and_left_when_it_fails() -> None:
+def test_a_replica_in_the_same_rack_is_used_until_it_fails() -> None:
     """This is KIP-392."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -561,7 +561,7 @@ def test_a_replica_in_the_own_rack_is_read_from_and_left_when_it_fails() -> None
     simulate(body, nodes=2)
 
 
-def test_a_replica_is_preferred_for_a_while_only() -> None:
+def test_a_preferred_replica_is_used_for_a_limited_time() -> None:
     """Racks may change, so the leader is used again after metadata_max_age_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -584,7 +584,7 @@ def test_a_replica_is_preferred_for_a_while_only() -> None:
     simulate(body, nodes=3)
 
 
-def test_a_replica_that_refuses_is_not_asked_in_a_hot_loop() -> None:
+def test_a_preferred_replica_that_refuses_causes_no_hot_loop() -> None:
     """The leader names the same replica again, which refuses again."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -600,7 +600,7 @@ def test_a_replica_that_refuses_is_not_asked_in_a_hot_loop() -> None:
     simulate(body, nodes=2)
 
 
-def test_out_of_range_on_a_replica_asks_the_leader_before_it_resets() -> None:
+def test_after_offset_out_of_range_on_a_replica_the_leader_is_asked() -> None:
     """A replica may lag behind the offsets that the leader has already returned."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -620,7 +620,7 @@ def test_out_of_range_on_a_replica_asks_the_leader_before_it_resets() -> None:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_truncated_log_is_noticed(inline: bool) -> None:
+def test_a_log_truncation_is_detected(inline: bool) -> None:
     """With KIP-320: records 5 to 9 were read and then lost in an unclean election."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -651,7 +651,7 @@ def test_a_truncated_log_is_noticed(inline: bool) -> None:
     simulate(body, nodes=2)
 
 
-def test_a_truncated_log_is_raised_where_there_is_no_policy() -> None:
+def test_a_log_truncation_is_raised_with_the_policy_none() -> None:
     """With auto_offset_reset="none" the user wants an error."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -677,7 +677,7 @@ def test_a_truncated_log_is_raised_where_there_is_no_policy() -> None:
     simulate(body, nodes=2)
 
 
-def test_what_was_only_fetched_ahead_of_a_truncation_is_dropped_quietly() -> None:
+def test_records_only_fetched_ahead_of_a_truncation_are_discarded_silently() -> None:
     """No delivered record was lost, so no error is needed."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -704,7 +704,7 @@ def test_what_was_only_fetched_ahead_of_a_truncation_is_dropped_quietly() -> Non
 
 
 @pytest.mark.parametrize("how", ["pause", "batches"])
-def test_a_transaction_that_was_aborted_before_hides_nothing_that_comes_later(how: str) -> None:
+def test_an_aborted_transaction_hides_no_later_records(how: str) -> None:
     """Reading may continue in the middle of the fetched records, after the abort marker."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -732,7 +732,7 @@ def test_a_transaction_that_was_aborted_before_hides_nothing_that_comes_later(ho
     simulate(body)
 
 
-def test_read_committed_leaves_out_what_was_aborted_and_stops_at_what_is_open() -> None:
+def test_read_committed_skips_aborted_records_and_stops_at_open_transactions() -> None:
     """There are a committed, an aborted and an open transaction."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -773,7 +773,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_stops_at_what_is_open() 
     simulate(body)
 
 
-def test_compaction_gaps_are_passed_over() -> None:
+def test_gaps_left_by_compaction_are_skipped() -> None:
     """Offsets are missing, and the last record of a batch may be missing too."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -792,7 +792,7 @@ def test_compaction_gaps_are_passed_over() -> None:
     simulate(body)
 
 
-def test_large_compressed_batches_are_opened_off_the_loop() -> None:
+def test_large_compressed_batches_are_decompressed_in_a_thread() -> None:
     """They are read like other batches, even with a seek in between."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -821,7 +821,7 @@ def test_large_compressed_batches_are_opened_off_the_loop() -> None:
 # -- memory
 
 
-def test_reading_ahead_is_bounded() -> None:
+def test_the_memory_for_fetching_ahead_is_bounded() -> None:
     """A consumer that is not read must not fetch a whole topic into memory."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -902,7 +902,7 @@ def test_new_partitions_are_read_from_their_beginning() -> None:
     simulate(body)
 
 
-def test_a_topic_that_does_not_exist_is_waited_for() -> None:
+def test_a_subscription_waits_for_a_missing_topic() -> None:
     """As in kafka4net's ListenerOnNonExistentTopicWaitsForTopicCreation."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -922,7 +922,7 @@ def test_a_topic_that_does_not_exist_is_waited_for() -> None:
     simulate(body)
 
 
-def test_a_pattern_finds_topics_that_come_later() -> None:
+def test_a_pattern_finds_topics_created_later() -> None:
     """They are new, so they are read from the beginning."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -944,7 +944,7 @@ def test_a_pattern_finds_topics_that_come_later() -> None:
     simulate(body)
 
 
-def test_a_topic_created_anew_is_another_topic() -> None:
+def test_a_recreated_topic_is_read_from_its_beginning() -> None:
     """It has another topic id, so the position in the old topic does not apply."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -994,7 +994,7 @@ def test_a_deleted_topic_leaves_the_assignment() -> None:
     simulate(body)
 
 
-def test_a_topic_that_one_broker_forgot_for_a_while_is_gone_on_with() -> None:
+def test_reading_continues_if_metadata_lacked_a_topic_for_a_while() -> None:
     """The topic id is the same, so restarting from the beginning would repeat all records."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -1012,7 +1012,7 @@ def test_a_topic_that_one_broker_forgot_for_a_while_is_gone_on_with() -> None:
     simulate(body)
 
 
-def test_a_partition_that_does_not_exist_is_an_error_in_words() -> None:
+def test_the_error_for_a_missing_partition_is_readable() -> None:
     """Waiting for the partition would never end."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -1033,7 +1033,7 @@ def test_a_partition_that_does_not_exist_is_an_error_in_words() -> None:
 # -- streams
 
 
-def test_streams_share_the_partitions_and_a_closed_one_hands_its_own_to_the_others() -> None:
+def test_streams_share_the_partitions_and_a_closed_stream_passes_its_own_on() -> None:
     """Each partition belongs to exactly one stream, with its records in order."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -13,7 +13,7 @@ from tests.sim.consumer_world import CLIENT, consumer, read, simulate, values
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own cluster", "shared cluster"])
-def test_closing_at_any_moment_of_the_start_leaves_nothing(own: bool) -> None:
+def test_closing_at_any_time_during_the_start_leaves_nothing_open(own: bool) -> None:
     """A service that is stopped while starting must leave no connection and no task."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -42,7 +42,7 @@ def test_closing_at_any_moment_of_the_start_leaves_nothing(own: bool) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own cluster", "shared cluster"])
-def test_cancelling_the_start_at_any_moment_leaves_nothing(own: bool) -> None:
+def test_cancelling_the_start_at_any_time_leaves_nothing_open(own: bool) -> None:
     """As `wait_for(consumer.start(), 1)` does at its timeout."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -69,7 +69,7 @@ def test_cancelling_the_start_at_any_moment_leaves_nothing(own: bool) -> None:
     simulate(body)
 
 
-def test_after_a_bug_every_call_fails_and_the_cluster_goes_on() -> None:
+def test_after_a_bug_every_call_fails_and_the_cluster_continues() -> None:
     """position() ran into its timeout, and the cluster kept calling the failed consumer and
     holding its connections.
     """
@@ -148,7 +148,7 @@ def test_a_bug_in_the_cluster_reaches_its_consumers(way: str) -> None:
     simulate(body)
 
 
-def test_errors_that_a_closed_stream_did_not_raise_are_raised_by_the_next() -> None:
+def test_pending_errors_of_a_closed_stream_are_raised_by_another_stream() -> None:
     """They were lost, and the partition stopped without an error."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -179,7 +179,7 @@ def test_errors_that_a_closed_stream_did_not_raise_are_raised_by_the_next() -> N
     simulate(body)
 
 
-def test_a_pattern_goes_on_looking_for_topics_after_its_listing_failed() -> None:
+def test_a_pattern_retries_a_failed_listing_of_topics() -> None:
     """The topics were listed only once; after a failure the consumer never read anything."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -216,7 +216,7 @@ def test_a_pattern_goes_on_looking_for_topics_after_its_listing_failed() -> None
     simulate(body)
 
 
-def test_what_is_wanted_may_be_said_before_the_start() -> None:
+def test_subscribe_and_assign_may_be_called_before_the_start() -> None:
     """subscribe() could be called before the start, but assign() raised "not started"."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -242,7 +242,7 @@ def test_what_is_wanted_may_be_said_before_the_start() -> None:
     simulate(body)
 
 
-def test_a_consumer_whose_cluster_was_closed_says_so() -> None:
+def test_the_error_of_a_consumer_names_its_closed_cluster() -> None:
     """ "This consumer is closed" was misleading, because only its cluster had been closed."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -43,7 +43,7 @@ def asked_to_create(kafka: Any, topic: str) -> int:
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("missing", MISSING, ids=str)
-def test_the_position_of_what_does_not_exist_fails_in_time_and_says_why(
+def test_the_position_of_a_missing_partition_fails_in_time_with_the_reason(
     missing: TopicPartition, create: bool
 ) -> None:
     """The error was "not known within 60 s", without the reason."""
@@ -75,7 +75,7 @@ def test_the_position_of_what_does_not_exist_fails_in_time_and_says_why(
 
 @pytest.mark.parametrize("way", ["async for", "getone", "batches", "stream"])
 @pytest.mark.parametrize("missing", MISSING, ids=str)
-def test_a_reader_of_a_missing_partition_is_told_within_the_limit_of_calls(
+def test_reading_a_missing_partition_raises_within_the_api_timeout(
     missing: TopicPartition, way: str
 ) -> None:
     """The reader waited for ever without a message. A seek must not hide the error either."""
@@ -118,7 +118,7 @@ def test_a_reader_of_a_missing_partition_is_told_within_the_limit_of_calls(
     simulate(body)
 
 
-def test_a_missing_topic_holds_up_no_lookup_of_another() -> None:
+def test_a_missing_topic_does_not_delay_the_lookup_of_another() -> None:
     """Both have no known leader when they are assigned, and were looked up together."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -134,7 +134,7 @@ def test_a_missing_topic_holds_up_no_lookup_of_another() -> None:
     simulate(body)
 
 
-def test_a_subscriber_waits_for_a_topic_and_says_so_at_once(
+def test_a_subscriber_waits_for_a_topic_and_logs_it_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As in Java, a service may start before its topics exist; the log says what it waits for."""
@@ -162,7 +162,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if "topic does not exist" in line]
 
 
-def test_a_slip_in_a_name_is_told_with_the_topic_that_was_meant(
+def test_the_warning_for_a_misspelled_topic_suggests_the_right_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The producer's warning did so already, but the consumer's did not."""
@@ -187,7 +187,7 @@ def test_a_slip_in_a_name_is_told_with_the_topic_that_was_meant(
     simulate(body)
 
 
-def test_a_broker_that_is_slow_to_list_names_holds_up_neither_the_warning_nor_the_search(
+def test_a_broker_that_is_slow_to_list_topics_delays_neither_warning_nor_lookup(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The suggestion is waited for no longer than a second."""
@@ -229,7 +229,7 @@ def test_a_position_without_a_leader_fails_with_the_cause() -> None:
     simulate(body)
 
 
-def test_calls_that_nobody_answers_fail_with_the_cause() -> None:
+def test_calls_without_any_broker_fail_with_the_cause() -> None:
     """All brokers are down, which "within 5 s" alone would not say."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -249,7 +249,7 @@ def test_calls_that_nobody_answers_fail_with_the_cause() -> None:
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_deleted_topic_is_not_brought_back_by_its_readers(by_hand: bool) -> None:
+def test_a_deleted_topic_is_not_recreated_by_its_readers(by_hand: bool) -> None:
     """Java's consumers do that with allow.auto.create.topics: a second after its deletion, the
     topic exists again, empty and with default settings.
     """
@@ -287,7 +287,7 @@ def test_a_deleted_topic_is_not_brought_back_by_its_readers(by_hand: bool) -> No
     simulate(body)
 
 
-def test_missing_rights_on_a_topic_are_raised_until_they_are_granted() -> None:
+def test_authorization_errors_are_raised_until_permission_is_granted() -> None:
     """The error was raised once; the topic was looked up again only when the metadata expired."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -106,7 +106,7 @@ def encoded(request: wire.Request[wire.Response], version: int, number: int) -> 
     return b"".join(map(bytes, fragments))
 
 
-def test_every_denied_request_of_a_pipeline_is_answered_in_order_and_changes_nothing() -> None:
+def test_pipelined_denied_requests_are_answered_in_order_and_change_nothing() -> None:
     """One write has all APIs and versions; Produce requests with acks=-1 or 1 are ordinary."""
 
     async def main(world: Simulation) -> None:
@@ -137,7 +137,7 @@ def test_every_denied_request_of_a_pipeline_is_answered_in_order_and_changes_not
     run(1, main)
 
 
-def test_a_pipeline_of_ordinary_produce_requests_stops_to_append_when_it_is_denied() -> None:
+def test_pipelined_produce_requests_are_refused_once_denied() -> None:
     """The requests after the change of permissions have already been received."""
 
     async def main(world: Simulation) -> None:
@@ -161,7 +161,7 @@ def test_a_pipeline_of_ordinary_produce_requests_stops_to_append_when_it_is_deni
     run(1, main)
 
 
-def test_a_throttled_client_is_answered_at_once_and_its_next_request_waits() -> None:
+def test_a_throttled_client_gets_its_response_and_its_next_request_waits() -> None:
     """KIP-219: the response has the throttle time, during which no further request is handled."""
 
     async def main(world: Simulation) -> None:

@@ -213,7 +213,7 @@ def torment(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_is_skipped_whatever_happens_to_the_members(seed: int) -> None:
+def test_no_record_is_skipped_under_random_faults(seed: int) -> None:
     """Random joins, leaves, deaths, network partitions, broker kills and cancelled reads."""
     torment(seed)
 

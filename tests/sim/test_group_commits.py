@@ -16,7 +16,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @both
-def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
+def test_auto_commit_never_covers_the_record_being_processed(protocol: str) -> None:
     """aiokafka commits delivered records: a crash then loses the record being processed."""
 
     async def body(w: World) -> None:
@@ -38,7 +38,7 @@ def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["normal", "exception", "cancel", "close in finally"])
-def test_only_a_normal_end_counts_the_last_record_finished(end: str) -> None:
+def test_only_a_normal_exit_finishes_the_last_record(end: str) -> None:
     """After an exception in the loop body the record is not finished."""
 
     async def body(w: World) -> None:
@@ -74,7 +74,7 @@ def test_only_a_normal_end_counts_the_last_record_finished(end: str) -> None:
 
 
 @both
-def test_commit_covers_all_that_was_handed_over(protocol: str) -> None:
+def test_commit_covers_all_delivered_records(protocol: str) -> None:
     """By calling commit() the program declares that the current record is processed."""
 
     async def body(w: World) -> None:
@@ -104,7 +104,7 @@ def test_commit_covers_all_that_was_handed_over(protocol: str) -> None:
 
 
 @both
-def test_acks_out_of_order_commit_up_to_the_first_that_is_missing(protocol: str) -> None:
+def test_acks_out_of_order_commit_up_to_the_first_missing_one(protocol: str) -> None:
     """Workers finish in any order; the slowest one holds the committed offset back."""
 
     async def body(w: World) -> None:
@@ -151,7 +151,7 @@ def test_acks_of_batches_and_of_getmany() -> None:
     simulate(body)
 
 
-def test_ack_without_its_mode_says_what_to_set() -> None:
+def test_ack_without_explicit_ack_mode_names_the_setting() -> None:
     """ack() would have no effect."""
 
     async def body(w: World) -> None:
@@ -169,7 +169,7 @@ def test_ack_without_its_mode_says_what_to_set() -> None:
 
 
 @both
-def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
+def test_a_fenced_commit_names_the_lost_partition(protocol: str) -> None:
     """Faust 104: a fenced member must not overwrite its successor's commit."""
 
     async def body(w: World) -> None:
@@ -193,9 +193,7 @@ def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
 
 @both
 @pytest.mark.parametrize("what", ["all", "an offset"])
-def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
-    protocol: str, what: str
-) -> None:
+def test_a_commit_for_lost_partitions_fails_even_after_rejoining(protocol: str, what: str) -> None:
     """A member that was removed while it processed a record, and had rejoined meanwhile,
     committed over its successor's offsets, or got no error.
     """
@@ -228,7 +226,7 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
 
 
 @both
-def test_automatic_commits_go_on_while_user_code_works_on_what_was_lost(protocol: str) -> None:
+def test_automatic_commits_continue_while_a_lost_record_is_processed(protocol: str) -> None:
     """Offsets of partitions that had been assigned again were committed and refused every 5 s."""
 
     async def body(w: World) -> None:
@@ -249,7 +247,7 @@ def test_automatic_commits_go_on_while_user_code_works_on_what_was_lost(protocol
     simulate(body)
 
 
-def test_partitions_by_hand_are_committed_without_membership() -> None:
+def test_manually_assigned_partitions_are_committed_without_membership() -> None:
     """assign() with a group_id works as in Java and starts at the committed offsets."""
 
     async def body(w: World) -> None:
@@ -295,7 +293,7 @@ def test_single_partitions_beside_a_shared_topic(protocol: str) -> None:
     simulate(body)
 
 
-def test_where_nothing_was_read_the_start_is_committed() -> None:
+def test_the_start_position_is_committed_if_nothing_was_read() -> None:
     """With `latest`, records written while the group has no member would be skipped."""
 
     async def body(w: World) -> None:
@@ -367,7 +365,7 @@ def test_a_stream_that_fails_leaves_its_record_to_another_one() -> None:
     simulate(body)
 
 
-def test_from_subscribed_to_assigned_by_hand() -> None:
+def test_switching_from_subscribe_to_assign() -> None:
     """The group gives up partitions that the consumer assigns to itself at the same time."""
 
     async def body(w: World) -> None:
@@ -386,7 +384,7 @@ def test_from_subscribed_to_assigned_by_hand() -> None:
 
 
 @both
-def test_a_commit_that_does_not_succeed_in_time_says_why(protocol: str) -> None:
+def test_a_commit_that_times_out_names_the_cause(protocol: str) -> None:
     """A commit for a misspelled topic took a minute, and its error named no cause."""
 
     async def body(w: World) -> None:
@@ -401,7 +399,7 @@ def test_a_commit_that_does_not_succeed_in_time_says_why(protocol: str) -> None:
     simulate(body)
 
 
-def test_ack_of_what_is_no_record_says_so() -> None:
+def test_ack_of_a_value_that_is_not_a_record_is_refused() -> None:
     """For an offset an AttributeError was raised inside the client."""
 
     async def body(w: World) -> None:
@@ -413,7 +411,7 @@ def test_ack_of_what_is_no_record_says_so() -> None:
     simulate(body)
 
 
-def test_a_commit_that_is_awaited_does_not_overtake_one_that_was_begun_before() -> None:
+def test_a_commit_does_not_overtake_an_earlier_one() -> None:
     """The older commit then undid the newer one, and the next owner got finished records again."""
 
     async def body(w: World) -> None:
@@ -429,7 +427,7 @@ def test_a_commit_that_is_awaited_does_not_overtake_one_that_was_begun_before() 
     simulate(body)
 
 
-def test_a_commit_that_is_cancelled_in_the_line_lets_nobody_overtake() -> None:
+def test_cancelling_a_queued_commit_keeps_the_order_of_the_others() -> None:
     """Commits after the cancelled one still wait for those before it."""
 
     async def body(w: World) -> None:
@@ -450,7 +448,7 @@ def test_a_commit_that_is_cancelled_in_the_line_lets_nobody_overtake() -> None:
 
 
 @both
-def test_a_commit_that_was_begun_before_the_end_is_made(protocol: str) -> None:
+def test_a_commit_started_before_close_is_completed(protocol: str) -> None:
     """The member left the group first, and the commit was refused and logged."""
 
     async def body(w: World) -> None:
@@ -467,7 +465,7 @@ def test_a_commit_that_was_begun_before_the_end_is_made(protocol: str) -> None:
 
 
 @both
-def test_a_commit_that_on_revoked_begins_is_made_before_the_partition_goes(protocol: str) -> None:
+def test_a_commit_started_in_on_revoked_is_completed_before_the_revocation(protocol: str) -> None:
     """A handler that is not a coroutine function cannot await its commit."""
 
     async def body(w: World) -> None:
@@ -493,7 +491,7 @@ def test_a_commit_that_on_revoked_begins_is_made_before_the_partition_goes(proto
     simulate(body)
 
 
-def test_a_commit_that_cannot_be_made_before_the_end_says_so_to_who_awaits_it() -> None:
+def test_a_commit_that_cannot_be_completed_before_close_raises_in_its_caller() -> None:
     """The caller got a CancelledError although no task was cancelled."""
 
     async def body(w: World) -> None:
@@ -511,7 +509,7 @@ def test_a_commit_that_cannot_be_made_before_the_end_says_so_to_who_awaits_it() 
     simulate(body)
 
 
-def test_a_commit_for_a_topic_that_does_not_exist_is_refused_and_the_others_are_made() -> None:
+def test_a_commit_for_a_missing_topic_fails_and_the_others_succeed() -> None:
     """It was retried for a minute, and every later commit waited for it."""
 
     async def body(w: World) -> None:
@@ -531,7 +529,7 @@ def test_a_commit_for_a_topic_that_does_not_exist_is_refused_and_the_others_are_
     simulate(body)
 
 
-def test_a_commit_for_a_topic_that_was_just_created_waits_until_its_brokers_know_it() -> None:
+def test_a_commit_for_a_new_topic_waits_until_the_brokers_know_it() -> None:
     """Brokers learn of a new topic a moment later, which must not fail the commit."""
 
     async def body(w: World) -> None:

@@ -118,7 +118,7 @@ def shared(members: list[Any]) -> bool:
     return all(sizes) and sum(sizes) == 4
 
 
-def test_cooperative_members_join_twice_only_where_partitions_move(traffic: Traffic) -> None:
+def test_cooperative_members_join_twice_only_if_partitions_move(traffic: Traffic) -> None:
     """KIP-429: a second join follows only if a member gives up partitions."""
 
     async def body(w: World) -> None:
@@ -161,7 +161,7 @@ def test_a_join_waits_for_the_rebalance_not_for_the_request_timeout(traffic: Tra
     simulate(body)
 
 
-def test_a_join_that_is_never_answered_is_given_up() -> None:
+def test_a_join_without_a_response_times_out() -> None:
     """A coordinator that hangs is abandoned after the rebalance timeout and a margin."""
 
     async def main(world: Simulation) -> None:
@@ -215,7 +215,7 @@ def coordinated_by(nodes: dict[str, int]) -> Any:
 # Commits
 
 
-def test_each_group_asks_its_own_coordinator() -> None:
+def test_each_group_uses_its_own_coordinator() -> None:
     """AK cached one coordinator: offsets of group B were sent to group A's and refused."""
 
     def fetched(request: Any, call: Call) -> OffsetFetchResponse:
@@ -268,7 +268,7 @@ def test_each_group_asks_its_own_coordinator() -> None:
 
 
 @both
-def test_a_commit_in_a_rebalance_works(protocol: str) -> None:
+def test_a_commit_during_a_rebalance_succeeds(protocol: str) -> None:
     """KP 2179: the commit raised, although the member still owned the partition."""
 
     async def body(w: World) -> None:
@@ -361,7 +361,7 @@ def test_reads_cancelled_while_the_group_rebalances_lose_nothing(protocol: str, 
 
 
 @both
-def test_user_code_that_takes_long_keeps_its_membership(traffic: Traffic, protocol: str) -> None:
+def test_slow_user_code_does_not_end_the_membership(traffic: Traffic, protocol: str) -> None:
     """KP 2070, 1896: heartbeats depended on poll(). Here a record may take ten session timeouts."""
 
     async def body(w: World) -> None:
@@ -392,7 +392,7 @@ def heartbeats(traffic: Traffic) -> list[Any]:
 
 
 @both
-def test_no_partition_is_stuck_after_rebalances_and_none_is_fetched_in_a_loop(
+def test_after_rebalances_no_partition_is_stuck_or_fetched_in_a_hot_loop(
     traffic: Traffic, protocol: str
 ) -> None:
     """KP e300a6ff, 3.0.3: fetches of an older generation blocked partitions or looped."""
@@ -433,7 +433,7 @@ def test_no_partition_is_stuck_after_rebalances_and_none_is_fetched_in_a_loop(
 
 
 @both
-def test_only_what_is_revoked_pauses(protocol: str) -> None:
+def test_only_revoked_partitions_pause(protocol: str) -> None:
     """AK 335: all reading stopped while a listener ran."""
 
     async def body(w: World) -> None:
@@ -507,7 +507,7 @@ def test_a_handler_may_use_its_consumer(protocol: str) -> None:
 
 
 @both
-def test_a_member_without_its_coordinator_tells_so_and_comes_back(protocol: str) -> None:
+def test_a_member_without_a_coordinator_reports_it_and_recovers(protocol: str) -> None:
     """AK 1154, 1037; KP 1552; LR 2722: consumers read nothing for hours but seemed healthy."""
 
     async def body(w: World) -> None:
@@ -555,7 +555,7 @@ async def closed(w: World, c: Any) -> float:
 
 @both
 @pytest.mark.parametrize("moment", ["never reached", "in a rebalance", "with work to commit"])
-def test_closing_keeps_its_bound_without_a_coordinator(protocol: str, moment: str) -> None:
+def test_closing_without_a_coordinator_is_bounded_in_time(protocol: str, moment: str) -> None:
     """AK 659, 773, 1013; CF 107, 1573, 1667; LR 3740: closing hangs."""
 
     async def body(w: World) -> None:
@@ -583,7 +583,7 @@ def test_closing_keeps_its_bound_without_a_coordinator(protocol: str, moment: st
 
 
 @both
-def test_closing_that_is_cancelled_leaves_nothing_behind(protocol: str) -> None:
+def test_a_cancelled_close_leaves_nothing_open(protocol: str) -> None:
     """AK 647, 583: stop() raised CancelledError, and tasks continued to run."""
 
     async def body(w: World) -> None:

@@ -313,7 +313,7 @@ async def course(world: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_no_partition_is_owned_twice_and_no_offset_goes_back(seed: int) -> None:
+def test_no_partition_has_two_owners_and_no_committed_offset_decreases(seed: int) -> None:
     """Members and the broker start, stop and crash; a minute after that the group has settled."""
     commits, owned = run(seed, course).value
     assert owned >= PARTITIONS
@@ -322,13 +322,13 @@ def test_no_partition_is_owned_twice_and_no_offset_goes_back(seed: int) -> None:
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_no_partition_is_owned_twice_in_many_courses() -> None:
+def test_no_partition_has_two_owners_in_many_runs() -> None:
     """The same for AIOKQ_COORDINATOR_SEEDS seeds."""
     for seed in range(1000, 1000 + LONG_RUN):
         run(seed, course)
 
 
-def test_the_same_seed_runs_the_same_course() -> None:
+def test_the_same_seed_gives_the_same_run() -> None:
     """Member ids and timers depend only on the environment."""
     first, second = run(3, course), run(3, course)
     assert first.trace.digest() == second.trace.digest()

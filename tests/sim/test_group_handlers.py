@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @both
-def test_a_seek_in_on_assigned_counts(protocol: str) -> None:
+def test_a_seek_in_on_assigned_takes_effect(protocol: str) -> None:
     """Users with offsets in a database seek there; no record before the position may arrive."""
 
     async def body(w: World) -> None:
@@ -39,7 +39,7 @@ def test_a_seek_in_on_assigned_counts(protocol: str) -> None:
 
 
 @both
-def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol: str) -> None:
+def test_a_commit_in_on_revoked_succeeds_and_the_next_owner_continues_there(protocol: str) -> None:
     """KP 2179: in other clients some commits during a rebalance fail."""
 
     async def body(w: World) -> None:
@@ -79,7 +79,7 @@ def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol:
 
 
 @both
-def test_a_commit_in_on_revoked_works_while_the_consumer_closes(protocol: str) -> None:
+def test_a_commit_in_on_revoked_succeeds_while_the_consumer_closes(protocol: str) -> None:
     """It is the last opportunity to commit what was processed."""
 
     async def body(w: World) -> None:
@@ -103,7 +103,9 @@ def test_a_commit_in_on_revoked_works_while_the_consumer_closes(protocol: str) -
 
 
 @both
-def test_the_record_in_work_is_finished_before_its_partition_goes(protocol: str) -> None:
+def test_a_record_being_processed_is_finished_before_its_partition_is_revoked(
+    protocol: str,
+) -> None:
     """Otherwise the next owner would process the record at the same time."""
 
     async def body(w: World) -> None:
@@ -136,7 +138,7 @@ def test_the_record_in_work_is_finished_before_its_partition_goes(protocol: str)
 
 
 @both
-def test_what_a_handler_raises_reaches_the_reader_and_nothing_else(protocol: str) -> None:
+def test_an_exception_of_a_handler_is_raised_only_in_the_reader(protocol: str) -> None:
     """A failing handler must not end the membership, and must not go unnoticed."""
 
     async def body(w: World) -> None:
@@ -190,7 +192,7 @@ def test_a_handler_that_does_not_end_is_cancelled(protocol: str) -> None:
 
 
 @both
-def test_events_tell_each_step_once(protocol: str) -> None:
+def test_each_rebalance_step_has_one_event(protocol: str) -> None:
     """Dashboards count the events."""
 
     async def body(w: World) -> None:
@@ -234,7 +236,7 @@ def test_events_tell_each_step_once(protocol: str) -> None:
 
 
 @both
-def test_what_is_lost_is_told_apart_from_what_is_given_up(protocol: str) -> None:
+def test_lost_partitions_are_reported_by_on_lost(protocol: str) -> None:
     """A member that was disconnected for too long must not commit over its successor's offsets."""
 
     async def body(w: World) -> None:
@@ -264,7 +266,7 @@ def test_what_is_lost_is_told_apart_from_what_is_given_up(protocol: str) -> None
     simulate(body)
 
 
-def test_without_on_lost_it_is_on_revoked_as_in_java() -> None:
+def test_without_on_lost_on_revoked_is_called_as_in_java() -> None:
     """Java's onPartitionsLost calls onPartitionsRevoked unless it is overridden."""
 
     async def body(w: World) -> None:
@@ -293,7 +295,7 @@ def test_handlers_without_a_group_are_refused() -> None:
 
 @both
 @pytest.mark.parametrize("raised", [GeneratorExit, asyncio.CancelledError, LookupError])
-def test_what_a_handler_raises_reaches_the_reader_and_the_member_goes_on(
+def test_an_exception_of_a_handler_reaches_the_reader_and_the_member_continues(
     protocol: str, raised: type[BaseException]
 ) -> None:
     """A GeneratorExit ended the member silently; leaving then took the whole close timeout."""

@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @both
-def test_who_dies_is_followed_within_its_session(protocol: str) -> None:
+def test_a_dead_member_is_replaced_within_its_session_timeout(protocol: str) -> None:
     """Uncommitted records of the dead member are read again, and no record is skipped."""
 
     async def body(w: World) -> None:
@@ -83,7 +83,7 @@ def test_a_coordinator_that_restarts_keeps_its_group(protocol: str) -> None:
 
 
 @both
-def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None:
+def test_a_member_that_is_not_read_leaves_and_comes_back(protocol: str) -> None:
     """After max.poll.interval.ms the partitions of a program that hangs move to another member."""
 
     async def body(w: World) -> None:
@@ -116,7 +116,7 @@ def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None
 
 
 @both
-def test_who_reads_again_while_its_member_is_on_the_way_out_comes_back(protocol: str) -> None:
+def test_reading_while_the_member_is_leaving_makes_it_rejoin(protocol: str) -> None:
     """A read that began before the member had left was ignored and waited for ever."""
 
     async def body(w: World) -> None:
@@ -155,7 +155,7 @@ def test_a_member_that_waits_for_records_stays(protocol: str) -> None:
 
 
 @both
-def test_closing_ends_in_time_though_the_coordinator_is_gone(protocol: str) -> None:
+def test_closing_ends_in_time_although_the_coordinator_is_gone(protocol: str) -> None:
     """AK 659, 773, 1013; LR 3740: closing hangs."""
 
     async def body(w: World) -> None:
@@ -231,7 +231,7 @@ def test_streams_keep_order_across_rebalances(protocol: str) -> None:
 
 
 @both
-def test_patterns_follow_topics(protocol: str) -> None:
+def test_a_pattern_subscription_adds_new_topics(protocol: str) -> None:
     """New topics that match are read from their beginning."""
 
     async def body(w: World) -> None:
@@ -266,7 +266,7 @@ def test_a_regex_is_evaluated_by_the_broker() -> None:
     simulate(body)
 
 
-def test_a_regex_of_the_broker_needs_its_protocol() -> None:
+def test_a_server_side_regex_needs_the_consumer_protocol() -> None:
     """Members of the classic protocol subscribe to topic names only."""
 
     async def body(w: World) -> None:
@@ -277,7 +277,7 @@ def test_a_regex_of_the_broker_needs_its_protocol() -> None:
 
 
 @both
-def test_changing_the_subscription_moves_the_member(protocol: str) -> None:
+def test_changing_the_subscription_changes_the_assignment(protocol: str) -> None:
     """Partitions of the old topic are revoked in order before those of the new one are assigned."""
 
     async def body(w: World) -> None:
@@ -300,7 +300,7 @@ def test_changing_the_subscription_moves_the_member(protocol: str) -> None:
     simulate(body)
 
 
-def test_a_static_member_that_is_restarted_gets_its_partitions_back_without_a_rebalance() -> None:
+def test_a_restarted_static_member_keeps_its_partitions_without_a_rebalance() -> None:
     """KIP-345: the replaced instance is fenced, and its error says so."""
 
     async def body(w: World) -> None:
@@ -327,7 +327,7 @@ def test_a_static_member_that_is_restarted_gets_its_partitions_back_without_a_re
 
 
 @both
-def test_auto_takes_what_the_group_has(protocol: str) -> None:
+def test_auto_uses_the_protocol_of_the_group(protocol: str) -> None:
     """If a classic group may not be upgraded, the broker returns 69 (GROUP_ID_NOT_FOUND), and
     the member joins by the classic protocol.
     """
@@ -367,7 +367,7 @@ def test_cancelled_reads_lose_nothing(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("normal", [True, False])
-def test_records_that_nobody_acknowledged_do_not_hold_closing_up(normal: bool) -> None:
+def test_unacknowledged_records_do_not_delay_closing(normal: bool) -> None:
     """The loop that received them has ended, but close() waited a third of its timeout for them."""
 
     async def body(w: World) -> None:
@@ -391,7 +391,7 @@ def test_records_that_nobody_acknowledged_do_not_hold_closing_up(normal: bool) -
 
 
 @both
-def test_closing_ends_a_rebalance_that_waits_for_records_in_work(protocol: str) -> None:
+def test_closing_ends_a_rebalance_that_waits_for_unfinished_records(protocol: str) -> None:
     """Nobody acknowledges the records any more: close() took its 30 s, and the others waited."""
 
     async def body(w: World) -> None:
@@ -414,7 +414,7 @@ def test_closing_ends_a_rebalance_that_waits_for_records_in_work(protocol: str) 
 
 
 @pytest.mark.parametrize("moment", ["taking", "giving up"])
-def test_who_unsubscribes_and_subscribes_in_one_rebalance_reads_on(moment: str) -> None:
+def test_unsubscribing_and_subscribing_in_one_rebalance_continues_reading(moment: str) -> None:
     """Partitions that stayed assigned delivered no more records, without an error."""
 
     async def body(w: World) -> None:
@@ -446,7 +446,7 @@ def test_who_unsubscribes_and_subscribes_in_one_rebalance_reads_on(moment: str) 
     simulate(body)
 
 
-def test_a_stalled_loop_leaves_its_trace_in_health() -> None:
+def test_health_reports_a_stalled_loop() -> None:
     """KP 2070: blocking code delayed heartbeats, and no message said so."""
 
     async def body(w: World) -> None:
@@ -462,7 +462,7 @@ def test_a_stalled_loop_leaves_its_trace_in_health() -> None:
     simulate(body)
 
 
-def test_who_may_not_read_the_group_is_told_each_time_reading_begins() -> None:
+def test_an_error_that_ends_membership_is_raised_each_time_reading_starts() -> None:
     """The error is raised and the join retried, because the cause may have been removed."""
 
     async def body(w: World) -> None:
@@ -480,7 +480,7 @@ def test_who_may_not_read_the_group_is_told_each_time_reading_begins() -> None:
     simulate(body)
 
 
-def test_who_may_not_upgrade_a_classic_group_is_told_what_to_set() -> None:
+def test_the_error_for_a_group_that_cannot_be_upgraded_names_the_setting() -> None:
     """The error said that the group id did not exist, although the group had members."""
 
     async def body(w: World) -> None:
@@ -498,7 +498,7 @@ def test_who_may_not_upgrade_a_classic_group_is_told_what_to_set() -> None:
     simulate(body, settings={"group.consumer.migration.policy": "disabled"})
 
 
-def test_who_fell_back_to_the_classic_protocol_follows_its_group_to_the_other() -> None:
+def test_a_member_that_fell_back_to_classic_follows_its_group_to_consumer() -> None:
     """While the member was disconnected, the classic members left and the group was recreated.
     The error then advised the setting that was already in effect.
     """

@@ -417,13 +417,13 @@ def live(seed: int) -> World:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_a_group_settles_after_any_life_and_nothing_is_owned_twice(seed: int) -> None:
+def test_a_group_settles_after_any_history_and_no_partition_has_two_owners(seed: int) -> None:
     """It settles within 150 s after the last fault, with sessions of 10 s and handlers of 0.5 s."""
     live(seed)
 
 
 @pytest.mark.torture
-def test_thousands_of_lives() -> None:
+def test_thousands_of_histories() -> None:
     """The same for seeds that CI does not run."""
     for seed in range(200, 200 + LONG_RUN):
         live(seed)

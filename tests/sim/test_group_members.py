@@ -13,7 +13,7 @@ from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, unt
 
 
 @pytest.mark.parametrize("protocol", [*PROTOCOLS, "auto"])
-def test_one_member_reads_all_and_the_next_one_goes_on(protocol: str) -> None:
+def test_one_member_reads_all_and_the_next_one_continues(protocol: str) -> None:
     """Records read before a normal exit are committed, including the last one before `break`."""
 
     async def body(w: World) -> None:
@@ -33,7 +33,7 @@ def test_one_member_reads_all_and_the_next_one_goes_on(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky", "consumer"])
-def test_members_share_and_take_over(strategy: str) -> None:
+def test_members_share_partitions_and_take_over(strategy: str) -> None:
     """Each partition has one owner; the other members take over from one that leaves."""
 
     async def body(w: World) -> None:

@@ -120,7 +120,7 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(strategy: str) -
 
 
 @pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
-def test_a_classic_group_is_upgraded_where_the_policy_says_so(policy: str) -> None:
+def test_a_classic_group_is_upgraded_if_the_policy_allows_it(policy: str) -> None:
     """Its members keep the classic protocol and share the partitions with the new member."""
 
     async def body(w: World) -> None:
@@ -145,7 +145,7 @@ def test_a_classic_group_is_upgraded_where_the_policy_says_so(policy: str) -> No
 
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
-def test_a_classic_group_stays_one_where_the_policy_says_so(policy: str) -> None:
+def test_a_classic_group_is_not_upgraded_if_the_policy_forbids_it(policy: str) -> None:
     """Members of the consumer protocol are refused; members with `auto` join as classic ones."""
 
     async def body(w: World) -> None:
@@ -178,7 +178,7 @@ def test_a_classic_group_stays_one_where_the_policy_says_so(policy: str) -> None
     ],
 )
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "dies"])
-def test_a_group_without_members_of_the_consumer_protocol(
+def test_a_group_whose_consumer_protocol_members_left_is_downgraded_by_policy(
     policy: str, type_: str, leaves: bool
 ) -> None:
     """In either case the remaining classic members own all partitions."""
@@ -214,7 +214,7 @@ def test_a_group_without_members_of_the_consumer_protocol(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_mixed_group_survives_the_broker(strategy: str) -> None:
+def test_a_mixed_group_survives_a_broker_restart(strategy: str) -> None:
     """The log has each member's protocol, so all continue after the restart."""
 
     async def body(w: World) -> None:
@@ -245,7 +245,7 @@ def test_a_mixed_group_survives_the_broker(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_static_member_comes_back_by_the_other_protocol(strategy: str) -> None:
+def test_a_static_member_can_come_back_with_the_other_protocol(strategy: str) -> None:
     """It gets its partitions back, and the other member keeps its own meanwhile."""
 
     async def body(w: World) -> None:

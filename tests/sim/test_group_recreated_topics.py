@@ -177,7 +177,7 @@ def test_a_handler_that_fails_after_the_recreation_loses_nothing(
 
 
 @both
-def test_a_commit_under_way_is_refused_by_the_id_of_the_topic(protocol: str) -> None:
+def test_a_commit_in_flight_is_refused_by_topic_id(protocol: str) -> None:
     """The client learns of the new topic from the response: an automatic commit is dropped, and
     a manual one fails with UnknownTopicId.
     """
@@ -206,7 +206,7 @@ def test_a_commit_under_way_is_refused_by_the_id_of_the_topic(protocol: str) -> 
 
 
 @both
-def test_an_offset_that_is_dropped_is_logged_once_and_is_no_failure(
+def test_a_dropped_offset_is_logged_once_and_is_not_an_error(
     protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The user made no mistake and need not do anything."""
@@ -232,7 +232,7 @@ def test_an_offset_that_is_dropped_is_logged_once_and_is_no_failure(
 @both
 @gaps
 @pytest.mark.parametrize("kind", ["record", "batch", "error"])
-def test_an_acknowledgement_of_the_old_topic_finishes_no_record_of_the_new_one(
+def test_an_acknowledgement_of_the_old_topic_does_not_finish_new_records(
     protocol: str, gap: float, kind: str
 ) -> None:
     """Records of both topics have the same topic name, partition and offset."""
@@ -281,7 +281,9 @@ def test_an_acknowledgement_of_the_old_topic_finishes_no_record_of_the_new_one(
 
 @both
 @pytest.mark.parametrize("policy", ["latest", "none"])
-def test_the_new_topic_has_come_up_after_the_subscription(protocol: str, policy: str) -> None:
+def test_a_topic_created_after_the_subscription_is_read_completely(
+    protocol: str, policy: str
+) -> None:
     """Records written before the client learned of the new topic must not be skipped."""
 
     async def body(w: World) -> None:
@@ -300,7 +302,7 @@ def test_the_new_topic_has_come_up_after_the_subscription(protocol: str, policy:
     simulate(body)
 
 
-def test_what_the_group_has_in_the_new_topic_comes_first() -> None:
+def test_offsets_committed_in_the_new_topic_take_precedence() -> None:
     """Another member may have committed there before the consumer learned of the new topic."""
 
     async def body(w: World) -> None:
@@ -344,7 +346,7 @@ def test_a_pause_outlives_the_topic_and_a_position_does_not(protocol: str, gap: 
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_topics_that_come_and_go_all_the_time_are_read_whole(seed: int) -> None:
+def test_topics_recreated_again_and_again_are_read_completely(seed: int) -> None:
     """Two members read each topic from its first record, whenever it is created or deleted."""
 
     async def body(w: World) -> None:

@@ -69,7 +69,7 @@ def admin(w: World) -> Admin:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_at_work_go_on_from_the_new_offsets(protocol: str) -> None:
+def test_active_members_continue_from_the_new_offsets(protocol: str) -> None:
     """One partition is rewound to its beginning, one to an offset; the third is not affected."""
 
     async def body(w: World) -> None:
@@ -98,7 +98,7 @@ def test_members_at_work_go_on_from_the_new_offsets(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(5))
-def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) -> None:
+def test_no_record_is_skipped_while_records_are_produced(protocol: str, seed: int) -> None:
     """Members commit all the time; a late commit must not overwrite the new offsets."""
 
     async def body(w: World) -> None:
@@ -122,7 +122,7 @@ def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(3))
-def test_two_rewinds_at_once_both_hold(protocol: str, seed: int) -> None:
+def test_two_concurrent_rewinds_both_take_effect(protocol: str, seed: int) -> None:
     """Each rewind removes the members that rejoined after the other."""
 
     async def body(w: World) -> None:
@@ -148,7 +148,7 @@ def test_two_rewinds_at_once_both_hold(protocol: str, seed: int) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(3))
-def test_of_two_rewinds_of_one_partition_the_later_counts(protocol: str, seed: int) -> None:
+def test_of_two_rewinds_of_a_partition_the_later_one_takes_effect(protocol: str, seed: int) -> None:
     """The later commit decides where the group continues; the earlier rewind may raise an error."""
 
     async def body(w: World) -> None:
@@ -179,7 +179,9 @@ def test_of_two_rewinds_of_one_partition_the_later_counts(protocol: str, seed: i
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(4))
-def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed: int) -> None:
+def test_no_record_is_skipped_if_members_join_and_crash_during_a_rewind(
+    protocol: str, seed: int
+) -> None:
     """One member joins during the rewind, so that the group rebalances; another one crashes."""
 
     async def body(w: World) -> None:
@@ -215,7 +217,7 @@ def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_coordinator_that_restarts_meanwhile_is_told_again(protocol: str, seed: int) -> None:
+def test_a_rewind_survives_a_restart_of_the_coordinator(protocol: str, seed: int) -> None:
     """It is unknown which requests the coordinator had applied."""
 
     async def body(w: World) -> None:
@@ -238,7 +240,7 @@ def test_a_coordinator_that_restarts_meanwhile_is_told_again(protocol: str, seed
     simulate(body, seed=seed)
 
 
-def test_a_time_and_a_group_without_members() -> None:
+def test_a_rewind_to_a_time_and_of_a_group_without_members() -> None:
     """Without members the rewind is a plain reset; times are compared with record timestamps."""
 
     async def body(w: World) -> None:
@@ -260,7 +262,7 @@ def test_a_time_and_a_group_without_members() -> None:
     simulate(body)
 
 
-def test_what_is_no_target_is_refused_before_anything_happens() -> None:
+def test_an_invalid_rewind_target_is_refused_before_any_request() -> None:
     """Removing members in vain would cost a rebalance."""
 
     async def body(w: World) -> None:
@@ -275,7 +277,7 @@ def test_what_is_no_target_is_refused_before_anything_happens() -> None:
     simulate(body)
 
 
-def test_members_of_other_makes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_of_other_clients_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the consumer protocol it is uncertain whether such members rejoin."""
     monkeypatch.setattr("aiokq.consumer.membership.MEMBER_ID_PREFIX", "java-")
 

@@ -202,7 +202,7 @@ def resumed(members: list[ForeignMember]) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: int) -> None:
+def test_a_removed_member_that_commits_from_outside_does_not_undo_the_rewind(seed: int) -> None:
     """The empty group accepted such a commit of aiokafka, and the rewind reported success."""
 
     async def body(w: World) -> None:
@@ -233,7 +233,7 @@ def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: 
     simulate(body, seed=seed)
 
 
-def test_a_group_is_held_until_its_members_are_back() -> None:
+def test_a_rewind_holds_the_group_until_its_members_are_back() -> None:
     """Otherwise anyone could delete the group or reset its offsets for a heartbeat interval."""
 
     async def body(w: World) -> None:
@@ -256,7 +256,7 @@ def test_a_group_is_held_until_its_members_are_back() -> None:
 
 
 @pytest.mark.parametrize("delay", [0.001, 0.01, 0.05, 0.5])
-def test_an_admin_that_dies_meanwhile_leaves_the_group_to_its_members(delay: float) -> None:
+def test_if_the_admin_client_dies_during_a_rewind_the_members_continue(delay: float) -> None:
     """Its session expires, and the group continues from the new or the old offsets."""
 
     async def body(w: World) -> None:
@@ -281,7 +281,7 @@ def test_an_admin_that_dies_meanwhile_leaves_the_group_to_its_members(delay: flo
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_coordinator_that_restarts_meanwhile_undoes_nothing(seed: int) -> None:
+def test_a_restart_of_the_coordinator_does_not_undo_a_rewind(seed: int) -> None:
     """It may have the group as it was before, as held, or with members that are rejoining."""
 
     async def body(w: World) -> None:

@@ -222,7 +222,7 @@ STEPS: list[type[wire.Request[Any]]] = [
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.NAME)
-def test_a_coordinator_that_moves_before_an_answer_is_followed(
+def test_a_member_follows_a_coordinator_that_moves_before_its_response(
     step: type[wire.Request[Any]],
 ) -> None:
     """NOT_COORDINATOR at any step: the new coordinator is found, and the member continues there."""
@@ -255,7 +255,9 @@ def test_a_coordinator_that_moves_before_an_answer_is_followed(
 
 @pytest.mark.parametrize("code", [LOAD_IN_PROGRESS, NOT_AVAILABLE])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.NAME)
-def test_a_coordinator_that_loads_is_asked_again(step: type[wire.Request[Any]], code: int) -> None:
+def test_requests_to_a_loading_coordinator_are_retried(
+    step: type[wire.Request[Any]], code: int
+) -> None:
     """14 and 15 for three seconds: nothing is lost or raised, and there is no hot loop."""
 
     async def body(group: Group, consumer: Any) -> None:
@@ -275,7 +277,7 @@ def test_a_coordinator_that_loads_is_asked_again(step: type[wire.Request[Any]], 
 
 
 @pytest.mark.parametrize("step", [JoinGroupRequest, SyncGroupRequest], ids=lambda step: step.NAME)
-def test_a_coordinator_that_dies_with_an_answer_owed_is_followed(
+def test_a_member_follows_a_coordinator_that_dies_before_its_response(
     step: type[wire.Request[Any]],
 ) -> None:
     """The connection is lost during a join or sync, and the other node is the coordinator then."""

@@ -14,7 +14,7 @@ from tests.sim.group_world import World, simulate, until
 T0 = TopicPartition("t", 0)
 
 
-def test_a_fenced_static_member_is_told_at_its_next_commit_not_at_its_next_heartbeat() -> None:
+def test_a_fenced_static_member_gets_the_error_at_its_next_commit() -> None:
     """The commit was retried until a heartbeat failed too; the error was "unknown member"."""
 
     async def body(w: World) -> None:
@@ -38,7 +38,7 @@ def test_a_fenced_static_member_is_told_at_its_next_commit_not_at_its_next_heart
     simulate(body)
 
 
-def test_health_says_why_a_member_is_not_in_its_group() -> None:
+def test_health_has_the_reason_why_a_member_is_not_in_its_group() -> None:
     """A static member that waits for its instance id was shown as merely joining."""
 
     async def body(w: World) -> None:
@@ -57,7 +57,7 @@ def test_health_says_why_a_member_is_not_in_its_group() -> None:
     simulate(body)
 
 
-def test_falling_back_to_the_classic_protocol_is_no_error(
+def test_falling_back_to_the_classic_protocol_logs_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With `auto` and a classic group, "membership ended" was logged although it continued."""

@@ -133,7 +133,7 @@ def test_timestamps_follow_the_virtual_time():
     assert run(1, main).value == 1500
 
 
-def test_a_deadlock_is_raised_and_names_who_waits():
+def test_a_deadlock_is_raised_and_names_the_waiting_tasks():
     """Otherwise the test suite would hang without a message."""
 
     async def main(world: Simulation) -> None:
@@ -169,7 +169,7 @@ def test_a_run_that_takes_too_much_virtual_time_is_raised():
         run(1, main, limit=100)
 
 
-def test_a_failure_nobody_saw_fails_the_run():
+def test_an_unnoticed_failure_fails_the_run():
     """Simulations must find tasks that fail unnoticed."""
 
     async def main(world: Simulation) -> None:
@@ -183,7 +183,7 @@ def test_a_failure_nobody_saw_fails_the_run():
         run(1, main)
 
 
-def test_the_executor_runs_in_place():
+def test_the_executor_runs_inline():
     """A thread would finish at a random moment."""
 
     async def main(world: Simulation) -> list[str]:
@@ -223,7 +223,7 @@ def test_tasks_are_cancelled_in_the_same_order_in_every_run():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bytes_arrive_whole_and_in_order_however_they_are_cut(seed: int):
+def test_bytes_arrive_complete_and_in_order_in_any_segments(seed: int):
     """TCP guarantees nothing else; frames must not depend on segment sizes."""
     payload = random.Random(seed).randbytes(3_000_000)
 
@@ -253,7 +253,7 @@ def test_a_buffered_protocol_reads_through_its_own_buffer_and_can_pause():
     run(3, main)
 
 
-def test_who_does_not_read_stops_the_writer():
+def test_a_reader_that_stops_pauses_the_writer():
     """Without backpressure a slow consumer would make the broker's memory grow."""
 
     async def main(world: Simulation) -> None:
@@ -545,7 +545,7 @@ async def busy(world: Simulation) -> int:
     return echoed
 
 
-def test_the_same_seed_gives_the_same_run_and_another_one_another():
+def test_a_run_depends_only_on_its_seed():
     """A failure must be reproducible."""
     first, second, other = run(7, busy), run(7, busy), run(8, busy)
     assert first.value == second.value

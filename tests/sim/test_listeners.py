@@ -36,7 +36,7 @@ def node(world: Simulation) -> BrokerNode:
     )
 
 
-def test_clients_keep_to_the_listener_that_they_came_to() -> None:
+def test_clients_stay_on_the_listener_that_they_connected_to() -> None:
     """A producer uses one listener, a consumer the other one, and the records are the same."""
 
     async def main(world: Simulation) -> list[bytes]:
@@ -126,7 +126,7 @@ def test_an_embedded_cluster_names_the_listener_whose_port_is_in_use() -> None:
     run(1, main)
 
 
-def test_a_listener_of_all_interfaces_gives_the_name_of_the_machine(monkeypatch) -> None:
+def test_a_listener_on_all_interfaces_advertises_the_host_name(monkeypatch) -> None:
     """As in Kafka; the name is looked up once, in an executor, not for each response."""
     looked_up = []
 
@@ -156,7 +156,7 @@ def test_a_listener_of_all_interfaces_gives_the_name_of_the_machine(monkeypatch)
     assert looked_up == [1]
 
 
-def test_a_stop_with_fetches_waiting_on_both_listeners_is_quick() -> None:
+def test_a_shutdown_with_fetches_waiting_on_both_listeners_is_quick() -> None:
     """The fetches are answered at once, so neither listener waits for its drain timeout of 5 s."""
 
     async def main(world: Simulation) -> float:

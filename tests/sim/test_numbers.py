@@ -561,7 +561,7 @@ def test_each_public_number_has_an_entry() -> None:
     assert sorted(arguments - TABLE.keys()) == []
 
 
-def test_no_class_is_left_out_that_there_is_not() -> None:
+def test_all_excluded_classes_exist() -> None:
     """If a class were renamed, its old name here would have no effect."""
     assert set(aiokq.__all__) >= (MADE_BY_AIOKQ | CALLED_BY_AIOKQ | CHECKED_WHERE_USED)
 
@@ -586,7 +586,7 @@ async def _called(call: Call, world: World, value: object) -> None:
 
 
 @pytest.mark.parametrize("name", [*TABLE, *INSIDE_VALUES])
-def test_a_number_is_taken_to_its_ends_and_refused_past_them(
+def test_a_number_is_accepted_within_its_range_and_refused_beyond(
     name: str, core: SimpleNamespace
 ) -> None:
     """Numbers beyond it caused an internal OverflowError, an endless wait, or no request at all."""
@@ -668,7 +668,7 @@ def _numbers_of(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("settings", "name"), [(each, name) for each in SETTINGS for name in _numbers_of(each)]
 )
-def test_a_setting_is_a_number_that_fits(settings: str, name: str) -> None:
+def test_a_numeric_setting_has_a_range(settings: str, name: str) -> None:
     """A batch_size beyond int32 was accepted, and with linger_ms=inf nothing was ever sent."""
     model, beside = getattr(aiokq, settings), SETTINGS[settings]
     values = importlib.import_module(f"aiokq.{settings.removesuffix('Settings').lower()}.values")

@@ -125,7 +125,7 @@ def test_ten_minutes_without_a_broker_are_a_dozen_lines(
     group_world.simulate(body)
 
 
-def test_a_client_that_never_reached_its_cluster_says_so_once_a_minute(
+def test_a_client_that_never_reached_its_cluster_logs_it_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each bootstrap address counts as a node of its own."""
@@ -151,7 +151,7 @@ def test_a_client_that_never_reached_its_cluster_says_so_once_a_minute(
     group_world.simulate(body)
 
 
-def test_a_broker_that_comes_and_goes_is_four_lines_a_minute(
+def test_a_flapping_broker_is_four_lines_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It flaps a hundred times in ten minutes; omitted lines are counted."""
@@ -177,7 +177,7 @@ def test_a_broker_that_comes_and_goes_is_four_lines_a_minute(
     group_world.simulate(body)
 
 
-def test_each_broker_that_is_away_has_its_own_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_unreachable_broker_has_its_own_lines(caplog: pytest.LogCaptureFixture) -> None:
     """Two of three brokers are down for five minutes; the third one has no lines."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -212,7 +212,7 @@ def test_each_broker_that_is_away_has_its_own_lines(caplog: pytest.LogCaptureFix
     producer_world.simulate(body, nodes=3)
 
 
-def test_another_cause_at_a_broker_that_answers_has_its_own_lines(
+def test_an_error_of_a_reachable_broker_has_its_own_lines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """NOT_ENOUGH_REPLICAS for three minutes in several partitions of one broker."""
@@ -241,7 +241,7 @@ def test_another_cause_at_a_broker_that_answers_has_its_own_lines(
     producer_world.simulate(body)
 
 
-def test_records_that_an_outage_fails_are_one_error_a_minute(
+def test_records_lost_in_an_outage_are_one_error_line_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each batch had its own line: hundreds per second."""
@@ -267,7 +267,7 @@ def test_records_that_an_outage_fails_are_one_error_a_minute(
     producer_world.simulate(body)
 
 
-def test_a_broker_that_shakes_hands_and_hangs_up_is_not_over(
+def test_a_connection_that_is_closed_after_the_handshake_does_not_end_an_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A SASL listener closes the connection after ApiVersions, so a handshake is not a recovery."""
@@ -287,7 +287,7 @@ def test_a_broker_that_shakes_hands_and_hangs_up_is_not_over(
     producer_world.simulate(body)
 
 
-def test_refused_credentials_are_one_line_a_minute_by_their_name(
+def test_refused_credentials_are_one_line_a_minute_with_their_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """They are not an outage, and failures caused by them are not logged again."""
@@ -321,7 +321,7 @@ class PanicError(BaseException):
 
 
 @pytest.mark.parametrize("kind", [ValueError, PanicError, asyncio.CancelledError])
-def test_a_handler_of_the_log_that_raises_keeps_no_record_waiting(
+def test_a_log_handler_that_raises_does_not_block_records(
     kind: type[BaseException],
 ) -> None:
     """The lost or returned connection was logged before the waiting records were handled."""

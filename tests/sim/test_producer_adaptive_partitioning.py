@@ -13,7 +13,7 @@ from tests.sim.producer_world import producer, simulate
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_a_slow_broker_is_given_less(adaptive: bool) -> None:
+def test_a_slow_broker_gets_fewer_records(adaptive: bool) -> None:
     """Spread evenly, records for the slow broker fill the buffer and delay all others."""
 
     async def body(world: Any, kafka: Any) -> Counter[int]:
@@ -42,7 +42,7 @@ def test_a_slow_broker_is_given_less(adaptive: bool) -> None:
         assert found[1] < 2 * found[0]
 
 
-def test_a_silent_broker_is_avoided_if_asked_for() -> None:
+def test_a_silent_broker_is_avoided_if_configured() -> None:
     """The broker accepts connections but never responds; its records would expire."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -22,7 +22,7 @@ from aiokq.producer.producer import Producer
 from tests.sim.producer_world import Silence, producer, simulate, times
 
 
-def test_a_record_is_acknowledged_with_its_place() -> None:
+def test_a_record_is_acknowledged_with_its_partition_and_offset() -> None:
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka) as p:
@@ -37,14 +37,14 @@ def test_a_record_is_acknowledged_with_its_place() -> None:
     simulate(body)
 
 
-def test_the_waiting_calls_are_coroutine_functions_and_only_send_nowait_is_not() -> None:
+def test_all_ways_to_send_but_send_nowait_are_coroutine_functions() -> None:
     """Programs pass them to create_task(), which does not accept other awaitables."""
     for name in ("send", "enqueue", "send_many", "flush", "close", "send_batch"):
         assert inspect.iscoroutinefunction(getattr(Producer, name)), name
     assert not inspect.iscoroutinefunction(Producer("localhost:9092").send_nowait)
 
 
-def test_what_is_sent_within_linger_travels_in_one_batch() -> None:
+def test_records_sent_within_linger_share_a_batch() -> None:
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka, linger_ms=50) as p:
@@ -90,7 +90,7 @@ def test_flush_does_not_wait_for_linger() -> None:
     simulate(body)
 
 
-def test_linger_goes_on_after_a_flush() -> None:
+def test_batches_linger_again_after_a_flush() -> None:
     """A flush affects only the records sent before it."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -106,7 +106,7 @@ def test_linger_goes_on_after_a_flush() -> None:
     simulate(body)
 
 
-def test_close_sends_what_lingers() -> None:
+def test_close_sends_lingering_batches() -> None:
     """In other clients closing lost records that were not sent yet."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -124,7 +124,7 @@ def test_close_sends_what_lingers() -> None:
     simulate(body)
 
 
-def test_close_gives_up_after_its_timeout_and_reports_what_was_not_sent() -> None:
+def test_close_ends_at_its_timeout_and_reports_unsent_records() -> None:
     """In other clients shutdown hung if a broker did not respond."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -181,7 +181,7 @@ def test_cancelling_close_aborts_and_still_closes_the_sockets() -> None:
     simulate(body)
 
 
-def test_what_comes_after_close_is_refused() -> None:
+def test_records_sent_after_close_are_refused() -> None:
     """In other clients a send after close was lost or never returned."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -201,7 +201,7 @@ def test_what_comes_after_close_is_refused() -> None:
     simulate(body)
 
 
-def test_a_producer_that_was_not_started_says_so() -> None:
+def test_the_error_of_a_producer_that_was_not_started_says_so() -> None:
     """Constructors touch no loop, so a forgotten start() is noticed only here."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -216,7 +216,7 @@ def test_a_producer_that_was_not_started_says_so() -> None:
     simulate(body)
 
 
-def test_an_open_producer_that_is_forgotten_warns() -> None:
+def test_an_open_producer_that_is_garbage_collected_warns() -> None:
     """Its lingering records are lost."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -229,7 +229,7 @@ def test_an_open_producer_that_is_forgotten_warns() -> None:
     simulate(body)
 
 
-def test_send_many_keeps_order_and_gives_the_outcome_of_each() -> None:
+def test_send_many_keeps_order_and_returns_each_result() -> None:
     """One awaitable stands for many records."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -254,7 +254,7 @@ def test_send_many_keeps_order_and_gives_the_outcome_of_each() -> None:
     simulate(body)
 
 
-def test_send_many_waits_for_room_as_often_as_it_takes() -> None:
+def test_send_many_waits_for_buffer_memory_repeatedly() -> None:
     """The records together exceed buffer_memory."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -269,7 +269,7 @@ def test_send_many_waits_for_room_as_often_as_it_takes() -> None:
     simulate(body)
 
 
-def test_no_acknowledgement_is_done_when_the_socket_took_it() -> None:
+def test_with_acks_0_a_record_is_done_when_it_is_written_to_the_socket() -> None:
     """The offset is unknown, and no response is expected."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -284,7 +284,7 @@ def test_no_acknowledgement_is_done_when_the_socket_took_it() -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_batches_are_compressed_as_the_topic_wants(codec: str) -> None:
+def test_batches_are_compressed_by_the_codec_of_their_topic(codec: str) -> None:
     """compression_type applies to all topics, compression_type_by_topic to some."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -301,7 +301,7 @@ def test_batches_are_compressed_as_the_topic_wants(codec: str) -> None:
     simulate(body)
 
 
-def test_large_batches_are_compressed_outside_of_the_loop_in_order() -> None:
+def test_large_batches_are_compressed_in_a_thread_and_stay_in_order() -> None:
     """This applies to gzip from 32 KiB; the partition waits for the compression."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -316,7 +316,7 @@ def test_large_batches_are_compressed_outside_of_the_loop_in_order() -> None:
     simulate(body)
 
 
-def test_a_record_that_no_broker_would_take_is_refused_at_once() -> None:
+def test_an_invalid_record_is_refused_at_once() -> None:
     """A record that is too large, an invalid topic or partition, or text instead of bytes."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -337,7 +337,7 @@ def test_a_record_that_no_broker_would_take_is_refused_at_once() -> None:
     simulate(body)
 
 
-def test_a_record_for_a_new_partition_is_taken_once_metadata_has_it() -> None:
+def test_a_record_for_a_new_partition_is_accepted_after_a_metadata_refresh() -> None:
     """enqueue() refreshes the metadata before it refuses the partition."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -351,7 +351,7 @@ def test_a_record_for_a_new_partition_is_taken_once_metadata_has_it() -> None:
     simulate(body)
 
 
-def test_new_partitions_are_used_without_a_key() -> None:
+def test_new_partitions_are_used_for_records_without_a_key() -> None:
     """In other clients new partitions were ignored until a restart."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -406,7 +406,7 @@ def test_requests_stay_below_max_request_size() -> None:
     simulate(body)
 
 
-def test_failures_that_nobody_saw_are_raised_by_flush_once() -> None:
+def test_unnoticed_failures_are_raised_once_by_flush() -> None:
     """In other clients errors of records that were not awaited were hidden."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -425,7 +425,7 @@ def test_failures_that_nobody_saw_are_raised_by_flush_once() -> None:
     simulate(body)
 
 
-def test_send_many_lists_every_outcome_and_flush_the_first_hundred() -> None:
+def test_send_many_returns_every_error_and_flush_the_first_hundred() -> None:
     """Callers of send_many() need each error in input order; flush() has no such order."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -449,7 +449,7 @@ def test_send_many_lists_every_outcome_and_flush_the_first_hundred() -> None:
     simulate(body)
 
 
-def test_failures_that_somebody_awaited_are_not_raised_again() -> None:
+def test_awaited_failures_are_not_raised_again() -> None:
     """The task that awaited the Delivery has handled the error."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -472,7 +472,7 @@ def test_failures_that_somebody_awaited_are_not_raised_again() -> None:
     simulate(body)
 
 
-def test_leaving_the_block_raises_what_nobody_saw() -> None:
+def test_leaving_the_block_raises_unnoticed_failures() -> None:
     """A normal exit must not hide failures."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -486,7 +486,7 @@ def test_leaving_the_block_raises_what_nobody_saw() -> None:
 
 
 @pytest.mark.parametrize("how", ["error", "cancelled"])
-def test_another_exception_wins_and_the_failures_become_an_event(how: str) -> None:
+def test_another_exception_takes_precedence_and_the_failures_become_an_event(how: str) -> None:
     """Neither the exception of the block (or its cancellation) nor the failures may be hidden."""
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.events import DeliveriesFailed
@@ -522,7 +522,7 @@ def test_another_exception_wins_and_the_failures_become_an_event(how: str) -> No
     simulate(body)
 
 
-def test_a_batch_filled_by_hand_is_sent_whole_and_in_turn() -> None:
+def test_a_manually_filled_batch_is_sent_as_a_whole_and_in_order() -> None:
     """A batch of create_batch() is sent by send_batch() after the records sent before it."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -544,7 +544,7 @@ def test_a_batch_filled_by_hand_is_sent_whole_and_in_turn() -> None:
     simulate(body)
 
 
-def test_a_full_buffer_lets_send_wait_and_send_nowait_refuse() -> None:
+def test_when_the_buffer_is_full_send_waits_and_send_nowait_raises() -> None:
     """buffer_memory is a limit; memory is freed by acknowledgements."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -563,7 +563,7 @@ def test_a_full_buffer_lets_send_wait_and_send_nowait_refuse() -> None:
     simulate(body)
 
 
-def test_waiting_for_room_ends_after_max_block_ms() -> None:
+def test_waiting_for_buffer_memory_ends_after_max_block_ms() -> None:
     """In other clients a full buffer blocked for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -603,7 +603,7 @@ def test_memory_pressure_does_not_wait_for_linger() -> None:
     simulate(body)
 
 
-def test_a_cancelled_wait_for_room_sends_nothing() -> None:
+def test_a_cancelled_wait_for_buffer_memory_sends_nothing() -> None:
     """In other clients the caller could not know whether a cancelled send was lost or sent."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -631,7 +631,7 @@ def test_a_cancelled_wait_for_room_sends_nothing() -> None:
     simulate(body)
 
 
-def test_a_cancelled_wait_for_the_acknowledgement_delivers_all_the_same() -> None:
+def test_a_cancelled_wait_for_the_acknowledgement_does_not_cancel_the_record() -> None:
     """A timeout around send() ends the wait, but the accepted record is delivered."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -645,7 +645,7 @@ def test_a_cancelled_wait_for_the_acknowledgement_delivers_all_the_same() -> Non
     simulate(body)
 
 
-def test_waiters_for_room_are_served_in_order() -> None:
+def test_waiters_for_buffer_memory_are_served_in_order() -> None:
     """A later small record does not overtake an earlier large one."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -67,7 +67,7 @@ def test_leader_change_keeps_unacked_records_at_head() -> None:
     simulate(body, nodes=2)
 
 
-def test_a_leader_hint_moves_the_queue_without_asking_for_metadata() -> None:
+def test_a_leader_hint_moves_the_queue_without_a_metadata_request() -> None:
     """With KIP-951 the former leader names the new one."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -84,7 +84,7 @@ def test_a_leader_hint_moves_the_queue_without_asking_for_metadata() -> None:
     simulate(body, nodes=2)
 
 
-def test_a_lost_reply_gives_one_copy() -> None:
+def test_after_a_lost_response_the_record_exists_once() -> None:
     """The batch was appended and the response lost: the broker detects the duplicate."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -100,7 +100,7 @@ def test_a_lost_reply_gives_one_copy() -> None:
     simulate(body)
 
 
-def test_a_reply_that_never_comes_gives_one_copy() -> None:
+def test_without_any_response_the_record_exists_once() -> None:
     """The broker is silent after the append: the batch is retried after request_timeout_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_reply_that_never_comes_gives_one_copy() -> None:
 
 
 @pytest.mark.parametrize("code", [2, 5, 6, 7, 19, 20, 56, 89])
-def test_five_in_flight_with_the_first_failing_keep_their_order(code: int) -> None:
+def test_five_batches_in_flight_keep_their_order_if_the_first_fails(code: int) -> None:
     """The later batches are refused as out of order and are retried after the first one."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -217,7 +217,7 @@ def test_a_dead_broker_does_not_delay_another() -> None:
     simulate(body, nodes=2)
 
 
-def test_a_leader_that_hangs_does_not_hold_on_to_what_another_leads_now() -> None:
+def test_a_former_leader_that_hangs_does_not_keep_the_batches() -> None:
     """It accepts connections but never responds; the new leader gets the batches at once."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -258,7 +258,7 @@ def test_a_failing_partition_does_not_stall_its_broker() -> None:
     simulate(body)
 
 
-def test_a_batch_that_is_too_large_is_split_and_its_deliveries_follow() -> None:
+def test_a_batch_that_is_too_large_is_split_with_its_deliveries() -> None:
     """After MESSAGE_TOO_LARGE it is halved repeatedly; order and sequence numbers stay the same."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -294,7 +294,7 @@ def test_a_compressed_batch_is_split_too() -> None:
     simulate(body)
 
 
-def test_a_single_record_that_is_too_large_fails_and_the_producer_goes_on() -> None:
+def test_a_single_record_that_is_too_large_fails_and_the_producer_continues() -> None:
     """In other clients an idempotent producer stayed out of order after a failed batch."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -349,7 +349,7 @@ def test_refused_records_fail_alone_and_the_rest_of_their_batch_is_written() -> 
 
 
 @pytest.mark.parametrize(("code", "kind"), [(29, TopicAuthorization), (999, UnknownBrokerError)])
-def test_a_refusal_fails_its_batch_and_never_the_producer(code: int, kind: type) -> None:
+def test_an_error_code_fails_its_batch_but_never_the_producer(code: int, kind: type) -> None:
     """In other clients an unexpected error code ended the sender until a restart."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -364,7 +364,7 @@ def test_a_refusal_fails_its_batch_and_never_the_producer(code: int, kind: type)
 
 
 @pytest.mark.parametrize(("code", "ids"), [(45, 1), (47, 2), (59, 1), (90, 2)])
-def test_a_broker_that_disputes_the_numbers_gets_new_ones(code: int, ids: int) -> None:
+def test_sequence_errors_bump_the_epoch_or_request_a_new_producer_id(code: int, ids: int) -> None:
     """KIP-360: the epoch is bumped; if the producer id is fenced, a new one is requested."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -390,7 +390,7 @@ def test_a_broker_that_disputes_the_numbers_gets_new_ones(code: int, ids: int) -
     simulate(body)
 
 
-def test_a_duplicate_answer_is_a_success() -> None:
+def test_duplicate_sequence_number_is_a_success() -> None:
     """The batch is in the log, but the broker no longer knows its offset."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -403,7 +403,7 @@ def test_a_duplicate_answer_is_a_success() -> None:
     simulate(body)
 
 
-def test_a_batch_expires_after_delivery_timeout_and_says_why() -> None:
+def test_a_batch_expires_after_delivery_timeout_with_the_cause() -> None:
     """In other clients batches of an idle or stuck producer expired late or never."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -425,7 +425,7 @@ def test_a_batch_expires_after_delivery_timeout_and_says_why() -> None:
     simulate(body)
 
 
-def test_a_batch_that_expires_in_flight_leaves_the_numbers_in_order() -> None:
+def test_after_a_batch_expired_in_flight_the_next_ones_are_written_once() -> None:
     """It is unknown whether the expired batch was appended and its sequence numbers were used."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -445,7 +445,7 @@ def test_a_batch_that_expires_in_flight_leaves_the_numbers_in_order() -> None:
     simulate(body)
 
 
-def test_an_expired_batch_that_was_written_after_all_costs_nothing() -> None:
+def test_an_expired_batch_that_was_appended_needs_no_new_epoch() -> None:
     """Its response arrives after its expiry and shows that the sequence numbers were used."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -470,7 +470,7 @@ def test_an_expired_batch_that_was_written_after_all_costs_nothing() -> None:
     simulate(body)
 
 
-def test_without_retries_a_lost_reply_says_that_it_may_have_been_written() -> None:
+def test_without_retries_the_error_of_a_lost_response_says_may_have_been_written() -> None:
     """With retries=0 the application decides about a retry and needs this information."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -536,7 +536,7 @@ def test_records_of_a_deleted_topic_fail_with_its_name() -> None:
     simulate(body)
 
 
-def test_a_topic_that_is_created_again_takes_the_records() -> None:
+def test_a_recreated_topic_gets_the_queued_records() -> None:
     """The topic has the same name and another topic id."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -592,7 +592,7 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
     simulate(body)
 
 
-def test_a_broker_s_silence_is_kept() -> None:
+def test_a_throttle_time_is_obeyed() -> None:
     """KIP-219: during the throttle time nothing is sent, but responses are processed."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -620,7 +620,7 @@ def test_a_broker_s_silence_is_kept() -> None:
     simulate(body)
 
 
-def test_a_broker_that_is_too_old_is_named() -> None:
+def test_a_broker_that_is_too_old_is_named_in_the_error() -> None:
     """Brokers before 0.11 do not support record batches with magic 2."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -633,7 +633,7 @@ def test_a_broker_that_is_too_old_is_named() -> None:
     simulate(body)
 
 
-def test_a_broker_without_idempotent_producers_names_the_way_out() -> None:
+def test_the_error_for_a_broker_without_idempotence_names_the_setting() -> None:
     """The default settings need InitProducerId."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -646,7 +646,7 @@ def test_a_broker_without_idempotent_producers_names_the_way_out() -> None:
     simulate(body)
 
 
-def test_a_producer_without_the_right_to_a_producer_id_can_get_it_later() -> None:
+def test_a_producer_denied_a_producer_id_can_get_it_later() -> None:
     """In other clients an authorization failure was final until a restart."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -682,7 +682,7 @@ def test_every_version_of_produce_works(version: int) -> None:
     simulate(body)
 
 
-def test_zstd_is_refused_by_a_broker_before_it() -> None:
+def test_zstd_is_refused_for_brokers_that_lack_it() -> None:
     """Produce below version 7 does not support zstd; the error says what to do."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -696,7 +696,7 @@ def test_zstd_is_refused_by_a_broker_before_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int) -> None:
+def test_under_random_faults_each_record_is_written_once_and_in_order(seed: int) -> None:
     """Leaders change, responses are lost, batches are refused."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -765,7 +765,7 @@ def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
+def test_the_reported_result_of_each_record_is_true(seed: int) -> None:
     """With refused and expired batches: a record that failed for certain is not in the log."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -823,7 +823,7 @@ def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
     simulate(body, nodes=2, seed=seed)
 
 
-def test_without_acknowledgements_a_silent_broker_is_given_up_all_the_same() -> None:
+def test_with_acks_0_a_connection_to_a_silent_broker_times_out() -> None:
     """With acks=0 no response can be late: the connection, full of unsent data, stayed open
     until the idle timeout nine minutes later.
     """

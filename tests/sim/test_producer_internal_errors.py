@@ -323,7 +323,7 @@ def test_a_bug_ends_its_own_records_and_no_others(
         simulate(body)
 
 
-def test_a_bug_that_comes_with_each_topic_is_logged_once(
+def test_a_bug_that_affects_each_topic_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was logged with a traceback for each topic."""
@@ -347,7 +347,7 @@ def test_a_bug_that_comes_with_each_topic_is_logged_once(
     assert len([line for line in caplog.messages if "Boom" in line]) == 1
 
 
-def test_records_behind_an_impossible_partition_have_an_outcome(
+def test_records_after_an_invalid_partition_have_a_result(
     core: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A partition beyond int32 raised OverflowError while records were placed after a refresh."""
@@ -374,7 +374,7 @@ def test_records_behind_an_impossible_partition_have_an_outcome(
     assert not caplog.messages
 
 
-def test_a_done_callback_that_raises_keeps_none_from_the_others(core: SimpleNamespace) -> None:
+def test_a_done_callback_that_raises_does_not_stop_the_others(core: SimpleNamespace) -> None:
     """As with asyncio futures, the loop's exception handler is called."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -46,7 +46,7 @@ def test_tasks_that_wait_together_share_a_batch() -> None:
     simulate(body)
 
 
-def test_a_record_that_nobody_awaits_lingers_and_so_do_the_others() -> None:
+def test_a_record_that_is_not_awaited_makes_its_batch_linger() -> None:
     """A program that does not wait will send more records, which the batch can take."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -62,7 +62,7 @@ def test_a_record_that_nobody_awaits_lingers_and_so_do_the_others() -> None:
     simulate(body)
 
 
-def test_while_an_answer_is_due_what_comes_lingers() -> None:
+def test_records_linger_while_a_response_is_pending() -> None:
     """Otherwise a busy service would send each record in its own batch."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -83,7 +83,7 @@ def test_while_an_answer_is_due_what_comes_lingers() -> None:
     simulate(body)
 
 
-def test_linger_ms_is_the_most_that_is_waited_for_an_answer() -> None:
+def test_records_wait_for_a_pending_response_up_to_linger_ms() -> None:
     """A slow broker must not delay records to the others by more than linger_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -111,7 +111,7 @@ async def pending_after(p: Any, seconds: float) -> bool:
     return False
 
 
-def test_a_linger_that_was_asked_for_holds_for_awaited_records_too() -> None:
+def test_an_explicit_linger_applies_to_awaited_records_too() -> None:
     """With an explicit linger_ms=1000 an awaited record was sent at once."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -127,7 +127,7 @@ def test_a_linger_that_was_asked_for_holds_for_awaited_records_too() -> None:
     simulate(body)
 
 
-def test_a_full_batch_and_a_flush_end_a_linger_that_was_asked_for() -> None:
+def test_a_full_batch_or_a_flush_ends_an_explicit_linger() -> None:
     """linger_ms is an upper bound, as in Kafka."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -145,7 +145,7 @@ def test_a_full_batch_and_a_flush_end_a_linger_that_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("way", ["settings", "environment", "properties"])
-def test_a_linger_from_elsewhere_was_asked_for_as_well(way: str, tmp_path: Path) -> None:
+def test_a_linger_from_a_file_or_the_environment_is_explicit(way: str, tmp_path: Path) -> None:
     """A setting from a file or an environment variable counts like a keyword."""
     if way == "environment":
         settings = ProducerSettings.from_env(environ={"KAFKA_LINGER_MS": "1000"})
@@ -164,7 +164,7 @@ def test_a_linger_from_elsewhere_was_asked_for_as_well(way: str, tmp_path: Path)
     simulate(body)
 
 
-def test_without_a_linger_of_its_own_an_awaited_record_goes_at_once() -> None:
+def test_without_an_explicit_linger_an_awaited_record_is_sent_at_once() -> None:
     """The user did not choose the default linger, so `await send()` takes one round trip."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -202,7 +202,7 @@ def test_an_awaited_send_many_does_not_linger_either() -> None:
 
 
 @pytest.mark.parametrize("beside", ["single", "many"])
-def test_records_beside_an_awaited_send_many_linger_unless_they_are_awaited(beside: str) -> None:
+def test_records_in_the_batch_of_an_awaited_send_many_linger_unless_awaited(beside: str) -> None:
     """A wait for two records of a batch does not count as a wait for a third one."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -225,7 +225,7 @@ def test_records_beside_an_awaited_send_many_linger_unless_they_are_awaited(besi
     simulate(body)
 
 
-def test_a_wait_for_send_many_that_was_cancelled_counts_no_longer() -> None:
+def test_a_cancelled_wait_for_send_many_does_not_count() -> None:
     """The program continues, and may add records to the batch."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -250,7 +250,7 @@ def test_a_wait_for_send_many_that_was_cancelled_counts_no_longer() -> None:
 
 
 @pytest.mark.parametrize("how", ["gather", "wait_for", "tasks"])
-def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
+def test_waits_that_begin_in_another_task_count_as_well(how: str) -> None:
     """gather() and wait_for() begin to wait one iteration later, and each took linger_ms."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -269,7 +269,7 @@ def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
     simulate(body)
 
 
-def test_what_came_in_a_hurry_lingers_no_longer_than_others_when_the_hurry_is_over() -> None:
+def test_a_record_that_missed_an_immediate_send_is_sent_after_linger() -> None:
     """A record that was to be sent at once while another was in flight was forgotten, until
     delivery_timeout_ms failed it.
     """

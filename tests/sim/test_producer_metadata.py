@@ -14,7 +14,7 @@ from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
 from tests.sim.producer_world import producer, simulate
 
 
-def test_flush_raises_for_a_partition_that_turned_out_not_to_exist() -> None:
+def test_flush_raises_for_a_missing_partition_of_a_topic_learned_later() -> None:
     """The record was accepted before the topic was known, and its failure was not reported."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -35,7 +35,7 @@ def test_flush_raises_for_a_partition_that_turned_out_not_to_exist() -> None:
     simulate(body)
 
 
-def test_one_that_was_awaited_is_not_raised_again() -> None:
+def test_an_awaited_failure_is_not_raised_again() -> None:
     """The caller that awaits the record has received its error."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -52,7 +52,7 @@ def test_one_that_was_awaited_is_not_raised_again() -> None:
     simulate(body)
 
 
-def test_interceptors_hear_of_records_that_never_reached_a_queue() -> None:
+def test_interceptors_are_called_for_records_that_never_reached_a_queue() -> None:
     """on_error was not called for records of a missing topic."""
 
     class Ear(Interceptor):
@@ -73,7 +73,7 @@ def test_interceptors_hear_of_records_that_never_reached_a_queue() -> None:
     simulate(body)
 
 
-def test_a_refused_first_record_does_not_silence_the_next_one() -> None:
+def test_a_refused_first_record_does_not_prevent_the_topic_lookup() -> None:
     """A refused record of another thread was left behind, so the topic was never looked up."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -98,7 +98,7 @@ def test_a_refused_first_record_does_not_silence_the_next_one() -> None:
     simulate(body)
 
 
-def test_hooks_run_once_for_a_record_that_waits_for_the_partitions() -> None:
+def test_interceptors_run_once_for_a_record_that_waits_for_metadata() -> None:
     """A custom partitioner needs metadata; interceptors ran before the wait and again after it."""
 
     class Counting(Interceptor):
@@ -128,7 +128,7 @@ def test_hooks_run_once_for_a_record_that_waits_for_the_partitions() -> None:
 
 
 @pytest.mark.parametrize("hooks", [True, False])
-def test_a_partition_that_was_just_added_is_found_by_every_way_in(hooks: bool) -> None:
+def test_a_new_partition_is_found_by_all_calls_that_can_wait(hooks: bool) -> None:
     """The metadata is older than the partition; interceptors run once per record."""
 
     class Counting(Interceptor):
@@ -162,7 +162,7 @@ def test_a_partition_that_was_just_added_is_found_by_every_way_in(hooks: bool) -
     simulate(body)
 
 
-def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
+def test_idle_topics_are_not_refreshed_for_ever() -> None:
     """With a topic per customer and day, each Metadata request named all topics ever used."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -184,7 +184,7 @@ def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
     simulate(body)
 
 
-def test_looking_at_a_topic_does_not_end_the_pauses_of_its_partitions() -> None:
+def test_looking_up_a_topic_does_not_end_the_backoff_of_its_partitions() -> None:
     """send_batch and partitions_for treated every partition as moved, so that failed batches
     were retried at once, a hundred times per second.
     """

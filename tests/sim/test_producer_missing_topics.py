@@ -97,7 +97,7 @@ def test_one_warning_after_a_second_and_an_error_after_max_block_ms(
     simulate(body)
 
 
-def test_suggestions_hold_up_nothing_else(
+def test_computing_suggestions_does_not_block_the_loop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With 1,500 topics a dozen missing ones blocked the loop for seconds, several times."""
@@ -122,7 +122,7 @@ def test_suggestions_hold_up_nothing_else(
     assert sum(compared) <= topic_lookup.NAMES_COMPARED * 1.1
 
 
-def test_the_own_setting_is_named_where_it_forbids_creation(
+def test_the_error_names_the_clients_setting_that_forbids_creation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Only changing the brokers' setting would not help. No name is similar enough to suggest."""
@@ -143,7 +143,7 @@ def test_the_own_setting_is_named_where_it_forbids_creation(
     simulate(body)
 
 
-def test_many_who_wait_for_a_topic_are_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_waiters_for_a_topic_cause_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A thousand sends per second use one misspelled topic."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -162,7 +162,7 @@ def levels(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno == level]
 
 
-def test_many_topics_that_do_not_exist_are_a_few_lines_and_their_number(
+def test_many_missing_topics_are_a_few_log_lines_with_their_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A thousand missing topics caused a thousand warnings and, at the end, a thousand errors."""
@@ -193,7 +193,7 @@ def test_many_topics_that_do_not_exist_are_a_few_lines_and_their_number(
     simulate(body)
 
 
-def test_other_topics_do_not_notice_and_health_names_the_missing_one() -> None:
+def test_a_missing_topic_does_not_affect_others_and_is_in_health() -> None:
     """Each topic is waited for separately."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -215,7 +215,7 @@ def test_other_topics_do_not_notice_and_health_names_the_missing_one() -> None:
     simulate(body)
 
 
-def test_an_outage_is_not_called_a_missing_topic(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_not_reported_as_a_missing_topic(caplog: pytest.LogCaptureFixture) -> None:
     """Without any response it is unknown whether the topic exists."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -233,7 +233,7 @@ def test_an_outage_is_not_called_a_missing_topic(caplog: pytest.LogCaptureFixtur
     simulate(body)
 
 
-def test_a_topic_that_appears_late_gets_its_records(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_created_late_gets_its_records(caplog: pytest.LogCaptureFixture) -> None:
     """The topic is created after 1.5 s: there is one warning and no error."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -248,7 +248,7 @@ def test_a_topic_that_appears_late_gets_its_records(caplog: pytest.LogCaptureFix
     simulate(body)
 
 
-def test_a_topic_that_appears_at_once_is_worth_no_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_created_at_once_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Automatic creation takes a moment and is the normal case."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -260,7 +260,7 @@ def test_a_topic_that_appears_at_once_is_worth_no_word(caplog: pytest.LogCapture
     simulate(body)
 
 
-def test_a_right_that_is_missing_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_authorization_error_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
     """Brokers do not reveal whether such a topic exists."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -291,7 +291,7 @@ def test_a_right_that_is_missing_is_told_at_once(caplog: pytest.LogCaptureFixtur
 # -- close()
 
 
-def test_close_gives_a_topic_that_does_not_exist_two_seconds() -> None:
+def test_close_waits_two_seconds_for_a_missing_topic() -> None:
     """After `wait_for(send, 10)` had timed out, leaving `async with` took another half a minute."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -315,7 +315,7 @@ def test_close_gives_a_topic_that_does_not_exist_two_seconds() -> None:
     simulate(body)
 
 
-def test_leaving_async_with_raises_for_records_of_a_topic_that_does_not_exist() -> None:
+def test_leaving_async_with_raises_for_records_of_a_missing_topic() -> None:
     """They count as failures that were not awaited, and the error names the topic."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -336,7 +336,7 @@ def test_leaving_async_with_raises_for_records_of_a_topic_that_does_not_exist() 
     simulate(body)
 
 
-def test_a_topic_that_appears_while_close_waits_gets_its_records() -> None:
+def test_a_topic_created_while_close_waits_gets_its_records() -> None:
     """A program that sends one record and exits must be able to create its topic."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -351,7 +351,7 @@ def test_a_topic_that_appears_while_close_waits_gets_its_records() -> None:
     simulate(body)
 
 
-def test_close_waits_for_brokers_that_say_nothing_about_a_topic() -> None:
+def test_close_waits_for_its_timeout_if_no_broker_responds() -> None:
     """Without a response the topic may exist."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -368,7 +368,7 @@ def test_close_waits_for_brokers_that_say_nothing_about_a_topic() -> None:
     simulate(body)
 
 
-def test_close_ends_with_its_own_time_though_a_topic_had_more() -> None:
+def test_a_timeout_of_close_shorter_than_the_wait_for_a_topic_applies() -> None:
     """The record stays unsent, and its error names what it waited for."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -407,7 +407,7 @@ def test_close_delivers_to_other_topics_meanwhile() -> None:
     simulate(body)
 
 
-def test_a_topic_that_is_deleted_while_records_wait_is_given_two_seconds() -> None:
+def test_close_waits_two_seconds_for_a_topic_deleted_before() -> None:
     """The records waited for a partition without a leader when the topic was deleted."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -434,7 +434,7 @@ def test_a_topic_that_is_deleted_while_records_wait_is_given_two_seconds() -> No
     simulate(body)
 
 
-def test_a_topic_that_is_deleted_while_close_drains_is_given_up_as_well() -> None:
+def test_close_gives_up_a_topic_deleted_while_it_drains() -> None:
     """The topic was not being looked up when close() began."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -462,7 +462,7 @@ def test_a_topic_that_is_deleted_while_close_drains_is_given_up_as_well() -> Non
 
 
 @pytest.mark.parametrize("options", [{}, {"partitioner": First()}])
-def test_calls_that_wait_for_a_topic_end_with_the_producer(options: dict[str, Any]) -> None:
+def test_calls_that_wait_for_a_topic_fail_when_the_producer_closes(options: dict[str, Any]) -> None:
     """On a Cluster that stayed open they waited for a minute. Their records are not accepted."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -482,7 +482,7 @@ def test_calls_that_wait_for_a_topic_end_with_the_producer(options: dict[str, An
     simulate(body)
 
 
-def test_flush_waits_for_a_missing_topic_within_the_records_own_limit() -> None:
+def test_flush_waits_for_a_missing_topic_up_to_max_block_ms() -> None:
     """The topic may still be created, unlike at close(). Failures are raised."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -518,7 +518,7 @@ def test_a_flush_that_waits_for_a_missing_topic_ends_with_close() -> None:
     simulate(body)
 
 
-def test_a_cancelled_close_gives_up_a_missing_topic_at_once() -> None:
+def test_a_cancelled_close_does_not_wait_for_a_missing_topic() -> None:
     """The sockets are closed all the same."""
 
     async def body(world: Any, kafka: Any) -> None:

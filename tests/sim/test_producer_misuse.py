@@ -19,7 +19,7 @@ from aiokq.producer.producer import Producer
 from tests.sim.producer_world import CLIENT, Kafka, producer, simulate
 
 
-def test_another_thread_is_refused_with_words_and_does_no_harm() -> None:
+def test_use_from_another_thread_is_refused_without_side_effects() -> None:
     """The record of the other thread is refused, those of the owning thread are accepted."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -49,7 +49,9 @@ def test_another_thread_is_refused_with_words_and_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"value_serializer": lambda value: value}])
-def test_records_and_headers_of_a_wrong_type_are_refused_by_name(options: dict[str, Any]) -> None:
+def test_records_and_headers_of_a_wrong_type_are_named_in_the_error(
+    options: dict[str, Any],
+) -> None:
     """The error was "'int' object is not iterable". With a serializer another code path is used."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -80,7 +82,7 @@ def test_records_and_headers_of_a_wrong_type_are_refused_by_name(options: dict[s
     simulate(body)
 
 
-def test_another_loop_cannot_close_it() -> None:
+def test_another_loop_cannot_close_a_producer() -> None:
     """close() from another thread ended the producer and waited on the wrong loop."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -104,7 +106,7 @@ def test_another_loop_cannot_close_it() -> None:
     simulate(body)
 
 
-def test_another_loop_is_refused_after_the_first_has_ended() -> None:
+def test_use_on_another_loop_is_refused_after_the_first_has_ended() -> None:
     """If one producer is used in two calls of asyncio.run, nothing would ever be sent."""
     kept: list[Producer] = []
 
@@ -133,7 +135,7 @@ def test_another_loop_is_refused_after_the_first_has_ended() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_a_forked_child_is_refused() -> None:
+def test_use_in_a_forked_child_is_refused() -> None:
     """The child shares the parent's sockets, and both would write to them."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -162,7 +164,7 @@ def test_a_forked_child_is_refused() -> None:
     simulate(body)
 
 
-def test_a_bug_inside_reaches_every_waiter() -> None:
+def test_a_bug_in_an_internal_task_reaches_every_waiter() -> None:
     """The exception fails the producer, so that no caller waits for ever."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -187,7 +189,7 @@ def test_a_bug_inside_reaches_every_waiter() -> None:
     simulate(body)
 
 
-def test_hooks_run_once_for_a_record_that_waits_for_room() -> None:
+def test_interceptors_run_once_for_a_record_that_waits_for_buffer_memory() -> None:
     """The record was serialized before it waited."""
 
     class Counting(Interceptor):
@@ -284,7 +286,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_open() -> None:
     simulate(body)
 
 
-def test_two_tasks_may_start_it() -> None:
+def test_two_tasks_may_start_a_producer() -> None:
     """The second call started everything again, with a second timer and subscription."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -299,7 +301,7 @@ def test_two_tasks_may_start_it() -> None:
     simulate(body)
 
 
-def test_a_producer_of_a_cluster_that_is_not_open_says_so() -> None:
+def test_the_error_of_a_producer_whose_cluster_is_not_started_says_so() -> None:
     """The producer started, and its records waited for metadata that was never requested."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -311,7 +313,7 @@ def test_a_producer_of_a_cluster_that_is_not_open_says_so() -> None:
     simulate(body)
 
 
-def test_a_long_silence_is_one_timer() -> None:
+def test_a_long_throttle_needs_one_timer() -> None:
     """Each record sent while a broker throttled the producer (KIP-219) set its own timer."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -333,7 +335,7 @@ def test_a_long_silence_is_one_timer() -> None:
     simulate(body)
 
 
-def test_a_quota_does_not_outlive_its_producer() -> None:
+def test_a_throttle_timer_does_not_outlive_its_producer() -> None:
     """A throttle time of a minute kept a closed producer in memory for that time."""
 
     async def body(world: Any, kafka: Any) -> None:

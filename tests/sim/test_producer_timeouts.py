@@ -13,7 +13,7 @@ from aiokq.core.types import TopicPartition
 from tests.sim.producer_world import CLIENT, Close, Silence, producer, simulate, times
 
 
-def test_a_lost_request_is_sent_again_within_a_short_delivery_timeout() -> None:
+def test_a_lost_request_is_retried_within_a_short_delivery_timeout() -> None:
     """With a request timeout of 30 s, a delivery timeout of 2 s left no time for a retry."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -70,7 +70,7 @@ def test_a_record_fails_at_its_own_delivery_timeout_while_a_broker_is_silent() -
     simulate(body)
 
 
-def test_health_and_repr_show_the_limits_that_hold() -> None:
+def test_health_and_repr_show_the_effective_timeouts() -> None:
     """A delivery timeout of two seconds changes the other timeouts too."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -91,7 +91,7 @@ def test_health_and_repr_show_the_limits_that_hold() -> None:
     simulate(body)
 
 
-def test_health_tells_which_partitions_cannot_be_sent_to_and_why() -> None:
+def test_health_has_the_partitions_that_cannot_be_sent_to_and_the_reason() -> None:
     """It explains what an undelivered record waits for."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -111,7 +111,7 @@ def test_health_tells_which_partitions_cannot_be_sent_to_and_why() -> None:
     simulate(body)
 
 
-def test_a_broker_that_hangs_up_is_named_by_health() -> None:
+def test_health_names_a_broker_that_closes_connections() -> None:
     """The broker closes the connection at each request."""
 
     async def body(world: Any, kafka: Any) -> None:

@@ -130,7 +130,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("source", "form", "error", "mode"), CASES)
-def test_each_way_to_read_meets_each_error_and_goes_on_in_each_way(
+def test_each_form_of_reading_continues_after_each_error_in_each_way(
     source: str, form: str, error: str, mode: str
 ) -> None:
     """This is the table of docs/guides/consuming.md. A batch with a record that failed to
@@ -213,7 +213,9 @@ def poisoned(data: bytes) -> int:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("form", ["record", "batch"])
-def test_a_rebalance_waits_for_a_record_whose_error_is_in_work(form: str, protocol: str) -> None:
+def test_a_rebalance_waits_for_a_record_whose_error_is_being_handled(
+    form: str, protocol: str
+) -> None:
     """The next owner continues after that record, with the rest of the batch."""
 
     async def body(w: World) -> None:
@@ -250,7 +252,7 @@ def test_a_rebalance_waits_for_a_record_whose_error_is_in_work(form: str, protoc
     simulate_group(body)
 
 
-def test_a_batch_that_a_thread_reads_counts_as_far_as_the_thread_got() -> None:
+def test_a_batch_read_in_a_thread_is_finished_up_to_the_threads_position() -> None:
     """Positions are taken from the iteration, whichever thread it runs in."""
 
     async def body(w: World) -> None:
@@ -280,7 +282,7 @@ def test_a_batch_that_a_thread_reads_counts_as_far_as_the_thread_got() -> None:
     simulate_group(body)
 
 
-def test_a_worker_that_is_late_keeps_what_it_has_not_read_from_being_committed() -> None:
+def test_records_that_a_late_worker_has_not_read_are_not_committed() -> None:
     """The next batch was delivered meanwhile; the worker continues with its own batch."""
 
     async def body(w: World) -> None:
@@ -310,7 +312,7 @@ def test_a_worker_that_is_late_keeps_what_it_has_not_read_from_being_committed()
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, asyncio.CancelledError])
 @pytest.mark.parametrize("form", ["record", "many", "batch", "records"])
-def test_a_deserializer_that_raises_what_ends_loops_and_tasks_ends_none(
+def test_exceptions_of_a_deserializer_that_would_end_loops_or_tasks_do_not(
     form: str, kind: type[BaseException]
 ) -> None:
     """A StopIteration raised by a deserializer was taken for the end of the batch."""
@@ -350,7 +352,7 @@ class SetInStoneError(Exception):
 
 @pytest.mark.parametrize("kind", [StopIteration, SetInStoneError])
 @pytest.mark.parametrize("form", ["one", "named", "many", "for"])
-def test_what_a_deserializer_raised_is_raised_whatever_can_be_done_with_it(
+def test_an_exception_of_a_deserializer_is_raised_even_if_it_refuses_attributes(
     form: str, kind: type[Exception]
 ) -> None:
     """`getmany()` raised the AttributeError caused by the attempt to set an attribute."""
@@ -387,7 +389,7 @@ def test_what_a_deserializer_raised_is_raised_whatever_can_be_done_with_it(
 
 @pytest.mark.parametrize("at", [b"0", b"3"])
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
-def test_an_interrupt_in_a_deserializer_is_raised_and_nothing_taken_with_it_is_committed(
+def test_after_an_interrupt_in_a_deserializer_undelivered_records_are_not_committed(
     mode: str, at: bytes
 ) -> None:
     """`getmany` may have taken other records by then, which it can neither return nor count."""

@@ -27,7 +27,7 @@ async def told(watch: RegistryWatch, seconds: float = 20.0) -> list[RegistryChan
             return kinds
 
 
-def test_a_topic_is_watched_from_its_creation_to_its_end() -> None:
+def test_a_topic_is_watched_from_its_creation_to_its_deletion() -> None:
     """Each change is reported once, to waiting and to late readers."""
 
     async def main(world: Any) -> None:
@@ -63,7 +63,7 @@ def test_a_topic_is_watched_from_its_creation_to_its_end() -> None:
     run(1, main)
 
 
-def test_a_group_is_watched_by_looking_again_and_again() -> None:
+def test_a_group_is_watched_by_polling() -> None:
     """The caller sets the interval; of several changes in between only the last is reported."""
 
     async def main(world: Any) -> None:

@@ -19,7 +19,7 @@ MANY = 6
 """Records in the recreated topic: more than the reader had read from the old one."""
 
 
-def test_producer_and_consumer_live_through_resets() -> None:
+def test_producer_and_consumer_survive_resets() -> None:
     """A test suite keeps its clients with its broker, because new ones for each test are slow."""
 
     async def main(world: Any) -> None:
@@ -46,7 +46,7 @@ def test_producer_and_consumer_live_through_resets() -> None:
     run(1, main, limit=3600.0)
 
 
-def test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy() -> None:
+def test_a_reader_starts_in_the_recreated_topic_by_its_reset_policy() -> None:
     """The recreated topic has the same name but is a different topic."""
 
     async def main(world: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy() -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
-def test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_position(
+def test_a_topic_recreated_by_another_client_is_not_read_from_the_old_position(
     policy: str,
 ) -> None:
     """The old offset exists in the new topic too, but belongs to another record."""
@@ -121,7 +121,7 @@ def test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_positi
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_topic_made_again_long_after_is_not_read_from_the_old_position(by_hand: bool) -> None:
+def test_a_topic_recreated_much_later_is_not_read_from_the_old_position(by_hand: bool) -> None:
     """The reader had noticed the deletion, but took the new topic for the old one."""
 
     async def main(world: Any) -> None:

@@ -18,7 +18,7 @@ TP = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
-def test_a_reader_whose_records_are_gone_goes_on_by_its_policy_or_is_told(policy: str) -> None:
+def test_a_reader_of_deleted_records_follows_its_reset_policy(policy: str) -> None:
     """With the policy none it must get an error, or it would not know what it missed."""
 
     async def main(world: Any) -> None:
@@ -54,7 +54,7 @@ def test_a_reader_whose_records_are_gone_goes_on_by_its_policy_or_is_told(policy
     run(1, main, limit=3600.0)
 
 
-def test_the_error_says_what_there_is() -> None:
+def test_the_out_of_range_error_names_the_available_offsets() -> None:
     """For reads without a consumer."""
 
     async def main(world: Any) -> None:

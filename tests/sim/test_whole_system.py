@@ -350,7 +350,7 @@ def power_cuts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_what_is_acknowledged_is_read_once_in_order_and_in_its_place(seed: int) -> None:
+def test_acknowledged_records_are_read_once_in_order_and_at_their_offsets(seed: int) -> None:
     """Connections are cut, delayed, silenced, partitioned; the broker is restarted and killed."""
     through_faults(seed)
 
@@ -362,7 +362,7 @@ def test_without_idempotence_nothing_acknowledged_is_lost(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_power_cut_takes_from_the_end_only(seed: int) -> None:
+def test_a_power_cut_loses_only_the_ends_of_logs(seed: int) -> None:
     """An incomplete batch is truncated, and producer and broker agree on sequences again."""
     power_cuts(seed)
 
@@ -375,7 +375,7 @@ def test_the_same_seed_gives_the_same_run_byte_for_byte() -> None:
     assert through_faults(6).trace.digest() != first.trace.digest()
 
 
-def test_the_embedded_cluster_runs_in_the_simulation_as_it_does_outside() -> None:
+def test_the_embedded_cluster_runs_in_the_simulation() -> None:
     """Only public classes on one machine; two runs give the same trace."""
 
     async def main(world: Simulation) -> list[tuple[int, bytes | None]]:

@@ -65,15 +65,14 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
         "property/test_log_disks.py::DiskMachine",
     ),
     (35, "topic deleted and made again under a reader", "by its reset policy in the new one"): (
-        "sim/test_reset.py::test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy",
+        "sim/test_reset.py::test_a_reader_starts_in_the_recreated_topic_by_its_reset_policy",
         "sim/test_reset.py"
-        "::test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_position",
-        "sim/test_reset.py::test_producer_and_consumer_live_through_resets",
+        "::test_a_topic_recreated_by_another_client_is_not_read_from_the_old_position",
+        "sim/test_reset.py::test_producer_and_consumer_survive_resets",
     ),
     (36, "retention passes a reader", "offset out of range: by its policy, or an error"): (
-        "sim/test_retention.py"
-        "::test_a_reader_whose_records_are_gone_goes_on_by_its_policy_or_is_told",
-        "sim/test_retention.py::test_the_error_says_what_there_is",
+        "sim/test_retention.py::test_a_reader_of_deleted_records_follows_its_reset_policy",
+        "sim/test_retention.py::test_the_out_of_range_error_names_the_available_offsets",
     ),
     (37, "reader slower than delete.retention.ms", "final values, in order"): (
         "unit/broker/log/test_cleaner_run.py"
@@ -90,7 +89,7 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
         "::test_a_client_that_reads_nothing_does_not_fill_the_brokers_memory",
         "fault/test_server_faults.py::test_a_reader_that_stops_is_given_up_and_leaves_nothing_open",
         "fault/test_server_faults.py::test_half_a_request_is_given_up",
-        "unit/connection/test_server.py::test_a_request_cannot_be_dripped_for_ever",
+        "unit/connection/test_server.py::test_the_idle_timeout_limits_the_time_to_receive_a_request",
         "unit/connection/test_server.py::test_idle_connections_are_closed_and_busy_ones_are_not",
         "fault/test_server_faults.py::test_a_client_behind_a_bad_line_gets_its_bytes",
     ),

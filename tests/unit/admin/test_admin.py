@@ -157,7 +157,7 @@ def test_raise_errors_raises_the_first_with_the_others_as_notes():
 # -- retries ----------------------------------------------------------------------------------
 
 
-def test_another_controller_is_found():
+def test_a_moved_controller_is_found():
     """After NOT_CONTROLLER the remaining topics are sent to the new controller."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -173,7 +173,7 @@ def test_another_controller_is_found():
     with_admin(main)
 
 
-def test_only_what_failed_is_asked_for_again():
+def test_only_failed_items_are_retried():
     """One of two topics gets THROTTLING_QUOTA_EXCEEDED."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -188,7 +188,7 @@ def test_only_what_failed_is_asked_for_again():
     with_admin(main)
 
 
-def test_a_controller_that_does_not_come_ends_in_its_error():
+def test_not_controller_until_the_timeout_is_the_error_of_the_item():
     """The item's error is NOT_CONTROLLER, and it comes after the timeout."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -201,7 +201,7 @@ def test_a_controller_that_does_not_come_ends_in_its_error():
     with_admin(main)
 
 
-def test_a_cluster_that_is_down_is_a_timeout():
+def test_if_the_cluster_is_down_the_call_times_out():
     """No item has a result, so the call itself raises, with the cause."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -216,7 +216,7 @@ def test_a_cluster_that_is_down_is_a_timeout():
 # -- topics -----------------------------------------------------------------------------------
 
 
-def test_create_topics_passes_everything_on():
+def test_create_topics_sends_all_parameters():
     """Partitions, replication factor, assignments and configs."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -246,7 +246,7 @@ def test_create_topics_passes_everything_on():
     with_admin(main)
 
 
-def test_create_topics_refuses_what_contradicts_itself():
+def test_create_topics_refuses_contradictory_arguments():
     """Nothing is sent."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -259,7 +259,7 @@ def test_create_topics_refuses_what_contradicts_itself():
     with_admin(main)
 
 
-def test_an_old_broker_wants_numbers():
+def test_old_brokers_need_explicit_partition_and_replica_counts():
     """Brokers before 2.4 have no defaults for them (KIP-464)."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -307,7 +307,7 @@ def test_topics_are_deleted_by_id():
     with_admin(main)
 
 
-def test_list_topics_gives_all():
+def test_list_topics_returns_all_topics():
     """The list comes from a broker, not from cached metadata; internal topics are optional."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -320,7 +320,7 @@ def test_list_topics_gives_all():
     with_admin(main)
 
 
-def test_describe_topics_puts_pages_together():
+def test_describe_topics_reads_all_pages():
     """A topic with 5,000 partitions needs three pages (KIP-966)."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -354,7 +354,7 @@ def test_describe_topics_puts_pages_together():
     with_admin(main)
 
 
-def test_a_topic_that_the_broker_left_out_is_no_topic_without_partitions():
+def test_a_topic_missing_from_the_response_is_not_a_topic_without_partitions():
     """It was returned as a topic without partitions and without an error."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -490,7 +490,7 @@ def test_configs_are_described_with_their_source():
     with_admin(main)
 
 
-def test_a_brokers_configs_are_asked_of_that_broker():
+def test_the_configs_of_a_broker_are_requested_from_that_broker():
     """Other brokers do not know its static configs."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -537,7 +537,7 @@ def test_configs_are_altered_one_by_one():
     with_admin(main)
 
 
-def test_old_brokers_get_all_configs_at_once():
+def test_old_brokers_receive_all_configs_of_a_resource():
     """Before 2.3, AlterConfigs replaces all configs, so the unchanged ones must be sent too."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -601,7 +601,7 @@ def test_the_cluster_is_described():
     simulate(main)
 
 
-def test_log_directories_are_asked_of_each_broker() -> None:
+def test_log_directories_are_described_by_each_broker() -> None:
     """An offline directory has an error; disk sizes are present if the broker reports them."""
 
     def answer(broker, request, version):
@@ -745,7 +745,7 @@ def test_an_admin_left_open_warns():
 
 
 @pytest.mark.parametrize("call", ["list_topics", "describe_topics", "describe_cluster"])
-def test_a_question_is_asked_again_when_its_broker_goes_down(call: str):
+def test_a_read_only_request_is_retried_when_its_broker_goes_down(call: str):
     """Listings failed in a rolling restart, because a request that was sent was not retried."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:

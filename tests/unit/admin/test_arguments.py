@@ -134,7 +134,7 @@ def said_by_aiokq(error: BaseException) -> bool:
 
 @pytest.mark.parametrize(("method", "argument"), CASES)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_wrong_argument_is_taken_or_refused_in_words(
+async def test_an_argument_of_a_wrong_type_is_accepted_or_refused_by_aiokq(
     admin: Admin, method: str, argument: str
 ) -> None:
     """An error raised inside Python's library names neither the argument nor the accepted types."""
@@ -153,7 +153,7 @@ async def test_a_wrong_argument_is_taken_or_refused_in_words(
 
 @pytest.mark.parametrize(("method", "argument"), CASES)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_refusal_of_a_wrong_argument_names_it(
+async def test_the_error_for_an_invalid_argument_names_it(
     admin: Admin, method: str, argument: str
 ) -> None:
     """The invalid value is an object that no argument accepts."""
@@ -174,7 +174,7 @@ async def test_the_refusal_of_a_wrong_argument_names_it(
         lambda: NewPartitions(2, [1]),  # type: ignore[list-item]
     ],
 )
-def test_values_name_the_argument_too(make: Callable[[], object]) -> None:
+def test_errors_of_value_classes_name_the_argument(make: Callable[[], object]) -> None:
     """NewTopic and NewPartitions check their arguments like Admin's methods."""
     with pytest.raises(TypeError, match=r"^(configs|assignments)") as caught:
         make()

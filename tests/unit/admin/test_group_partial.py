@@ -87,7 +87,7 @@ def empty_group(groups: Groups) -> None:
     groups.types["g"] = "none"
 
 
-def test_a_group_whose_coordinator_loads_takes_no_time_from_the_others() -> None:
+def test_a_group_whose_coordinator_is_loading_does_not_delay_the_others() -> None:
     """`groups describe a b` reported "no answer within 0 s" for the other group."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -104,7 +104,9 @@ def test_a_group_whose_coordinator_loads_takes_no_time_from_the_others() -> None
 
 
 @pytest.mark.parametrize("rewind", [False, True])
-def test_a_partition_without_leader_keeps_no_other_from_its_offset(rewind: bool) -> None:
+def test_a_partition_without_leader_does_not_prevent_the_others_from_being_reset(
+    rewind: bool,
+) -> None:
     """The whole timeout was spent on that partition, and no partition was reset."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -120,7 +122,7 @@ def test_a_partition_without_leader_keeps_no_other_from_its_offset(rewind: bool)
     with_groups(main)
 
 
-def test_an_offset_that_is_not_known_is_not_guessed() -> None:
+def test_an_unknown_committed_offset_is_not_replaced_by_a_default() -> None:
     """ "current" for a partition with an open transaction reset it to the log end offset."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -137,7 +139,7 @@ def test_an_offset_that_is_not_known_is_not_guessed() -> None:
     with_groups(main)
 
 
-def test_a_partition_that_does_not_exist_is_told_at_once() -> None:
+def test_a_missing_partition_has_its_error_at_once() -> None:
     """It was retried until the timeout, which failed the whole group."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -186,7 +188,7 @@ def mixed(groups: Groups) -> None:
     groups.cluster.handlers[wire.ConsumerGroupHeartbeatRequest] = heartbeat
 
 
-def test_each_member_of_a_group_that_was_converted_leaves_by_its_own_protocol() -> None:
+def test_each_member_of_a_converted_group_leaves_by_its_own_protocol() -> None:
     """The broker refuses a heartbeat for a classic member, and a LeaveGroup for the other kind."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -201,7 +203,7 @@ def test_each_member_of_a_group_that_was_converted_leaves_by_its_own_protocol() 
     with_groups(main)
 
 
-def test_a_classic_member_of_a_group_that_was_converted_is_refused_by_name() -> None:
+def test_a_rewind_of_a_converted_group_with_a_classic_member_is_refused() -> None:
     """Once it is removed, the classic member could commit into the empty group."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -302,7 +304,7 @@ class Held:
 
 
 @pytest.mark.parametrize("code", [25, 82])
-def test_a_member_that_came_back_as_another_does_not_end_a_rewind(code: int) -> None:
+def test_a_member_that_restarts_during_a_rewind_does_not_end_it(code: int) -> None:
     """A static member restarted after the group was described and before it was removed."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -317,7 +319,7 @@ def test_a_member_that_came_back_as_another_does_not_end_a_rewind(code: int) -> 
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 25])
-def test_a_group_that_could_not_be_held_at_once_is_held_later(code: int) -> None:
+def test_a_failed_join_of_the_holder_is_retried(code: int) -> None:
     """The coordinator moved or is loading, and does not know the member id that was assigned."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -329,7 +331,7 @@ def test_a_group_that_could_not_be_held_at_once_is_held_later(code: int) -> None
 
 
 @pytest.mark.parametrize("code", [23, 24, 81])
-def test_a_group_that_takes_nobody_in_is_left_as_it_is(code: int) -> None:
+def test_a_group_that_cannot_be_joined_is_left_unchanged(code: int) -> None:
     """The group is full or uses another protocol; its members must not be removed then."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -343,7 +345,7 @@ def test_a_group_that_takes_nobody_in_is_left_as_it_is(code: int) -> None:
     with_groups(main)
 
 
-def test_a_group_whose_holder_was_removed_is_not_said_to_be_rewound() -> None:
+def test_a_rewind_fails_if_its_holder_was_removed() -> None:
     """The group was empty meanwhile and may have accepted a commit: the offset is 7, not 3."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -359,7 +361,7 @@ def test_a_group_whose_holder_was_removed_is_not_said_to_be_rewound() -> None:
     with_groups(main)
 
 
-def test_a_rewind_without_time_to_see_a_member_back_is_not_said_to_be_done() -> None:
+def test_a_rewind_whose_timeout_ends_before_a_member_rejoins_fails() -> None:
     """With a timeout below the heartbeat interval, a member's late commit may undo the rewind."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -372,7 +374,7 @@ def test_a_rewind_without_time_to_see_a_member_back_is_not_said_to_be_done() -> 
     with_groups(main)
 
 
-def test_a_group_to_which_nobody_comes_back_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rewind_ends_if_no_member_rejoins(caplog: pytest.LogCaptureFixture) -> None:
     """The members are dead: the holder waits for half a minute, not for ever."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -387,7 +389,7 @@ def test_a_group_to_which_nobody_comes_back_is_let_go(caplog: pytest.LogCaptureF
     with_groups(main)
 
 
-def test_a_commit_for_a_topic_that_is_gone_is_told_at_once_and_the_others_are_done() -> None:
+def test_a_commit_for_a_deleted_topic_fails_at_once_and_the_others_succeed() -> None:
     """Like Java's alterConsumerGroupOffsets; retries would not help."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -402,7 +404,7 @@ def test_a_commit_for_a_topic_that_is_gone_is_told_at_once_and_the_others_are_do
     with_groups(main)
 
 
-def test_what_is_no_offset_or_time_is_refused_before_anything_is_asked() -> None:
+def test_invalid_offsets_and_times_are_refused_before_any_request() -> None:
     """They failed in the middle of the call, in the encoder or inside Python."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -420,7 +422,7 @@ def test_what_is_no_offset_or_time_is_refused_before_anything_is_asked() -> None
 
 
 @pytest.mark.parametrize("api", ["DeleteGroups", "LeaveGroup"])
-def test_what_was_done_without_an_answer_was_done(api: str) -> None:
+def test_a_retried_deletion_or_removal_that_finds_nothing_succeeded(api: str) -> None:
     """The first response is lost; on the retry the broker does not know the group or member."""
 
     async def main(groups: Groups, admin: Admin) -> None:

@@ -248,7 +248,7 @@ def with_groups(main: Main, **limits: int) -> None:
     simulate(run)
 
 
-def test_a_hundred_groups_are_one_lookup_and_one_question_per_coordinator() -> None:
+def test_a_hundred_groups_need_one_lookup_and_one_request_per_coordinator() -> None:
     """`aiokq groups describe` of all groups must not need hundreds of round trips."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -266,7 +266,7 @@ def test_a_hundred_groups_are_one_lookup_and_one_question_per_coordinator() -> N
     with_groups(main)
 
 
-def test_a_coordinator_that_moved_is_found_again_and_only_its_groups_are_asked_for() -> None:
+def test_after_a_coordinator_moved_only_its_group_is_requested_again() -> None:
     """NOT_COORDINATOR invalidates the cached coordinator of this group only."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -281,7 +281,7 @@ def test_a_coordinator_that_moved_is_found_again_and_only_its_groups_are_asked_f
     with_groups(main)
 
 
-def test_a_coordinator_that_loads_is_asked_again() -> None:
+def test_a_request_to_a_loading_coordinator_is_retried() -> None:
     """After a restart a coordinator first loads its groups, which may take seconds."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -295,7 +295,7 @@ def test_a_coordinator_that_loads_is_asked_again() -> None:
     with_groups(main)
 
 
-def test_a_broker_that_is_down_is_told_and_holds_up_no_listing() -> None:
+def test_a_listing_names_the_brokers_that_are_down() -> None:
     """The groups of the other brokers are returned."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -315,7 +315,7 @@ def test_a_broker_that_is_down_is_told_and_holds_up_no_listing() -> None:
     with_groups(main)
 
 
-def test_no_broker_at_all_is_a_timeout_with_its_cause() -> None:
+def test_a_listing_without_any_broker_times_out_with_its_cause() -> None:
     """An empty listing would mean that no groups exist."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -327,7 +327,7 @@ def test_no_broker_at_all_is_a_timeout_with_its_cause() -> None:
     with_groups(main)
 
 
-def test_a_group_whose_deletion_lost_its_reply_was_deleted() -> None:
+def test_a_deletion_whose_response_was_lost_succeeded() -> None:
     """The retry finds no group, which is the wanted state."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -340,7 +340,7 @@ def test_a_group_whose_deletion_lost_its_reply_was_deleted() -> None:
     with_groups(main)
 
 
-def test_offsets_of_several_groups_are_asked_one_by_one_of_old_brokers() -> None:
+def test_offsets_of_several_groups_are_fetched_one_by_one_from_old_brokers() -> None:
     """Before version 8 a request has one group."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -353,7 +353,7 @@ def test_offsets_of_several_groups_are_asked_one_by_one_of_old_brokers() -> None
     with_groups(main, OffsetFetchRequest=7)
 
 
-def test_topics_go_by_name_though_newer_versions_go_by_id() -> None:
+def test_offsets_are_fetched_by_topic_name_although_newer_versions_use_ids() -> None:
     """With ids, the offsets of topics that are not in the metadata would have no name."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -382,7 +382,7 @@ def test_a_commit_into_a_group_with_members_says_what_to_do(code: int) -> None:
     with_groups(main)
 
 
-def test_bytes_of_members_that_are_no_subscription_spoil_no_description() -> None:
+def test_a_member_with_an_undecodable_subscription_is_described() -> None:
     """Any program may join with any bytes; Java shows such members without topics."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -395,7 +395,7 @@ def test_bytes_of_members_that_are_no_subscription_spoil_no_description() -> Non
     with_groups(main)
 
 
-def test_a_group_that_is_not_there_is_not_found_whatever_the_broker_s_age() -> None:
+def test_a_missing_group_is_not_found_on_brokers_of_any_version() -> None:
     """Before version 6 the response has a group in the state Dead."""
 
     async def main(groups: Groups, admin: Admin) -> None:
@@ -427,7 +427,7 @@ def test_members_leave_by_the_protocol_they_speak() -> None:
     with_groups(main)
 
 
-def test_filters_that_a_broker_does_not_know_are_not_dropped_in_silence() -> None:
+def test_filters_that_a_broker_lacks_are_refused() -> None:
     """Without the filter all groups would be listed, and a script might delete them."""
 
     async def main(groups: Groups, admin: Admin) -> None:

@@ -58,7 +58,7 @@ class Elections:
         )
 
 
-def test_what_an_election_came_to_is_not_asked_again():
+def test_the_outcome_of_an_election_is_not_retried():
     """Kafka marks 80, 83 and 84 as retriable, but here they are final; only 41 is retried."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -73,7 +73,7 @@ def test_what_an_election_came_to_is_not_asked_again():
     with_admin(main)
 
 
-def test_partitions_whose_answer_may_pass_are_asked_for_again_alone():
+def test_only_partitions_with_temporary_errors_are_retried():
     """NOT_CONTROLLER (41) is temporary, UNKNOWN_TOPIC_OR_PARTITION (3) is final."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -86,7 +86,7 @@ def test_partitions_whose_answer_may_pass_are_asked_for_again_alone():
     with_admin(main)
 
 
-def test_an_election_of_all_partitions_gives_those_that_needed_one():
+def test_an_election_for_all_partitions_returns_those_that_needed_one():
     """The request has null instead of a list of all partitions."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -100,7 +100,7 @@ def test_an_election_of_all_partitions_gives_those_that_needed_one():
     with_admin(main)
 
 
-def test_reassignments_are_begun_cancelled_and_listed():
+def test_reassignments_are_started_cancelled_and_listed():
     """The new replicas by partition; None cancels a reassignment."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:
@@ -153,7 +153,7 @@ def test_reassignments_are_begun_cancelled_and_listed():
 
 
 @pytest.mark.parametrize("newest", [0, 1])
-def test_a_broker_that_lists_client_metrics_only_is_asked_for_nothing_else(newest: int):
+def test_other_resources_are_not_requested_from_a_broker_with_client_metrics_only(newest: int):
     """Version 0 ignores the resource types and always lists client metrics."""
 
     async def main(cluster: ScriptedCluster, admin: Admin) -> None:

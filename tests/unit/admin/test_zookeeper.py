@@ -21,7 +21,7 @@ OFFSETS = {
 }
 
 
-def test_what_kafka_s_own_tool_exported_is_read() -> None:
+def test_an_export_of_kafkas_tool_is_read() -> None:
     """The file is written by `kafka.tools.ExportZkOffsets --output-file`."""
     found = read_dump(EXPORTED)
     assert (found.groups, found.problems, found.others) == (OFFSETS, [], 0)
@@ -60,7 +60,7 @@ def test_json_of_zk_shell_and_plain_objects_are_read() -> None:
 @pytest.mark.parametrize(
     "value", ["", "-1", "x", "1.5", "12345678901234567890", '{"offset": 1}', "\u0663"]
 )
-def test_a_value_that_is_no_offset_is_told_and_the_others_are_read(value: str) -> None:
+def test_an_invalid_offset_is_reported_and_the_others_are_read(value: str) -> None:
     """A damaged line must neither become an offset nor stop the import."""
     found = read_dump(f"/consumers/g/offsets/t/0\t{value}\n/consumers/g/offsets/t/1\t5\n")
     assert found.groups == {"g": {TopicPartition("t", 1): 5}}
@@ -69,7 +69,7 @@ def test_a_value_that_is_no_offset_is_told_and_the_others_are_read(value: str) -
     assert "no offset of t-0 of group 'g'" in problem
 
 
-def test_names_of_0_7_are_taken_only_where_they_are_no_riddle() -> None:
+def test_node_names_of_kafka_0_7_are_accepted_if_unambiguous() -> None:
     """Kafka 0.7 named nodes `broker-partition`, which the tool's documentation still shows."""
     found = read_dump("/consumers/g/offsets/t/0-3:5\n")
     assert found.groups == {"g": {TopicPartition("t", 3): 5}}
@@ -77,7 +77,7 @@ def test_names_of_0_7_are_taken_only_where_they_are_no_riddle() -> None:
     assert "several brokers" in found.problems[0]
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_file_has_no_groups() -> None:
     """It is not an error."""
     found = read_dump("")
     assert (found.groups, found.problems, found.others) == ({}, [], 0)

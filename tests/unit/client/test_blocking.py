@@ -82,7 +82,7 @@ async def test_a_blocking_function_leaves_the_loop_running():
     await ticking
 
 
-async def test_calls_of_one_partition_run_in_the_order_they_were_asked_for():
+async def test_calls_of_one_partition_run_in_order():
     """Two records of a partition in two threads could be processed in the wrong order."""
     work = Work()
     tasks = [asyncio.create_task(aiokq.run_blocking(work, P0, n)) for n in range(5)]
@@ -97,7 +97,7 @@ async def test_calls_of_one_partition_run_in_the_order_they_were_asked_for():
     assert blocking._CALLS[asyncio.get_running_loop()]._last == {}
 
 
-async def test_so_many_threads_and_no_more():
+async def test_the_number_of_threads_is_limited():
     """A thread for each record would overload the machine."""
     work = Work()
     count = blocking.BLOCKING_THREADS + 5
@@ -121,7 +121,7 @@ async def test_waiting_for_a_partition_occupies_no_thread():
     await asyncio.gather(*tasks)
 
 
-async def test_a_call_that_was_cancelled_in_line_never_runs_and_holds_nobody_up():
+async def test_a_call_cancelled_while_waiting_never_runs_and_delays_no_other():
     """The call after it still waits for the one before it."""
     work = Work()
     first, second, third = (asyncio.create_task(aiokq.run_blocking(work, P0, n)) for n in (1, 2, 3))
@@ -135,7 +135,7 @@ async def test_a_call_that_was_cancelled_in_line_never_runs_and_holds_nobody_up(
     assert work.began == [1, 3]
 
 
-async def test_a_call_that_was_cancelled_while_it_runs_keeps_its_place():
+async def test_a_call_cancelled_while_running_keeps_its_place():
     """A thread cannot be stopped, so the next call has to wait for it."""
     work = Work()
     first = asyncio.create_task(aiokq.run_blocking(work, P0, 1))
@@ -151,7 +151,7 @@ async def test_a_call_that_was_cancelled_while_it_runs_keeps_its_place():
     assert work.most == 1
 
 
-async def test_what_the_function_raises_is_raised_and_the_next_one_runs():
+async def test_an_exception_of_the_function_is_raised_and_the_next_call_runs():
     """A failing handler must not stop its partition."""
 
     def fail(item: object) -> None:
@@ -181,7 +181,7 @@ async def test_a_failure_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptu
     assert "no such customer" in caplog.text
 
 
-async def test_the_context_and_keywords_go_along():
+async def test_context_variables_and_keywords_are_passed_to_the_thread():
     """Otherwise a trace id would be lost."""
     REQUEST.set("7")
 
@@ -192,7 +192,7 @@ async def test_the_context_and_keywords_go_along():
     assert await aiokq.run_blocking(handle, record, greeting="hello") == "hello 7 5"
 
 
-def test_threads_go_with_their_loop():
+def test_threads_end_with_their_loop():
     """A program that runs a loop for each job must not accumulate threads."""
     names = []
 

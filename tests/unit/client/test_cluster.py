@@ -19,7 +19,7 @@ def make(cluster: ScriptedCluster, **overrides: Any) -> Cluster:
     return Cluster(cluster.bootstrap_servers, _environment=cluster.environment, **overrides)
 
 
-def test_settings_come_by_position_by_name_and_as_an_object():
+def test_settings_can_be_positional_keywords_or_an_object():
     """All three give the same frozen object."""
     assert Cluster("a:1").settings.bootstrap_servers == ("a:1",)
     assert Cluster(["a:1", "b:2"]).settings.bootstrap_servers == ("a:1", "b:2")
@@ -80,7 +80,7 @@ def test_a_setting_of_the_cluster_is_refused_elsewhere(kind: str):
         getattr(cluster, kind)(settings=settings)
 
 
-def test_one_view_of_metadata_is_shared():
+def test_clients_of_a_cluster_share_its_metadata():
     """Three clients need one connection for metadata."""
 
     async def main(scripted: ScriptedCluster) -> None:
@@ -134,7 +134,7 @@ def test_a_client_closed_by_itself_leaves_the_cluster_open():
     simulate(main)
 
 
-def test_requests_go_where_they_should():
+def test_requests_go_to_their_target():
     """A node id, the controller, or a partition's leader."""
 
     async def main(scripted: ScriptedCluster) -> None:
@@ -178,7 +178,7 @@ def test_low_level_reading_takes_tuples():
     simulate(main)
 
 
-def test_health_tells_what_is_wrong():
+def test_health_names_the_failed_brokers_and_partitions():
     """Readiness probes use `ok`, users the details."""
 
     async def main(scripted: ScriptedCluster) -> None:
@@ -200,7 +200,7 @@ def test_health_tells_what_is_wrong():
     simulate(main)
 
 
-def test_events_are_the_engines():
+def test_events_returns_the_events_of_the_engine():
     """`cluster.events()` subscribes at the call."""
 
     async def main(scripted: ScriptedCluster) -> None:
@@ -227,7 +227,7 @@ def test_a_cluster_left_open_warns():
     simulate(main)
 
 
-def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
+def test_invalid_partitions_and_requests_are_refused_with_the_fix():
     """A bare "orders" raised an error about __new__, or about an existing partition."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -250,7 +250,7 @@ def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
 
 
 @pytest.mark.parametrize("client", [aiokq.Cluster, aiokq.Producer, aiokq.Admin])
-def test_a_second_positional_argument_is_told_to_be_a_keyword(client: Any) -> None:
+def test_a_second_positional_argument_is_refused(client: Any) -> None:
     """For example confluent-kafka's dict of settings, or a second address."""
     with pytest.raises(
         ConfigError, match=r"only the address is positional, not \{'linger.ms': 5\}"

@@ -65,7 +65,7 @@ def test_every_child_that_is_listed_exists() -> None:
         pending += [f"{path.rstrip('/')}/{child}" for child in node.children]
 
 
-def test_brokers_are_as_kafka_registered_them() -> None:
+def test_broker_nodes_have_the_format_of_kafka() -> None:
     """Old tools read host and port, newer ones the endpoints."""
     assert look("/brokers/ids").children == ("1", "2")
     assert json.loads(look("/brokers/ids/1").data) == {
@@ -83,7 +83,7 @@ def test_brokers_are_as_kafka_registered_them() -> None:
     assert secure["endpoints"] == ["SASL_SSL://[::1]:9093"]
 
 
-def test_topics_are_as_kafka_wrote_them() -> None:
+def test_topic_nodes_have_the_format_of_kafka() -> None:
     """Since 2.8 they contain the topic id in Base64."""
     assert json.loads(look("/brokers/topics/t").data) == {
         "removing_replicas": {},
@@ -98,7 +98,7 @@ def test_topics_are_as_kafka_wrote_them() -> None:
     )
 
 
-def test_groups_are_as_the_old_consumers_wrote_them() -> None:
+def test_group_nodes_have_the_format_of_the_old_consumers() -> None:
     """Member ids with a slash are escaped, because they are node names."""
     assert look_group("/ids").children == ("m%2F1", "m2")
     assert json.loads(look_group("/ids/m%2F1").data) == {
@@ -131,7 +131,7 @@ def test_groups_are_as_the_old_consumers_wrote_them() -> None:
         "/brokers/topics/t/partitions/0/state/x",
     ],
 )
-def test_what_is_not_there_has_no_node(path: str) -> None:
+def test_missing_objects_have_no_node(path: str) -> None:
     """Also if the name only resembles a number."""
     assert look(path) is None
 
@@ -145,7 +145,7 @@ def test_a_group_has_no_other_nodes(path: str) -> None:
     assert look_group(path) is None
 
 
-def test_names_of_nodes_can_be_read_back() -> None:
+def test_group_names_can_be_read_back_from_node_names() -> None:
     """Any group name is allowed."""
     for name in ("a", "a/b", "%2F", "a%25/%2f"):
         assert "/" not in node_name(name)

@@ -182,7 +182,7 @@ def test_without_bootstrap_timeout_start_does_not_wait():
     simulate(main, brokers=1)
 
 
-def test_a_broker_that_knows_nobody_is_not_believed():
+def test_a_metadata_response_without_brokers_is_ignored():
     """A broker that is still starting returns Metadata without brokers."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -201,7 +201,7 @@ def test_a_broker_that_knows_nobody_is_not_believed():
     simulate(main)
 
 
-def test_a_moved_cluster_is_found_by_its_seeds():
+def test_a_moved_cluster_is_found_by_its_bootstrap_addresses():
     """All brokers have new addresses; the bootstrap host name resolves to them (KIP-899)."""
 
     async def main(cluster: ScriptedCluster) -> None:

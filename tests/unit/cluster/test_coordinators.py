@@ -282,7 +282,7 @@ def test_a_key_that_the_broker_leaves_out_is_asked_for_again():
     simulate(main)
 
 
-def test_who_failed_may_be_named():
+def test_a_stale_failure_keeps_a_newer_coordinator():
     """A member reports its old coordinator after another member has already found the new one."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -360,7 +360,7 @@ def test_a_lookup_that_nobody_answers_names_its_cause():
     simulate(main)
 
 
-def test_what_came_too_late_is_not_kept():
+def test_the_error_of_an_abandoned_lookup_is_not_kept():
     """When a lookup was abandoned before its response, an error stayed in memory for each group."""
 
     async def main(cluster: ScriptedCluster) -> None:

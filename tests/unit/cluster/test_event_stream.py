@@ -41,7 +41,7 @@ async def test_the_latest_state_comes_first():
     stream.close()
 
 
-async def test_partitions_given_taken_and_given_again_are_news_each_time():
+async def test_each_assignment_and_revocation_is_delivered_even_when_repeated():
     """Assigned and Revoked had separate keys: a repeated assignment was dropped as a duplicate."""
     one, two = TopicPartition("t", 1), TopicPartition("t", 2)
     signal: ObservableMap[EventKey, Event] = ObservableMap()
@@ -76,7 +76,7 @@ async def test_a_slow_reader_loses_the_oldest_counted():
     stream.close()
 
 
-async def test_it_ends_after_what_it_holds():
+async def test_a_closed_stream_ends_after_its_pending_events():
     """Closing the cluster must not discard the event that explains the closing."""
     signal: ObservableMap[EventKey, Event] = ObservableMap()
     async with EventStream(signal) as stream:

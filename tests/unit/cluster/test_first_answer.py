@@ -45,7 +45,7 @@ def test_the_next_starts_when_one_fails_or_is_slow():
     simulate(main)
 
 
-def test_all_failures_are_told():
+def test_all_failures_are_reported():
     """Each failure is reported with its name when it happens, in order of failure."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -70,7 +70,7 @@ def test_all_failures_are_told():
     simulate(main)
 
 
-def test_a_refused_password_ends_it():
+def test_an_authentication_failure_ends_all_attempts():
     """The other brokers have the same users, so further attempts cannot succeed."""
 
     async def main(cluster: ScriptedCluster) -> None:

@@ -21,7 +21,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 ID = UUID(int=7)
 
 
-def test_a_commit_of_somebody_outside_says_no_generation() -> None:
+def test_a_commit_by_a_non_member_has_no_generation() -> None:
     """The coordinator accepts such a commit only if the group is empty."""
     request = commit_request("g", {A0: OffsetAndMetadata(3, "m", 2), B0: OffsetAndMetadata(4)})
     assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1)
@@ -36,7 +36,7 @@ def test_a_commit_of_somebody_outside_says_no_generation() -> None:
     assert (request.group_instance_id, request.topics[0].topic_id) == ("i", ID)
 
 
-def test_what_an_answer_leaves_out_was_not_committed() -> None:
+def test_a_partition_missing_from_the_response_was_not_committed() -> None:
     response = wire.OffsetCommitResponse(
         topics=[
             wire.OffsetCommitResponseTopic(
@@ -50,7 +50,7 @@ def test_what_an_answer_leaves_out_was_not_committed() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_a_question_can_be_sent_in_every_version(version: int) -> None:
+def test_an_offset_fetch_can_be_sent_in_every_version(version: int) -> None:
     """A field that a version lacks must not be set."""
     request = fetch_request(
         version, {"g": [A0, A1, B0]}, require_stable=True, topic_ids={"a": ID, "b": ID}
@@ -63,7 +63,7 @@ def test_a_question_can_be_sent_in_every_version(version: int) -> None:
             fetch_request(version, {"g": None}, require_stable=False)
 
 
-def test_answers_of_both_forms_say_the_same() -> None:
+def test_both_response_formats_give_the_same_offsets() -> None:
     """Before version 8 a response contains one group; since version 8, several."""
     old = wire.OffsetFetchResponse(
         topics=[

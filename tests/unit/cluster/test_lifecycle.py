@@ -168,7 +168,7 @@ async def test_after_a_fork_it_is_refused(monkeypatch: pytest.MonkeyPatch):
         binding.check()
 
 
-def test_a_bug_in_a_task_ends_the_cluster_and_reaches_who_waits():
+def test_a_bug_in_a_task_closes_the_cluster_and_reaches_all_waiters():
     """A client whose background task failed must report the error instead of hanging."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -208,7 +208,7 @@ def test_a_stalled_loop_is_an_event():
     simulate(main)
 
 
-def test_who_starts_it_as_well_waits_as_well():
+def test_a_concurrent_start_waits_for_the_first():
     """When two tasks started the engine at once, the second one found no metadata."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -227,7 +227,7 @@ def test_who_starts_it_as_well_waits_as_well():
     simulate(main)
 
 
-def test_closing_is_no_cancellation_of_who_waits():
+def test_closing_does_not_cancel_the_tasks_that_wait():
     """A call in progress ended with a CancelledError although nobody had cancelled it."""
 
     async def main(cluster: ScriptedCluster) -> None:

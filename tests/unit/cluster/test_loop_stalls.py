@@ -46,7 +46,7 @@ def observed(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
     return ClusterEngine(ClusterValues.given(values), environment)
 
 
-def test_a_group_member_watches_the_loop_without_being_asked_to():
+def test_a_group_member_watches_the_loop_by_default():
     """A handler that blocks the loop for a minute gets the member removed from its group."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -70,7 +70,7 @@ def test_a_group_member_watches_the_loop_without_being_asked_to():
     simulate(main)
 
 
-def test_a_cluster_without_members_watches_the_loop_if_it_is_told_to():
+def test_a_cluster_without_members_watches_the_loop_only_if_configured():
     """A blocked loop also makes a producer's deliveries time out."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -82,7 +82,7 @@ def test_a_cluster_without_members_watches_the_loop_if_it_is_told_to():
     simulate(main)
 
 
-def test_nothing_watches_where_it_is_switched_off_or_simulated():
+def test_no_watchdog_runs_when_switched_off_or_simulated():
     """In virtual time the watchdog's thread would report stalls that do not exist."""
 
     async def main(cluster: ScriptedCluster) -> None:

@@ -22,7 +22,7 @@ METADATA = ClusterMetadata(
 )
 
 
-def test_lookups_of_what_is_known():
+def test_lookups_of_known_topics_and_partitions():
     """Plain tuples are accepted as partitions."""
     assert METADATA.topic("t") is TOPIC
     assert METADATA.topic_by_id(UUID(int=1)) is TOPIC
@@ -32,7 +32,7 @@ def test_lookups_of_what_is_known():
     assert TOPIC.leaderless == (1,)
 
 
-def test_lookups_of_what_is_not_known():
+def test_lookups_of_unknown_topics_and_partitions():
     """Callers in hot paths must not need to catch exceptions."""
     for tp in (TopicPartition("t", 9), TopicPartition("nope", 0)):
         assert METADATA.partition(tp) is None

@@ -244,7 +244,7 @@ def test_a_forbidden_topic_fails_at_once():
     simulate(main)
 
 
-def test_creation_is_asked_for_apart():
+def test_topics_to_create_are_requested_separately():
     """allow_auto_topic_creation applies to all topics of a request."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -266,7 +266,7 @@ def test_creation_is_asked_for_apart():
     simulate(main)
 
 
-def test_old_brokers_get_what_they_understand():
+def test_old_metadata_versions_are_supported():
     """Version 4 added allow_auto_topic_creation, version 7 the leader epochs."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -323,7 +323,7 @@ def test_a_silent_broker_does_not_hold_up_metadata():
     simulate(main)
 
 
-def test_the_loop_survives_what_it_does_not_expect():
+def test_the_refresh_loop_survives_an_unexpected_exception():
     """A bug in the handling of one response must not stop all further refreshes."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -345,7 +345,7 @@ def test_the_loop_survives_what_it_does_not_expect():
     simulate(main)
 
 
-def test_a_topic_that_nobody_can_tell_about_is_a_timeout():
+def test_without_any_response_a_topic_lookup_times_out():
     """No broker said that the topic is unknown. The cause names the failed brokers."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -401,7 +401,7 @@ def test_a_cancelled_wait_leaves_the_others():
     simulate(main)
 
 
-def test_credentials_refused_later_reach_who_waits():
+def test_credentials_refused_later_reach_all_waiters():
     """The password was changed while the client was running."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -430,7 +430,7 @@ def test_credentials_refused_later_reach_who_waits():
     simulate(main)
 
 
-def test_a_topic_that_is_waited_for_stays_known_as_missing_while_others_are_asked_for():
+def test_a_response_about_other_topics_keeps_a_topic_known_as_missing():
     """A response about another topic made the client forget it; the error said "no metadata"."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -459,7 +459,7 @@ def test_a_topic_that_is_waited_for_stays_known_as_missing_while_others_are_aske
     simulate(main)
 
 
-def test_a_topic_counts_as_missing_from_the_first_answer_in_a_row():
+def test_a_topic_is_missing_since_the_first_of_consecutive_responses():
     """A response in which the topic exists resets the time."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -483,7 +483,7 @@ def test_a_topic_counts_as_missing_from_the_first_answer_in_a_row():
     simulate(main)
 
 
-def test_the_nearest_name_is_asked_for_once_a_minute_and_never_waited_for_long():
+def test_the_list_for_the_nearest_name_is_fetched_once_a_minute_within_a_second():
     """A thousand misspelled topics share one topic list; a silent broker costs one second."""
 
     async def main(cluster: ScriptedCluster) -> None:

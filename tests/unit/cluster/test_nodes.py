@@ -49,7 +49,7 @@ def test_closing_waits_for_all_silent_nodes_at_the_same_time() -> None:
     run(1, main)
 
 
-def test_seeds_are_closed_though_closing_them_was_cancelled() -> None:
+def test_bootstrap_connections_are_closed_although_close_seeds_was_cancelled() -> None:
     """When the cluster was closed right after bootstrapping, some bootstrap connections leaked."""
 
     async def main(simulation: Simulation) -> None:
@@ -70,7 +70,7 @@ def test_seeds_are_closed_though_closing_them_was_cancelled() -> None:
     run(1, main)
 
 
-def test_while_it_closes_a_cluster_connects_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closing_cluster_makes_no_new_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a node was slow to close, the next metadata refresh opened connections that leaked."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -93,7 +93,7 @@ def test_while_it_closes_a_cluster_connects_to_nobody(monkeypatch: pytest.Monkey
     simulate(main)
 
 
-def test_a_broker_at_an_address_that_has_spoken_kafka_is_not_taken_for_an_old_one() -> None:
+def test_a_broker_whose_address_has_spoken_kafka_is_not_considered_too_old() -> None:
     """The broker restarts behind its proxy after the bootstrap connection was closed. Only the
     bootstrap node had received ApiVersions, so requests failed for good instead of being
     retried.

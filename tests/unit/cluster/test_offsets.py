@@ -32,7 +32,7 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-def test_specs_become_kafkas_timestamps():
+def test_offset_specs_become_kafkas_timestamps():
     """Names stand for the special offsets, numbers for times in milliseconds."""
     assert [offset_spec(s) for s in ("latest", "earliest", "max_timestamp", 5)] == [-1, -2, -3, 5]
     with pytest.raises(ConfigError, match="'earliest'"):
@@ -59,7 +59,7 @@ def test_kafkas_own_numbers_stand_for_the_special_offsets():
     simulate(main)
 
 
-def test_each_leader_is_asked_once():
+def test_each_leader_gets_one_request():
     """A thousand partitions need one request per broker."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -96,7 +96,7 @@ def test_times_give_offset_and_timestamp_or_none():
     simulate(main)
 
 
-def test_a_moved_leader_is_asked_instead():
+def test_a_moved_partition_is_requested_from_its_new_leader():
     """After NOT_LEADER_OR_FOLLOWER the metadata is refreshed and only that partition is retried."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -117,7 +117,7 @@ def test_a_moved_leader_is_asked_instead():
     simulate(main)
 
 
-def test_one_missing_topic_holds_up_no_other():
+def test_a_missing_topic_does_not_delay_the_others():
     """The result of each partition is available as soon as it arrives."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -173,7 +173,7 @@ def test_a_timeout_names_the_last_error():
     simulate(main)
 
 
-def test_old_brokers_refuse_what_they_do_not_know():
+def test_max_timestamp_is_refused_on_old_brokers():
     """max_timestamp needs ListOffsets 7 (KIP-734)."""
 
     async def main(cluster: ScriptedCluster) -> None:

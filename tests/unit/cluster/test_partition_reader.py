@@ -31,7 +31,7 @@ def prepare(cluster: ScriptedCluster, batches: int = 4, size: int = 5) -> Script
     return logs
 
 
-def test_fetch_gives_records_and_where_to_go_on():
+def test_fetch_returns_records_and_the_next_offset():
     """One fetch from one offset, as the old SimpleConsumer did."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -49,7 +49,7 @@ def test_fetch_gives_records_and_where_to_go_on():
     simulate(main)
 
 
-def test_what_was_fetched_says_who_wrote_it():
+def test_fetched_batches_name_their_producer():
     """The producer is known for each batch, even if records before the requested offset are
     skipped.
     """
@@ -127,7 +127,7 @@ def test_an_empty_range_ends_at_once():
     simulate(main)
 
 
-def test_read_without_stop_ends_at_the_end_of_now():
+def test_read_without_stop_ends_at_the_log_end_offset_at_its_start():
     """Records appended while reading are not included."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -174,7 +174,7 @@ def test_read_waits_for_a_stop_beyond_the_end():
     simulate(main)
 
 
-def test_read_fetches_ahead_and_stops_when_left():
+def test_read_fetches_ahead_and_stops_when_its_loop_is_left():
     """The next fetch is in flight while the caller decodes; leaving the loop ends its task."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -209,7 +209,7 @@ def test_a_compacted_range_ends_at_its_stop():
     simulate(main)
 
 
-def test_read_committed_leaves_out_what_was_aborted():
+def test_read_committed_leaves_out_aborted_records():
     """The position advances past aborted records and markers, and stops at open transactions."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -269,7 +269,7 @@ def test_a_damaged_batch_is_an_error_with_its_offset():
     simulate(main)
 
 
-def test_a_leader_that_moves_is_followed():
+def test_a_leader_change_neither_loses_nor_repeats_records():
     """The old leader responds with NOT_LEADER_OR_FOLLOWER; reading continues at the new one."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -325,7 +325,7 @@ def test_a_dead_leader_is_waited_for_within_the_timeout():
     simulate(main)
 
 
-def test_what_is_not_there_is_said_so():
+def test_missing_offsets_partitions_and_topics_have_errors_of_their_own():
     async def main(cluster: ScriptedCluster) -> None:
         prepare(cluster)
         engine = make_engine(cluster)

@@ -48,7 +48,7 @@ def test_a_failure_is_published_at_once_and_recovered():
     simulate(main)
 
 
-def test_no_recovery_before_the_leader_agrees():
+def test_a_partition_recovers_only_when_its_leader_confirms():
     """Metadata names node 3 as leader before node 3 knows."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -113,7 +113,7 @@ def test_a_dead_leader_recovers_on_another_broker():
     simulate(main)
 
 
-def test_one_silent_leader_holds_up_no_other():
+def test_a_silent_leader_does_not_delay_the_recovery_of_others():
     """Two leaders are asked; one never responds."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -151,7 +151,7 @@ def test_a_broker_that_comes_back_is_noticed_without_traffic():
     simulate(main)
 
 
-def test_idle_it_does_nothing():
+def test_no_requests_are_sent_while_nothing_has_failed():
     """kafka4net polled every second."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -168,7 +168,7 @@ def test_idle_it_does_nothing():
     simulate(main)
 
 
-def test_recovery_asks_at_a_bounded_rate():
+def test_recovery_sends_requests_at_a_bounded_rate():
     """A partition without a leader for a minute must not cause a thousand requests."""
 
     async def main(cluster: ScriptedCluster) -> None:

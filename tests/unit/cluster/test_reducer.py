@@ -99,7 +99,7 @@ def test_a_newer_leader_epoch_moves_the_leader():
     assert state.metadata.leader_epoch(TP) == 6
 
 
-def test_an_older_leader_epoch_is_not_believed():
+def test_an_older_leader_epoch_is_ignored():
     """A broker with old metadata still names the previous leader (KIP-320)."""
     state = after(answer(topic(3, epoch=6)))
     after_stale, events = reduce(state, answer(topic(1, epoch=5)))
@@ -161,7 +161,7 @@ def test_without_topic_ids_fewer_partitions_mean_a_new_topic():
     assert events == (TopicRecreated("t", ZERO_ID, ZERO_ID, 1),)
 
 
-def test_a_topic_is_given_up_after_two_answers():
+def test_a_topic_is_removed_after_two_responses_without_it():
     """A single response may come from a broker with old metadata."""
     state = after(answer(topic(1)))
     doubted, events = reduce(state, answer(refused(3)))
@@ -173,7 +173,7 @@ def test_a_topic_is_given_up_after_two_answers():
     assert removed.metadata.topic_errors["t"] == 3
 
 
-def test_a_doubted_topic_that_is_there_is_believed():
+def test_a_topic_that_was_missing_in_one_response_only_is_kept():
     """The second response comes from a broker with newer metadata."""
     state = after(answer(topic(1)), answer(refused(3)))
     state, events = reduce(state, answer(topic(1)))
@@ -182,7 +182,7 @@ def test_a_doubted_topic_that_is_there_is_believed():
     assert not state.metadata.topic_errors
 
 
-def test_a_complete_answer_speaks_for_topics_it_leaves_out():
+def test_a_topic_that_is_not_in_a_list_of_all_topics_is_missing():
     """A response with all topics has no entries for missing ones."""
     state = after(answer(topic(1)))
     gone, events = reduce(reduce(state, answer(complete=True))[0], answer(complete=True))
@@ -207,7 +207,7 @@ def test_a_broker_that_is_not_listed_is_down():
     assert reduce(state, answer())[1] == (BrokerUp(3, "b3", 9092),)
 
 
-def test_a_lost_connection_fails_what_the_broker_led():
+def test_a_lost_connection_fails_the_partitions_that_the_broker_led():
     """Requests must not have to time out for each partition."""
     state = after(answer(topic(1, 2, 1)))
     state, events = reduce(state, ConnectionLostTo(1, "reset"))
@@ -285,7 +285,7 @@ def test_a_useless_hint_is_a_plain_failure(hint: LeaderHint):
     assert state.metadata.leader(TP) == 1
 
 
-def test_recovery_needs_the_leaders_own_word():
+def test_recovery_needs_the_leaders_confirmation():
     """A leader named in metadata may not know yet that it leads."""
     failed = PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5)
     state = after(answer(topic(1)), failed)
@@ -299,7 +299,7 @@ def test_recovery_needs_the_leaders_own_word():
     assert not state.failed
 
 
-def test_a_broker_that_is_back_brings_all_its_partitions_in_one_step():
+def test_all_partitions_of_a_broker_that_is_back_recover_in_one_step():
     """Recovering ten thousand partitions one by one, each with a copy of the failures, took 8 s."""
     state = after(answer(topic(1, 1, 2)), ConnectionLostTo(1, "reset"), NodeReached(1))
     epochs = {TopicPartition("t", n): 5 for n in range(3)}
@@ -308,13 +308,13 @@ def test_a_broker_that_is_back_brings_all_its_partitions_in_one_step():
     assert not state.failed
 
 
-def test_a_leader_that_is_down_verifies_nothing():
+def test_a_verification_by_a_leader_that_is_down_is_ignored():
     """Its last response arrived after the connection was lost."""
     state = after(answer(topic(1)), ConnectionLostTo(1, "reset"))
     assert reduce(state, LeaderVerified(1, {TP: 5})) == (state, ())
 
 
-def test_success_is_recovery_too():
+def test_a_served_request_is_a_recovery_too():
     """A successful Produce request proves that the partition is available."""
     state = after(answer(topic(1)), PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5))
     assert reduce(state, PartitionServed(TP))[1] == (PartitionRecovered("t", 0, 1, 5),)
@@ -328,7 +328,7 @@ def test_errors_of_unknown_partitions_change_nothing():
     assert reduce(state, PartitionErrored(stranger, "UNKNOWN_TOPIC_OR_PARTITION")) == (state, ())
 
 
-def test_failures_go_with_their_topic():
+def test_the_failures_of_a_removed_topic_are_removed():
     """The recovery monitor would otherwise ask for a deleted topic for ever."""
     failed = PartitionErrored(TP, "NOT_LEADER_OR_FOLLOWER", 5)
     state = after(answer(topic(1)), failed, answer(refused(3)), answer(refused(3)))

@@ -117,7 +117,7 @@ def test_a_named_node_that_cannot_be_reached_fails_at_once():
     simulate(main)
 
 
-def test_a_leader_that_moves_is_followed():
+def test_a_request_waits_for_the_election_of_a_leader():
     """The partition has no leader when the request is made."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -169,7 +169,7 @@ def test_a_sent_request_is_not_repeated():
     simulate(main)
 
 
-def test_a_request_that_was_not_sent_goes_elsewhere():
+def test_a_request_that_was_not_sent_goes_to_another_node():
     """The connection was lost while the request waited for a throttle; the request failed."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -187,7 +187,7 @@ def test_a_request_that_was_not_sent_goes_elsewhere():
     simulate(main)
 
 
-def test_an_api_that_the_broker_lacks_is_said_so():
+def test_an_api_that_the_broker_lacks_has_an_error_of_its_own():
     """Not a timeout or a lost connection."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -217,7 +217,7 @@ def test_a_timeout_covers_everything_and_says_what_was_tried():
     simulate(main)
 
 
-def test_a_quota_is_kept_and_announced():
+def test_a_throttle_is_obeyed_and_announced():
     """The broker throttles the client for two seconds; the next request waits (KIP-219)."""
 
     async def main(cluster: ScriptedCluster) -> None:
@@ -261,7 +261,7 @@ def test_a_field_that_ended_with_a_version_is_sent_in_one_that_has_it():
     simulate(main)
 
 
-def test_what_no_common_version_carries_is_named():
+def test_a_field_that_no_common_version_has_is_named():
     """The broker does not support batches of keys; the error names the field and the required
     version.
     """
@@ -281,7 +281,7 @@ def test_what_no_common_version_carries_is_named():
     simulate(main)
 
 
-def test_asking_for_versions_says_who_asks():
+def test_api_versions_requests_carry_the_client_software_name():
     """A broker returns INVALID_REQUEST to a request without client software name (KIP-511)."""
 
     async def main(cluster: ScriptedCluster) -> None:

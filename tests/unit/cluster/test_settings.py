@@ -51,14 +51,16 @@ def test_an_unknown_setting_names_the_nearest():
         lambda given: ClusterSettings(bootstrap_servers=given),
     ],
 )
-def test_a_dict_of_dotted_settings_is_answered_with_keywords(make: Callable[[object], object]):
+def test_a_dict_of_dotted_settings_is_refused_with_the_keywords_to_use(
+    make: Callable[[object], object],
+):
     """Users of other clients pass a dict; the error must not contain its passwords."""
     with pytest.raises(ConfigError, match="settings are keywords, with") as it:
         make({"bootstrap.servers": "h:1", "sasl.password": "secret"})
     assert "secret" not in str(it.value)
 
 
-def test_a_refusal_is_one_text_for_all_types_that_a_setting_may_have():
+def test_a_setting_of_a_union_type_has_one_error():
     """There was an error per type: '... valid string, not 5; ssl_context: Input should be ..., not
     5'.
     """
@@ -68,7 +70,7 @@ def test_a_refusal_is_one_text_for_all_types_that_a_setting_may_have():
 
 
 @pytest.mark.parametrize("given", [5, [1], {"h:1"}, b"h:1", ("h:1", None)])
-def test_what_is_no_address_is_told_what_one_is(given: object) -> None:
+def test_an_invalid_bootstrap_address_is_refused_with_the_expected_form(given: object) -> None:
     """[1] gave two errors: one for the list and one for its item."""
     with pytest.raises(ConfigError) as caught:
         aiokq.Producer(given)
@@ -77,7 +79,7 @@ def test_what_is_no_address_is_told_what_one_is(given: object) -> None:
     )
 
 
-def test_a_cluster_in_place_of_its_address_is_told_where_that_is() -> None:
+def test_a_cluster_in_place_of_its_address_is_refused_with_the_attribute_to_use() -> None:
     """A likely mistake with an EmbeddedCluster."""
     with pytest.raises(ConfigError, match=r"pass the \.bootstrap_servers of the EmbeddedCluster"):
         aiokq.Producer(aiokq.EmbeddedCluster())
@@ -133,7 +135,7 @@ def test_settings_that_contradict_each_other_are_refused(overrides: dict[str, ob
     assert fix in str(caught.value)
 
 
-def test_a_larger_first_pause_raises_the_longest():
+def test_a_larger_initial_backoff_raises_the_maximum():
     """Setting only retry_backoff_ms=2000 must work although the default maximum is 1000."""
     assert ClusterSettings(retry_backoff_ms=2_000).retry_backoff_ms == 2_000
 
@@ -147,7 +149,7 @@ def test_from_env_reads_kafkas_names():
     assert settings.client_id == "me"
 
 
-def test_options_for_connections_are_in_seconds():
+def test_connection_options_are_in_seconds():
     """The settings are in milliseconds, as in Kafka."""
     options = connection_options(
         ClusterValues.given({"request_timeout_ms": 1_500, "connections_max_idle_ms": 2_000})
@@ -156,7 +158,7 @@ def test_options_for_connections_are_in_seconds():
     assert options.security.ssl_context is None
 
 
-def test_a_given_context_is_used_as_it_is():
+def test_a_given_ssl_context_is_used_unchanged():
     """A context given by the user replaces the ssl_* settings."""
     context = ssl.create_default_context()
     settings = ClusterSettings(security_protocol="SSL", ssl_context=context)

@@ -16,7 +16,7 @@ def test_watching_is_counted():
     assert interest.topics == frozenset()
 
 
-def test_watching_everything_is_counted_too():
+def test_watching_all_topics_is_counted_too():
     """Two consumers subscribe by pattern."""
     interest = WatchedTopics()
     assert interest.watch_all()

@@ -17,13 +17,13 @@ def test_delays_double_up_to_the_maximum_with_jitter() -> None:
     assert len(set(delays[6:])) > 20
 
 
-def test_clients_with_other_seeds_come_back_at_other_times() -> None:
+def test_clients_with_different_seeds_reconnect_at_different_times() -> None:
     """When a broker restarts, a thousand clients must not reconnect at the same instant."""
     delays = {Backoff(0.05, 1.0, random.Random(seed)).next() for seed in range(50)}
     assert len(delays) == 50
 
 
-def test_success_begins_anew() -> None:
+def test_reset_starts_again_with_the_shortest_delay() -> None:
     """The first retry after a recovery comes soon."""
     backoff = Backoff(0.05, 1.0, random.Random(1))
     for _ in range(5000):

@@ -79,7 +79,7 @@ def test_a_request_past_its_deadline_closes_the_connection() -> None:
     run(1, main)
 
 
-def test_a_shorter_deadline_behind_a_longer_one_is_kept() -> None:
+def test_a_shorter_deadline_after_a_longer_one_is_kept() -> None:
     """The timer set for the first request must not delay the timeout of the second."""
 
     async def main(simulation: Simulation) -> None:
@@ -97,7 +97,7 @@ def test_a_shorter_deadline_behind_a_longer_one_is_kept() -> None:
     run(1, main)
 
 
-def test_an_answer_in_time_leaves_no_deadline_behind() -> None:
+def test_a_response_in_time_removes_the_deadline() -> None:
     """Deadlines of completed requests must not close a connection that is reused."""
 
     async def main(simulation: Simulation) -> None:
@@ -143,7 +143,7 @@ def test_a_lost_connection_fails_everything_in_flight_with_its_own_error() -> No
         (Raw(b"\0\0\0\0"), "no correlation id"),
     ],
 )
-def test_nonsense_ends_the_connection_and_says_what_it_was(raw: Raw, error: str) -> None:
+def test_an_invalid_response_closes_the_connection_and_is_described(raw: Raw, error: str) -> None:
     """After an invalid response, perhaps of a broken proxy, no later response can be trusted."""
 
     async def main(simulation: Simulation) -> None:
@@ -158,7 +158,7 @@ def test_nonsense_ends_the_connection_and_says_what_it_was(raw: Raw, error: str)
     run(1, main)
 
 
-def test_a_malformed_response_fails_its_request_as_such() -> None:
+def test_a_malformed_response_fails_its_request_with_the_decoding_error() -> None:
     """The frame is valid, the message is not; other requests in flight fail with ConnectionLost."""
 
     async def main(simulation: Simulation) -> None:
@@ -181,7 +181,7 @@ def test_a_malformed_response_fails_its_request_as_such() -> None:
 
 
 @pytest.mark.parametrize("where", ["decode", "throttle"])
-def test_a_bug_while_a_response_is_read_reaches_whoever_waits(
+def test_a_bug_while_a_response_is_decoded_reaches_the_caller(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """The request is no longer pending at that point, so without an error its caller would hang."""
@@ -238,7 +238,7 @@ def test_a_close_on_the_first_request_hints_at_sasl() -> None:
     run(1, main)
 
 
-def test_closing_fails_what_is_pending_and_is_harmless_twice() -> None:
+def test_closing_fails_pending_requests_and_is_idempotent() -> None:
     """The application exits while requests are in flight: none may wait for ever."""
 
     async def main(simulation: Simulation) -> None:
@@ -360,7 +360,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
     run(1, main)
 
 
-def test_versions_are_the_newest_that_both_sides_have() -> None:
+def test_the_newest_version_that_both_sides_have_is_used() -> None:
     """An old broker, a newer one, and one without a common version."""
 
     async def main(simulation: Simulation) -> None:
@@ -382,7 +382,7 @@ def test_versions_are_the_newest_that_both_sides_have() -> None:
     run(1, main)
 
 
-def test_traffic_is_counted() -> None:
+def test_requests_bytes_and_connections_are_counted() -> None:
     """The metrics have requests, latency and bytes per API, and the number of open connections."""
 
     async def main(simulation: Simulation) -> None:
@@ -402,7 +402,7 @@ def test_traffic_is_counted() -> None:
     run(1, main)
 
 
-def test_the_answer_to_a_cancelled_request_was_received_all_the_same() -> None:
+def test_the_response_to_a_cancelled_request_is_counted_as_received() -> None:
     """With short timeouts, the metrics showed less traffic than the network."""
 
     async def main(simulation: Simulation) -> None:

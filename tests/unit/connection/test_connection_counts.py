@@ -120,7 +120,7 @@ def test_an_address_has_one_limit_over_both_listeners(overridden: int) -> None:
     run(1, main)
 
 
-def test_brokers_get_in_where_clients_do_not() -> None:
+def test_a_broker_connects_at_the_limit_and_an_idle_client_is_closed() -> None:
     """The client of the other listener that has been idle longest is closed."""
 
     async def main(simulation: Simulation) -> None:
@@ -140,7 +140,7 @@ def test_brokers_get_in_where_clients_do_not() -> None:
     run(1, main)
 
 
-def test_where_no_client_is_idle_a_broker_gets_in_beside_them() -> None:
+def test_a_broker_connects_at_the_limit_even_if_no_client_is_idle() -> None:
     """A client with a request in progress is not disconnected."""
 
     async def main(simulation: Simulation) -> None:

@@ -45,7 +45,7 @@ def lost(clients: Sequence[Client]) -> list[bool]:
     return [client.lost.is_set() for client in clients]
 
 
-def test_the_connection_that_is_idle_longest_goes_for_a_new_one() -> None:
+def test_the_connection_that_is_idle_longest_is_closed_for_a_new_one() -> None:
     """Idle time counts from the last request, not from the accept."""
 
     async def main(simulation: Simulation) -> None:
@@ -66,7 +66,7 @@ def test_the_connection_that_is_idle_longest_goes_for_a_new_one() -> None:
     run(1, main)
 
 
-def test_a_client_that_waits_for_its_answer_is_not_idle() -> None:
+def test_a_client_that_waits_for_its_response_is_not_idle() -> None:
     """Long fetches do not count as idle; a new connection is refused if no connection is idle."""
 
     async def main(simulation: Simulation) -> None:
@@ -95,7 +95,7 @@ def test_a_client_that_waits_for_its_answer_is_not_idle() -> None:
     run(1, main)
 
 
-def test_a_request_that_has_arrived_in_part_is_work() -> None:
+def test_a_connection_with_a_partly_received_request_is_not_idle() -> None:
     """A large Produce request arrives over a slow line."""
 
     async def main(simulation: Simulation) -> None:
@@ -119,7 +119,7 @@ def test_a_request_that_has_arrived_in_part_is_work() -> None:
     run(1, main)
 
 
-def test_a_response_that_is_not_taken_yet_is_work() -> None:
+def test_a_connection_with_unread_responses_is_not_idle() -> None:
     """The client reads slowly; closing its connection would lose the response."""
 
     async def main(simulation: Simulation) -> None:
@@ -176,7 +176,7 @@ class NoTransport(asyncio.Transport):
         return False
 
 
-def test_the_first_request_of_a_new_connection_is_looked_for_before_it_is_idle() -> None:
+def test_a_new_connection_is_not_idle_before_its_first_request_is_read() -> None:
     """Otherwise each of many clients that connect at once would close the one before it."""
 
     async def main(simulation: Simulation) -> None:
@@ -197,7 +197,7 @@ def test_the_first_request_of_a_new_connection_is_looked_for_before_it_is_idle()
     run(1, main)
 
 
-def test_what_files_took_of_the_reserve_idle_connections_give_back() -> None:
+def test_idle_connections_are_closed_to_restore_the_reserve_that_files_used() -> None:
     """The reserve must be available for further files."""
 
     async def main(simulation: Simulation) -> None:
@@ -222,7 +222,7 @@ def test_what_files_took_of_the_reserve_idle_connections_give_back() -> None:
     run(1, main)
 
 
-def test_a_thousand_new_connections_are_one_line_a_minute(
+def test_a_thousand_new_connections_are_one_log_line_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A client that opens connections in a loop must not fill the log's disk."""
@@ -249,7 +249,7 @@ def test_a_thousand_new_connections_are_one_line_a_minute(
     assert sum(closed) == 1000
 
 
-def test_a_hundred_thousand_idle_connections_cost_no_more_than_ten() -> None:
+def test_closing_an_idle_connection_takes_constant_time() -> None:
     """The first idle connection is closed; those with unread responses are examined a few at a
     time.
     """

@@ -12,7 +12,7 @@ def frame(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
-def test_a_buffer_is_used_again_when_its_views_are_gone() -> None:
+def test_a_buffer_is_reused_when_its_views_are_gone() -> None:
     """A consumer that reads one-megabyte responses in sequence needs only two buffers."""
     reader = FrameReader(pool=(pool := FramePool()))
     seen = set()
@@ -26,7 +26,7 @@ def test_a_buffer_is_used_again_when_its_views_are_gone() -> None:
     assert pool.held <= 2.3 * MIB
 
 
-def test_a_buffer_somebody_looks_at_is_never_used_again() -> None:
+def test_a_buffer_with_a_view_is_never_reused() -> None:
     """The application keeps a view of a few bytes, whose content must not change."""
     reader = FrameReader()
     (received,) = reader.feed(frame(b"keep" + bytes(MIB)))
@@ -37,7 +37,7 @@ def test_a_buffer_somebody_looks_at_is_never_used_again() -> None:
     assert bytes(kept) == b"ep"
 
 
-def test_a_frame_under_way_is_not_free() -> None:
+def test_the_buffer_of_a_half_received_frame_is_not_reused() -> None:
     """Two connections share the pool."""
     pool = FramePool()
     one, two = FrameReader(pool=pool), FrameReader(pool=pool)
@@ -48,7 +48,7 @@ def test_a_frame_under_way_is_not_free() -> None:
     assert received == b"a" * MIB
 
 
-def test_it_holds_no_more_than_it_may() -> None:
+def test_the_pool_holds_no_more_than_its_limit() -> None:
     """Buffers of a hundred sizes, and one above the limit: buffers in use stay valid."""
     pool = FramePool(4 * MIB)
     views = []

@@ -54,7 +54,7 @@ def test_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
     assert received.obj is rest.obj
 
 
-def test_of_a_large_frame_behind_another_little_is_copied() -> None:
+def test_little_of_a_large_frame_after_another_is_copied() -> None:
     """After a large frame the receive buffer is small, or half of each following batch of a
     producer would be copied.
     """
@@ -74,7 +74,7 @@ def expecting() -> FrameReader:
     return reader
 
 
-def test_a_large_frame_that_is_expected_is_received_in_one_go() -> None:
+def test_an_expected_large_frame_is_received_with_one_read() -> None:
     """A producer's batches have the same size, so each needs one read and no copy."""
     reader = expecting()
     payload = bytes(range(256)) * (2 * RECEIVE_BUFFER_BYTES // 256)
@@ -109,7 +109,7 @@ def test_large_frames_that_come_together_are_received_together() -> None:
 
 
 @pytest.mark.parametrize("size", [70_000, 2 * RECEIVE_BUFFER_BYTES, MIB])
-def test_of_large_frames_that_come_without_end_no_more_are_received_together(size: int) -> None:
+def test_the_number_of_large_frames_received_together_is_bounded(size: int) -> None:
     """If the number doubled with each read, all memory would be used after thirty reads."""
     reader = expecting()
     data = frame(bytes(size))
@@ -121,7 +121,7 @@ def test_of_large_frames_that_come_without_end_no_more_are_received_together(siz
     assert len(reader.get_buffer()) == (9 * 128 * 1024) // len(data) * len(data)
 
 
-def test_a_large_frame_whose_size_came_in_two_pieces_is_not_received_ahead() -> None:
+def test_a_large_frame_with_a_split_size_field_is_not_received_ahead() -> None:
     """The rest of the size field, with the bytes after it, looks like the size of another large
     frame.
     """
@@ -134,7 +134,7 @@ def test_a_large_frame_whose_size_came_in_two_pieces_is_not_received_ahead() -> 
     assert reader.feed(data[2:]) == [data[4:]]
 
 
-def test_where_something_small_came_nothing_large_is_expected() -> None:
+def test_after_a_small_frame_no_large_one_is_expected() -> None:
     """Small frames would have to be copied out of a buffer for large ones."""
     reader = expecting()
     buffer = reader.get_buffer()
@@ -145,7 +145,7 @@ def test_where_something_small_came_nothing_large_is_expected() -> None:
     assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
 
 
-def test_a_frame_whose_end_is_missing_stays_where_it_is() -> None:
+def test_an_incomplete_frame_is_completed_in_the_same_buffer() -> None:
     """Otherwise the beginning of a batch after several complete ones would be copied each time."""
     reader = expecting()
     data = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
@@ -178,9 +178,7 @@ def test_a_frame_whose_end_is_missing_stays_where_it_is() -> None:
     ],
 )
 @pytest.mark.parametrize("piece", [MIB, 70_001, 4096, 1021])
-def test_what_comes_instead_of_an_expected_frame_is_cut_the_same(
-    sizes: tuple[int, ...], piece: int
-) -> None:
+def test_frames_of_unexpected_sizes_are_split_correctly(sizes: tuple[int, ...], piece: int) -> None:
     """Batches of other sizes with a heartbeat in between, in pieces of any size."""
     reader = expecting()
     payloads = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
@@ -194,7 +192,7 @@ def test_what_comes_instead_of_an_expected_frame_is_cut_the_same(
     assert not reader.mid_frame
 
 
-def test_a_small_frame_in_two_pieces_is_not_expected_again() -> None:
+def test_after_a_small_frame_in_two_pieces_the_full_buffer_is_used() -> None:
     """All that followed was read in pieces of the small frame's size."""
     reader = expecting()
     data = frame(bytes(5000))
@@ -204,7 +202,7 @@ def test_a_small_frame_in_two_pieces_is_not_expected_again() -> None:
     assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
 
 
-def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
+def test_garbage_after_an_expected_frame_is_reported_after_the_frame() -> None:
     """The request before the garbage is answered; then the connection is closed."""
     reader = expecting()
     payload = bytes(RECEIVE_BUFFER_BYTES + 1)
@@ -215,7 +213,7 @@ def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
     assert reader.error is not None
 
 
-def test_garbage_behind_frames_does_not_keep_their_memory() -> None:
+def test_garbage_after_frames_does_not_keep_their_memory() -> None:
     """Each such attempt of a client used to leave a megabyte allocated."""
     reader = expecting()
     data = frame(bytes(RECEIVE_BUFFER_BYTES + 1)) + b"\xff" * 4
@@ -230,7 +228,7 @@ def test_garbage_behind_frames_does_not_keep_their_memory() -> None:
     memory.append(0)  # raises BufferError if a view of the buffer is left
 
 
-def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() -> None:
+def test_a_size_over_the_limit_is_refused_after_a_large_frame_too() -> None:
     """After one large request, a client could have announced two gigabytes."""
     reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, trusted=False, spare=FrameBudget(1))
     good = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
@@ -243,7 +241,7 @@ def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() 
 
 
 @pytest.mark.parametrize("expected", [False, True])
-def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
+def test_a_very_large_frame_is_not_expected_again(*, expected: bool) -> None:
     """After one request of 50 MB, five bytes of the next one allocated 50 MB. A few such clients
     that sent nothing more used the memory of all others.
     """
@@ -256,7 +254,7 @@ def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
     assert reader.allocated <= RECEIVE_BUFFER_BYTES
 
 
-def test_readers_that_expect_large_frames_share_memory_until_one_has_it() -> None:
+def test_readers_that_expect_large_frames_share_a_buffer_until_one_receives() -> None:
     """A thousand idle producers need one buffer, not one each."""
     pool, scratch = FramePool(), bytearray(RECEIVE_BUFFER_BYTES)
     readers = [
@@ -308,7 +306,7 @@ def test_a_hostile_size_allocates_only_what_arrives() -> None:
     assert (reader.allocated, reader.wanted) == (4 * MIB, 0)
 
 
-def test_a_stepwise_frame_is_whole() -> None:
+def test_a_frame_received_in_growing_buffers_is_complete() -> None:
     """A request of 5 MB from an untrusted peer passes through three buffers."""
     payload = bytes(range(256)) * (20 * 1024) + b"end"
     reader = FrameReader(trusted=False)
@@ -334,7 +332,7 @@ def test_the_size_is_checked_before_memory_is_taken() -> None:
         FrameReader(1000).feed(frame(b"ok") + (1001).to_bytes(4, "big"))
 
 
-def test_a_negative_size_is_no_kafka() -> None:
+def test_a_negative_size_is_a_protocol_error() -> None:
     """Sizes are signed in Kafka's protocol; a negative size must not be read as a huge one."""
     with pytest.raises(ProtocolError, match="negative size -2"):
         FrameReader().feed((-2).to_bytes(4, "big", signed=True))
@@ -353,7 +351,7 @@ def test_a_negative_size_is_no_kafka() -> None:
         (b"220 mail.example.org", "text '220 '"),
     ],
 )
-def test_other_protocols_are_called_by_their_name(start: bytes, told: str) -> None:
+def test_other_protocols_are_named_in_the_error(start: bytes, told: str) -> None:
     """With a wrong port the error names the protocol instead of "bad size 352518912"."""
     with pytest.raises(ProtocolError, match=told):
         FrameReader().feed(start)
@@ -362,7 +360,7 @@ def test_other_protocols_are_called_by_their_name(start: bytes, told: str) -> No
         [reader.feed(start[n : n + 1]) for n in range(4)]
 
 
-def test_bytes_like_tls_inside_the_stream_are_only_a_size() -> None:
+def test_bytes_like_tls_after_the_first_frame_are_a_size() -> None:
     """Only the first bytes show which protocol the peer speaks."""
     reader = FrameReader(2**31 - 1, trusted=False)
     reader.feed(frame(b"first"))

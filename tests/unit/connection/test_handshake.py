@@ -42,7 +42,7 @@ def asked_versions(kafka: ScriptedCluster) -> list[int]:
     return [s.version for s in kafka[1].seen if isinstance(s.request, wire.ApiVersionsRequest)]
 
 
-def test_the_newest_api_versions_is_asked_with_our_name() -> None:
+def test_the_newest_api_versions_request_carries_the_client_name() -> None:
     """Brokers count clients by name and version (KIP-511)."""
 
     async def main(simulation: Simulation) -> None:
@@ -58,7 +58,7 @@ def test_the_newest_api_versions_is_asked_with_our_name() -> None:
 
 
 @pytest.mark.parametrize(("newest", "names_range", "asked"), [(3, True, [3]), (2, False, [0])])
-def test_an_older_broker_is_asked_again_in_its_version(
+def test_api_versions_is_retried_in_the_version_of_an_older_broker(
     newest: int, names_range: bool, asked: list[int]
 ) -> None:
     """The error response of Kafka 2.4 to 3.8 has the supported range; for older brokers only
@@ -93,7 +93,7 @@ def test_a_broker_that_always_closes_on_api_versions_is_too_old() -> None:
     run(1, main)
 
 
-def test_a_broker_that_worked_before_is_never_taken_for_an_old_one() -> None:
+def test_a_broker_that_worked_before_is_never_considered_too_old() -> None:
     """Closing on ApiVersions is then a restart or a network failure, and temporary."""
 
     async def main(simulation: Simulation) -> None:
@@ -110,7 +110,7 @@ def test_a_broker_that_worked_before_is_never_taken_for_an_old_one() -> None:
     run(1, main)
 
 
-def test_a_broker_on_its_way_up_is_not_taken_for_an_old_one() -> None:
+def test_a_broker_that_is_starting_is_not_considered_too_old() -> None:
     """It closes one connection, then works; the count of such closes is reset."""
 
     async def main(simulation: Simulation) -> None:
@@ -133,7 +133,7 @@ def test_a_broker_on_its_way_up_is_not_taken_for_an_old_one() -> None:
         (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
     ],
 )
-def test_what_is_no_kafka_is_called_by_its_name(answer: bytes, told: str) -> None:
+def test_a_peer_that_is_not_kafka_is_named(answer: bytes, told: str) -> None:
     """A wrong port in bootstrap_servers must not be retried in a loop."""
 
     async def main(simulation: Simulation) -> None:
@@ -169,7 +169,7 @@ class Greeted:
         return transport, protocol
 
 
-def test_a_greeting_that_comes_before_our_request_is_called_by_its_name() -> None:
+def test_a_greeting_before_the_first_request_is_named() -> None:
     """It closed the connection, and the error only said "is closing"."""
 
     async def main(simulation: Simulation) -> None:
@@ -185,7 +185,7 @@ def test_a_greeting_that_comes_before_our_request_is_called_by_its_name() -> Non
     run(1, main)
 
 
-def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
+def test_a_peer_that_accepts_but_never_responds_times_out() -> None:
     """The connection setup timeout covers the handshake too."""
 
     async def main(simulation: Simulation) -> None:
@@ -199,7 +199,7 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
     run(1, main)
 
 
-def test_the_limit_that_ended_a_handshake_is_the_one_that_is_told() -> None:
+def test_the_error_names_the_timeout_that_ended_the_handshake() -> None:
     """A request timeout shorter than the setup timeout ends the handshake first."""
 
     async def main(simulation: Simulation) -> None:
@@ -259,7 +259,7 @@ def test_plain_logs_in_before_anything_else(version: int) -> None:
     run(1, main)
 
 
-def test_a_wrong_password_is_typed_and_asked_seldom() -> None:
+def test_a_wrong_password_is_a_typed_error_and_seldom_retried() -> None:
     """Frequent attempts would lock the account: many calls make one attempt in ten seconds."""
 
     async def main(simulation: Simulation) -> None:
@@ -281,7 +281,7 @@ def test_a_wrong_password_is_typed_and_asked_seldom() -> None:
     run(1, main)
 
 
-def test_a_mechanism_that_is_not_enabled_names_those_that_are() -> None:
+def test_the_error_for_a_disabled_mechanism_names_the_enabled_ones() -> None:
     """The client uses SCRAM-SHA-512, and the broker has only PLAIN."""
 
     class Other:
@@ -317,7 +317,7 @@ def test_a_listener_without_sasl_says_so() -> None:
     run(1, main)
 
 
-def test_a_broker_that_hangs_up_during_login_has_refused_it() -> None:
+def test_a_connection_closed_during_login_is_an_authentication_failure() -> None:
     """Older brokers close the connection on wrong credentials without an error."""
 
     async def main(simulation: Simulation) -> None:
@@ -330,7 +330,7 @@ def test_a_broker_that_hangs_up_during_login_has_refused_it() -> None:
     run(1, main)
 
 
-def test_a_mechanism_of_several_steps_is_asked_until_it_is_done() -> None:
+def test_a_mechanism_with_several_steps_runs_until_it_is_done() -> None:
     """Mechanisms such as SCRAM respond to challenges and verify the broker's final message."""
     heard: list[bytes] = []
 
@@ -385,7 +385,7 @@ def test_a_login_that_expires_is_renewed_on_a_new_connection_in_time() -> None:
     run(1, main)
 
 
-def test_a_connection_that_ended_is_not_held_until_its_login_would_have() -> None:
+def test_a_lost_connection_is_released_before_its_session_lifetime_ends() -> None:
     """Session lifetimes last for hours; a timer must not keep a lost connection's buffers until
     then.
     """
@@ -405,7 +405,7 @@ def test_a_connection_that_ended_is_not_held_until_its_login_would_have() -> Non
     run(1, main)
 
 
-def test_a_busy_connection_is_replaced_when_what_is_in_flight_is_answered() -> None:
+def test_a_busy_connection_is_replaced_when_no_request_is_in_flight() -> None:
     """With two connections at a time, the order of a partition's batches could change."""
 
     async def main(simulation: Simulation) -> None:

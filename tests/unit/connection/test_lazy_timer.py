@@ -8,7 +8,7 @@ from aiokq.connection.lazy_timer import LazyTimer
 from tests.sim.harness.simulation import Simulation, run
 
 
-def test_it_fires_at_the_earliest_time_asked_for_and_looks_again() -> None:
+def test_the_timer_fires_at_the_earliest_time_and_then_at_the_next() -> None:
     """Requests with later deadlines share the timer; an earlier deadline moves it."""
 
     async def main(world: Simulation) -> list[float]:
@@ -28,7 +28,7 @@ def test_it_fires_at_the_earliest_time_asked_for_and_looks_again() -> None:
     assert run(1, main).value == [3.0, 8.0]
 
 
-def test_cancelled_it_never_fires_until_armed_again() -> None:
+def test_a_cancelled_timer_does_not_fire_until_armed_again() -> None:
     """A closed connection must not leave a timer behind."""
 
     async def main(world: Simulation) -> list[float]:

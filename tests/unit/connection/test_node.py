@@ -50,7 +50,7 @@ def test_a_cancelled_waiter_does_not_cancel_the_attempt_for_others() -> None:
     run(1, main)
 
 
-def test_a_failure_nobody_waits_for_is_no_unseen_error() -> None:
+def test_a_failed_attempt_without_waiters_is_not_an_unretrieved_exception() -> None:
     """All callers were cancelled before the attempt failed; asyncio must not log the exception."""
 
     async def main(simulation: Simulation) -> None:
@@ -66,7 +66,7 @@ def test_a_failure_nobody_waits_for_is_no_unseen_error() -> None:
     run(1, main)
 
 
-def test_produce_and_control_have_sockets_of_their_own() -> None:
+def test_produce_and_control_requests_use_separate_connections() -> None:
     """A Produce request that waits for replicas must not delay Metadata requests."""
 
     async def main(simulation: Simulation) -> None:
@@ -83,7 +83,7 @@ def test_produce_and_control_have_sockets_of_their_own() -> None:
     run(1, main)
 
 
-def test_attempts_on_a_dead_broker_thin_out() -> None:
+def test_attempts_to_connect_to_a_dead_broker_back_off() -> None:
     """While a broker is down for a minute, the backoff doubles up to the maximum."""
 
     async def main(simulation: Simulation) -> None:
@@ -104,7 +104,7 @@ def test_attempts_on_a_dead_broker_thin_out() -> None:
     run(1, main)
 
 
-def test_a_broker_that_hangs_up_after_the_handshake_is_not_asked_in_a_loop() -> None:
+def test_a_broker_that_closes_after_the_handshake_is_not_retried_in_a_loop() -> None:
     """On a SASL listener, or on a broker at its connection limit, connecting succeeds but each
     request fails.
     """
@@ -120,7 +120,7 @@ def test_a_broker_that_hangs_up_after_the_handshake_is_not_asked_in_a_loop() -> 
     run(1, main)
 
 
-def test_the_backoff_begins_anew_after_a_success() -> None:
+def test_the_backoff_is_reset_after_a_success() -> None:
     """After a long outage and a recovery, the next failure is retried soon."""
 
     async def main(simulation: Simulation) -> None:
@@ -200,7 +200,7 @@ def test_an_error_names_every_address_and_what_was_wrong_with_it() -> None:
     run(1, main)
 
 
-def test_an_unknown_host_is_said_in_words() -> None:
+def test_the_error_for_an_unknown_host_is_readable() -> None:
     """A typo in bootstrap_servers."""
 
     async def main(simulation: Simulation) -> None:
@@ -233,7 +233,7 @@ def test_the_setup_timeout_grows_with_failures() -> None:
     run(1, main)
 
 
-def test_states_are_told_once_with_the_reason() -> None:
+def test_state_changes_are_reported_once_with_the_reason() -> None:
     """When a killed broker loses three connections, there is one NodeDown, and later one NodeUp."""
 
     async def main(simulation: Simulation) -> None:
@@ -280,7 +280,7 @@ def test_dedicated_connections_block_only_their_owner() -> None:
     run(1, main)
 
 
-def test_a_throttle_delays_what_the_node_sends_next() -> None:
+def test_a_throttle_delays_the_next_request_of_the_node() -> None:
     """KIP-219: the broker does not read from a throttled connection, so requests would time out."""
 
     async def main(simulation: Simulation) -> None:
@@ -325,7 +325,7 @@ def test_a_broker_that_moved_is_followed() -> None:
     run(1, main)
 
 
-def test_a_broker_that_moves_while_being_connected_to_is_tried_at_its_new_place() -> None:
+def test_a_broker_that_moves_during_an_attempt_is_tried_at_its_new_address() -> None:
     """The attempt to connect to the old address is restarted, and the caller does not notice."""
 
     async def main(simulation: Simulation) -> None:

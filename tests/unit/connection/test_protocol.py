@@ -30,7 +30,7 @@ def test_pipelined_requests_get_their_own_responses() -> None:
     assert not protocol.pending
 
 
-def test_what_is_sent_is_a_whole_frame() -> None:
+def test_a_sent_request_is_a_complete_frame() -> None:
     """The broker must be able to decode key, version, correlation id and client id."""
     protocol = ClientProtocol("me")
     protocol.send(wire.MetadataRequest(), 12)
@@ -49,7 +49,7 @@ def test_a_response_out_of_order_is_a_protocol_error() -> None:
         protocol.receive(answer(1, "x"))
 
 
-def test_a_response_to_nothing_is_a_protocol_error() -> None:
+def test_a_response_without_a_request_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="without a request"):
         ClientProtocol("me").receive(answer(0, "x"))
     with pytest.raises(ProtocolError, match="no correlation id"):
@@ -66,7 +66,7 @@ def test_a_malformed_response_names_the_api() -> None:
     assert not protocol.pending
 
 
-def test_requests_without_response_keep_the_numbering() -> None:
+def test_requests_without_response_use_a_correlation_id() -> None:
     """Produce with acks=0 has a correlation id but no response."""
     protocol = ClientProtocol("me")
     protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
@@ -75,7 +75,7 @@ def test_requests_without_response_keep_the_numbering() -> None:
     assert protocol.match(answer(1, "x")) is sent
 
 
-def test_an_answer_that_nobody_wanted_is_passed_over() -> None:
+def test_a_response_to_acks_0_is_ignored() -> None:
     """librdkafka's mock cluster sends such responses, which used to end the connection."""
     protocol = ClientProtocol("me")
     protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
@@ -89,7 +89,7 @@ def test_an_answer_that_nobody_wanted_is_passed_over() -> None:
     assert protocol.match(answer(2, "x")) is sent
 
 
-def test_a_request_that_cannot_be_encoded_leaves_no_trace() -> None:
+def test_a_request_that_cannot_be_encoded_uses_no_correlation_id() -> None:
     """After a request in a version that does not exist, the next request has correlation id 0."""
     protocol = ClientProtocol("me")
     with pytest.raises(ProtocolError):
@@ -111,7 +111,7 @@ def test_a_refused_api_versions_is_read_in_version_0() -> None:
     assert response == refusal
 
 
-def test_a_refusal_in_no_known_version_is_a_refusal_all_the_same() -> None:
+def test_an_unsupported_version_error_in_a_mixed_encoding_is_recognised() -> None:
     """librdkafka's mock cluster sends these bytes, which mix encodings. The client then uses
     version 0.
     """

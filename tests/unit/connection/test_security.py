@@ -11,7 +11,7 @@ from aiokq.connection.security import SECURITY_PROTOCOLS, security, tls_error
 from aiokq.core.errors import AuthenticationFailed, ConfigError, ConnectionLost
 
 
-def test_each_protocol_has_its_parts() -> None:
+def test_each_security_protocol_enables_tls_and_sasl_as_named() -> None:
     """Four protocols are the combinations of TLS and SASL."""
     mechanism = plain("u", "p")
     for name in SECURITY_PROTOCOLS:
@@ -20,7 +20,7 @@ def test_each_protocol_has_its_parts() -> None:
         assert (made.ssl_context is not None) == name.endswith("SSL")
 
 
-def test_parts_that_do_not_fit_say_which_protocol_would() -> None:
+def test_settings_that_do_not_fit_the_protocol_name_the_right_one() -> None:
     """If SASL_SSL was forgotten, an error is better than a password sent unencrypted."""
     with pytest.raises(ConfigError, match="set SASL_SSL"):
         security(
@@ -34,7 +34,7 @@ def test_parts_that_do_not_fit_say_which_protocol_would() -> None:
         security("TLS")
 
 
-def test_a_certificate_that_cannot_be_verified_is_no_network_failure() -> None:
+def test_a_certificate_that_cannot_be_verified_is_an_authentication_error() -> None:
     """Retrying does not help; the error names the setting to use."""
     error = ssl.SSLCertVerificationError(1, "self-signed certificate")
     error.verify_message = "self-signed certificate"
@@ -44,7 +44,7 @@ def test_a_certificate_that_cannot_be_verified_is_no_network_failure() -> None:
     assert "ssl_cafile" in str(result)
 
 
-def test_a_plaintext_port_is_told_apart() -> None:
+def test_tls_on_a_plaintext_port_is_recognised() -> None:
     """OpenSSL's WRONG_VERSION_NUMBER is not understandable for most users."""
     error = ssl.SSLError(1, "wrong version number")
     error.reason = "WRONG_VERSION_NUMBER"
@@ -54,7 +54,7 @@ def test_a_plaintext_port_is_told_apart() -> None:
     assert result.may_have_been_written is False
 
 
-def test_a_demand_for_a_client_certificate_is_told_apart() -> None:
+def test_a_missing_client_certificate_is_recognised() -> None:
     """The broker has ssl.client.auth=required."""
     error = ssl.SSLError(1, "alert")
     error.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"

@@ -154,7 +154,7 @@ def test_requests_of_a_connection_are_handled_one_at_a_time_and_in_order() -> No
     run(1, main)
 
 
-def test_connections_do_not_wait_for_each_other() -> None:
+def test_connections_are_served_independently() -> None:
     """One client's long poll must not delay the others."""
 
     async def main(simulation: Simulation) -> None:
@@ -177,7 +177,7 @@ def test_connections_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(("size", "in_turn"), [(900_000, 1), (64 * 1024, 8)])
-def test_who_sends_one_request_is_heard_between_the_many_of_another(
+def test_a_single_request_is_handled_between_the_many_of_another_client(
     size: int, in_turn: int
 ) -> None:
     """One client's megabytes of requests were all handled in one iteration of the loop, and a small
@@ -201,7 +201,7 @@ def test_who_sends_one_request_is_heard_between_the_many_of_another(
     run(1, main)
 
 
-def test_who_is_stopped_while_others_are_heard_handles_no_more() -> None:
+def test_a_connection_stopped_between_two_requests_handles_no_more() -> None:
     """No request was in progress at that moment, and the next one was started."""
 
     async def main(simulation: Simulation) -> None:
@@ -218,7 +218,7 @@ def test_who_is_stopped_while_others_are_heard_handles_no_more() -> None:
     run(1, main)
 
 
-def test_a_client_that_sends_without_end_is_stopped() -> None:
+def test_reading_pauses_for_a_client_that_sends_large_requests_without_end() -> None:
     """Ten megabytes of requests arrive while the first is handled; most stay in the client's
     buffer.
     """
@@ -236,7 +236,7 @@ def test_a_client_that_sends_without_end_is_stopped() -> None:
     run(1, main)
 
 
-def test_a_client_that_sends_small_requests_without_end_is_stopped() -> None:
+def test_reading_pauses_for_a_client_that_sends_small_requests_without_end() -> None:
     """Only the requests of one read wait in the server."""
 
     async def main(simulation: Simulation) -> None:
@@ -252,7 +252,7 @@ def test_a_client_that_sends_small_requests_without_end_is_stopped() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 1000, 128 * 1024])
-def test_what_a_producer_has_under_way_is_received_without_a_stop(size: int) -> None:
+def test_five_requests_in_flight_do_not_pause_reading(size: int) -> None:
     """Five requests of a producer arrive together. Pausing and resuming reads would cost two system
     calls, although the requests are handled at once.
     """
@@ -309,7 +309,7 @@ def test_a_client_that_sends_byte_by_byte_is_served() -> None:
     run(1, main)
 
 
-def test_a_client_that_stops_within_a_request_is_given_up() -> None:
+def test_a_client_that_stalls_within_a_request_is_disconnected() -> None:
     """Half a request arrives, then nothing: its memory is freed after `read_stall`."""
 
     async def main(simulation: Simulation) -> None:
@@ -326,7 +326,7 @@ def test_a_client_that_stops_within_a_request_is_given_up() -> None:
     run(1, main)
 
 
-def test_a_client_that_stops_within_its_second_request_is_given_up() -> None:
+def test_a_client_that_stalls_within_its_second_request_is_disconnected() -> None:
     """The first request arrived together with the start of the second, which uses memory and has
     the same stall limit.
     """
@@ -348,7 +348,7 @@ def test_a_client_that_stops_within_its_second_request_is_given_up() -> None:
     run(1, main)
 
 
-def test_a_request_cannot_be_dripped_for_ever() -> None:
+def test_the_idle_timeout_limits_the_time_to_receive_a_request() -> None:
     """A byte a second avoids `read_stall`, but the whole request must arrive within `max_idle`."""
 
     async def main(simulation: Simulation) -> None:
@@ -382,7 +382,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     run(1, main)
 
 
-def test_what_is_idle_and_throttled_is_told_by_the_loops_time_alone() -> None:
+def test_idle_and_throttle_times_use_only_the_loops_clock() -> None:
     """When a machine sleeps, the loop's time may advance while the server's clock stands still; an
     active client would then seem idle.
     """
@@ -417,7 +417,7 @@ def test_what_is_idle_and_throttled_is_told_by_the_loops_time_alone() -> None:
     run(1, main)
 
 
-def test_who_waited_long_for_an_answer_is_not_idle() -> None:
+def test_a_client_that_waited_long_for_a_response_is_not_idle() -> None:
     """A client whose request took longer than `max_idle` was closed once it had the response."""
 
     async def main(simulation: Simulation) -> None:
@@ -434,7 +434,7 @@ def test_who_waited_long_for_an_answer_is_not_idle() -> None:
     run(1, main)
 
 
-def test_a_peer_whose_machine_is_gone_is_forgotten() -> None:
+def test_a_peer_whose_machine_is_off_is_disconnected() -> None:
     """Such a half-open connection never gets a FIN; the idle timeout ends it."""
 
     async def main(simulation: Simulation) -> None:
@@ -449,7 +449,7 @@ def test_a_peer_whose_machine_is_gone_is_forgotten() -> None:
     run(1, main)
 
 
-def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
+def test_a_client_that_reads_nothing_is_disconnected_with_bounded_memory() -> None:
     """The client requests fifty megabytes and reads none; the server buffers a few hundred KB."""
 
     async def main(simulation: Simulation) -> None:
@@ -475,7 +475,7 @@ def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
     run(1, main)
 
 
-def test_small_responses_that_nobody_reads_are_bounded() -> None:
+def test_unread_small_responses_are_bounded() -> None:
     """A small response is sent without waiting, unless too much output is unsent."""
 
     async def main(simulation: Simulation) -> None:
@@ -499,7 +499,7 @@ def test_small_responses_that_nobody_reads_are_bounded() -> None:
     run(1, main)
 
 
-def test_a_closed_client_that_reads_nothing_does_not_stay_for_ever() -> None:
+def test_a_closed_connection_whose_client_reads_nothing_is_aborted() -> None:
     """The client pipelines, is refused, and reads no response; its socket must be closed."""
 
     async def main(simulation: Simulation) -> None:
@@ -520,7 +520,7 @@ def test_a_closed_client_that_reads_nothing_does_not_stay_for_ever() -> None:
     run(1, main)
 
 
-def test_what_comes_after_the_end_of_a_connection_is_no_memory_in_use() -> None:
+def test_data_received_while_closing_is_not_charged_to_the_budget() -> None:
     """TLS keeps receiving until its last bytes are sent. Requests that arrived then were never
     handled, and stayed charged to the memory budget of all connections.
     """
@@ -550,7 +550,7 @@ def test_what_comes_after_the_end_of_a_connection_is_no_memory_in_use() -> None:
     run(1, main)
 
 
-def test_one_that_fails_to_hear_of_a_disconnection_does_not_keep_others_from_it(
+def test_a_failing_disconnect_callback_does_not_stop_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A long poll and a group member may wait for the same client; both must be notified."""
@@ -575,7 +575,7 @@ def test_one_that_fails_to_hear_of_a_disconnection_does_not_keep_others_from_it(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_connection_that_cannot_be_checked_delays_the_checks_of_no_other(
+def test_a_connection_whose_check_fails_does_not_delay_the_checks_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The failing check is repeated at growing intervals until it succeeds."""
@@ -608,7 +608,7 @@ def test_a_connection_that_cannot_be_checked_delays_the_checks_of_no_other(
     run(1, main)
 
 
-def test_a_slow_reader_that_takes_something_is_kept() -> None:
+def test_a_slow_reader_that_makes_progress_is_kept() -> None:
     """A consumer on a slow line may need minutes for a response."""
 
     async def main(simulation: Simulation) -> None:
@@ -631,7 +631,7 @@ def test_a_slow_reader_that_takes_something_is_kept() -> None:
     run(1, main)
 
 
-def test_responses_of_buffers_and_files_arrive_whole() -> None:
+def test_responses_of_buffers_and_files_arrive_complete() -> None:
     """Fetch responses consist of headers and file ranges, small and large."""
 
     async def main(simulation: Simulation) -> None:
@@ -714,7 +714,9 @@ def test_an_error_in_a_handler_closes_its_connection_and_no_other(
 
 
 @pytest.mark.parametrize("error", [CloseConnection("not supported"), ProtocolError("malformed")])
-def test_a_handler_may_ask_to_close(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_can_close_its_connection(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     """For an unsupported version or a malformed request there is no response and no traceback."""
 
     async def main(simulation: Simulation) -> None:
@@ -733,7 +735,7 @@ def test_a_handler_may_ask_to_close(error: Exception, caplog: pytest.LogCaptureF
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
 
 
-def test_who_lost_its_connection_is_closed_and_all_it_sent_handled() -> None:
+def test_after_connection_lost_in_a_handler_all_received_requests_are_handled() -> None:
     """The handler raises ConnectionLost; requests that arrived with that one are not lost."""
 
     async def main(simulation: Simulation) -> None:
@@ -757,7 +759,7 @@ def test_who_lost_its_connection_is_closed_and_all_it_sent_handled() -> None:
     run(1, main)
 
 
-def test_what_a_refused_client_held_is_given_back_before_it_takes_the_last_answer() -> None:
+def test_the_memory_of_a_refused_client_is_freed_before_it_reads_the_last_response() -> None:
     """The client exceeded the budget, was refused, and read slowly: other clients waited until it
     was gone. It has the full `write_stall` to read its responses, however long the request took.
     """
@@ -794,7 +796,7 @@ def test_what_a_refused_client_held_is_given_back_before_it_takes_the_last_answe
     run(1, main)
 
 
-def test_neither_request_nor_response_is_kept_longer_than_it_is_needed() -> None:
+def test_neither_request_nor_response_is_kept_longer_than_needed() -> None:
     """While a client read slowly or polled for long, its previous request stayed in memory."""
 
     async def main(simulation: Simulation) -> None:
@@ -823,7 +825,7 @@ def test_neither_request_nor_response_is_kept_longer_than_it_is_needed() -> None
     run(1, main)
 
 
-def test_requests_without_answer_are_followed_by_the_next() -> None:
+def test_after_a_request_without_response_the_next_is_handled() -> None:
     """For example Produce with acks=0."""
 
     async def main(simulation: Simulation) -> None:
@@ -843,7 +845,7 @@ def test_requests_without_answer_are_followed_by_the_next() -> None:
     run(1, main)
 
 
-def test_what_a_client_sent_whole_is_handled_though_it_left() -> None:
+def test_complete_requests_of_a_client_that_left_are_handled() -> None:
     """A producer with acks=0 sends its last batches and closes: they are appended, as in Kafka."""
 
     async def main(simulation: Simulation) -> None:
@@ -860,7 +862,7 @@ def test_what_a_client_sent_whole_is_handled_though_it_left() -> None:
     run(1, main)
 
 
-def test_a_handler_hears_that_its_client_is_gone() -> None:
+def test_a_handler_is_notified_when_its_client_is_gone() -> None:
     """The long poll of a dead consumer ends early."""
 
     async def main(simulation: Simulation) -> None:
@@ -917,7 +919,7 @@ def test_hostile_bytes_close_the_connection_and_cost_nothing(
     assert "closing connection" in caplog.text
 
 
-def test_hostile_bytes_without_end_are_few_lines_with_a_count(
+def test_endless_hostile_bytes_are_few_log_lines_with_a_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A scanner in a loop filled the disk that also has the data."""
@@ -946,7 +948,7 @@ def test_hostile_bytes_without_end_are_few_lines_with_a_count(
         assert int(told[-1].rpartition("=")[2]) > 60
 
 
-def test_requests_before_nonsense_are_handled() -> None:
+def test_requests_before_invalid_bytes_are_handled() -> None:
     """Also when the invalid bytes arrive in the same segment."""
 
     async def main(simulation: Simulation) -> None:
@@ -970,7 +972,7 @@ async def attempt(b: Bench, host: str) -> None:
     await client.lost.wait()
 
 
-def test_connection_limits_hold_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_are_limited_in_total_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
     """A client that leaks connections must not lock out the others or fill the log."""
 
     async def main(simulation: Simulation) -> None:
@@ -1026,7 +1028,7 @@ def test_large_requests_share_a_budget_and_all_get_through() -> None:
     run(1, main)
 
 
-def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
+def test_buffer_memory_for_expected_requests_is_charged_as_well() -> None:
     """A buffer for several large requests is allocated at once. When only one request arrived, it
     kept the whole buffer, but only its own size was charged to the budget.
     """
@@ -1055,7 +1057,7 @@ def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
     run(1, main)
 
 
-def test_memory_that_others_took_is_not_taken_without_asking() -> None:
+def test_receiving_ahead_stops_when_others_have_used_the_memory() -> None:
     """Each connection was allowed to receive ahead while much memory was free. When requests then
     arrived on all of them, they used four times the limit.
     """
@@ -1080,7 +1082,7 @@ def test_memory_that_others_took_is_not_taken_without_asking() -> None:
     run(1, main)
 
 
-def test_memory_of_several_requests_is_given_back_with_the_last_of_them() -> None:
+def test_a_buffer_shared_by_requests_is_freed_with_the_last_of_them() -> None:
     """Eight requests arrived in one buffer of a megabyte. When seven had been answered and one
     waited, only an eighth of the buffer was charged.
     """
@@ -1115,7 +1117,7 @@ def test_memory_of_several_requests_is_given_back_with_the_last_of_them() -> Non
     run(1, main)
 
 
-def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
+def test_memory_charged_for_a_size_field_is_freed_with_the_request() -> None:
     """When the size field arrived alone and the rest in one piece, the memory stayed charged until
     the client sent something more.
     """
@@ -1135,7 +1137,7 @@ def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
     run(1, main)
 
 
-def test_what_a_client_gives_back_and_takes_again_is_counted_once() -> None:
+def test_memory_that_a_client_frees_and_takes_again_is_counted_once() -> None:
     """A client's answered request freed memory for its own next request. The grant happened in the
     middle of the accounting of the first, and the memory in use stayed wrong for ever.
     """
@@ -1183,7 +1185,7 @@ def throttle_for_5_s(b: Bench, simulation: Simulation) -> None:
     b.handler.answer = answer
 
 
-def test_a_throttled_client_is_not_read_from() -> None:
+def test_no_requests_of_a_throttled_client_are_read() -> None:
     """KIP-219: the client has its response, and its next request waits in the socket."""
 
     async def main(simulation: Simulation) -> None:
@@ -1200,7 +1202,7 @@ def test_a_throttled_client_is_not_read_from() -> None:
     run(1, main)
 
 
-def test_what_came_together_with_the_request_that_throttles_waits_as_well() -> None:
+def test_requests_received_together_with_the_throttled_one_wait_too() -> None:
     """A client that pipelines must be throttled too."""
 
     async def main(simulation: Simulation) -> None:
@@ -1256,7 +1258,7 @@ def test_requests_are_counted_by_api() -> None:
     run(1, main)
 
 
-def test_closing_answers_what_is_in_work() -> None:
+def test_closing_completes_the_requests_in_progress() -> None:
     """In a clean shutdown the batch being appended is acknowledged, and the next request is not
     handled.
     """
@@ -1277,7 +1279,7 @@ def test_closing_answers_what_is_in_work() -> None:
     run(1, main)
 
 
-def test_closing_does_not_wait_longer_than_it_was_told() -> None:
+def test_closing_waits_no_longer_than_its_drain_time() -> None:
     """A request never ends: it is cancelled, and the connection is closed."""
 
     async def main(simulation: Simulation) -> None:
@@ -1296,7 +1298,7 @@ def test_closing_does_not_wait_longer_than_it_was_told() -> None:
     run(1, main)
 
 
-def test_who_closes_it_as_well_does_not_wait_longer() -> None:
+def test_a_concurrent_close_does_not_wait_longer() -> None:
     """A signal handler and `async with` both close the server; one of them waited for all of
     `drain`.
     """
@@ -1315,7 +1317,7 @@ def test_who_closes_it_as_well_does_not_wait_longer() -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_closed_while_it_starts_it_listens_no_more(turns: int) -> None:
+def test_a_server_closed_while_starting_does_not_listen(turns: int) -> None:
     """The listener was created after close() had returned, and stayed open."""
 
     async def main(simulation: Simulation) -> None:
@@ -1331,7 +1333,7 @@ def test_closed_while_it_starts_it_listens_no_more(turns: int) -> None:
     run(1, main)
 
 
-def test_a_port_in_use_is_the_systems_error() -> None:
+def test_a_port_in_use_raises_the_systems_error() -> None:
     """The broker is started twice."""
 
     async def main(simulation: Simulation) -> None:

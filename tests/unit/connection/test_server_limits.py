@@ -5,14 +5,14 @@ from __future__ import annotations
 from aiokq.connection.server_limits import FrameBudget
 
 
-def test_below_the_limit_everybody_reads() -> None:
+def test_below_the_limit_no_connection_waits() -> None:
     budget = FrameBudget(100)
     budget.charge(80)
     assert budget.may_take("a", 20, never)
     assert budget.may_take("b", 20, never)
 
 
-def test_above_it_one_goes_on_and_the_others_wait_their_turn() -> None:
+def test_above_the_limit_one_connection_proceeds_at_a_time() -> None:
     """When half-received requests use up all memory, one connection at a time may complete its
     request.
     """
@@ -30,7 +30,7 @@ def test_above_it_one_goes_on_and_the_others_wait_their_turn() -> None:
     assert resumed == ["b", "c"]
 
 
-def test_a_request_that_is_answered_makes_room_and_ends_the_overdraft() -> None:
+def test_an_answered_request_frees_memory_and_ends_its_overdraft() -> None:
     """The next waiter may overdraw, and waiters that fit into the freed memory proceed as well."""
     budget = FrameBudget(100)
     resumed: list[str] = []
@@ -44,7 +44,7 @@ def test_a_request_that_is_answered_makes_room_and_ends_the_overdraft() -> None:
     assert (budget.used, resumed) == (50, ["b", "c"])
 
 
-def test_what_half_of_is_left_is_ample() -> None:
+def test_the_budget_is_ample_while_more_than_half_is_free() -> None:
     """While the budget is ample, frames are received ahead without asking."""
     assert not FrameBudget(0).ample
     budget = FrameBudget(100)
@@ -58,7 +58,7 @@ def test_what_half_of_is_left_is_ample() -> None:
     assert budget.ample
 
 
-def test_memory_given_back_goes_to_those_who_wait_longest() -> None:
+def test_freed_memory_goes_to_the_longest_waiting_connections() -> None:
     """As many waiters proceed as fit, in their order."""
     budget = FrameBudget(100)
     resumed: list[str] = []
@@ -73,7 +73,7 @@ def test_memory_given_back_goes_to_those_who_wait_longest() -> None:
     assert resumed == ["b", "c", "d"]
 
 
-def test_one_that_is_gone_gives_up_its_place() -> None:
+def test_a_closed_connection_gives_up_its_overdraft() -> None:
     """The connection that overdrew is reset: the next one must not wait for it."""
     budget = FrameBudget(100)
     resumed: list[str] = []

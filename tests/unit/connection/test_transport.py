@@ -69,7 +69,7 @@ async def pair() -> tuple[FrameTransport, Recorder]:
 Pair = tuple[FrameTransport, Recorder]
 
 
-async def test_what_is_written_in_one_turn_of_the_loop_leaves_at_once(pair: Pair) -> None:
+async def test_small_writes_of_one_loop_iteration_share_a_system_call(pair: Pair) -> None:
     """A system call costs ten times a small request; fifty pipelined requests share one."""
     transport, recorder = pair
     for n in range(50):
@@ -84,7 +84,7 @@ async def test_what_is_written_in_one_turn_of_the_loop_leaves_at_once(pair: Pair
     assert recorder.writes[1:] == [b"next"]
 
 
-async def test_large_output_waits_for_nothing_and_keeps_its_place(pair: Pair) -> None:
+async def test_large_output_is_written_at_once_and_in_order(pair: Pair) -> None:
     """A batch of a megabyte is worth a system call and must not be copied."""
     transport, recorder = pair
     large = bytes(100_000)
@@ -96,7 +96,7 @@ async def test_large_output_waits_for_nothing_and_keeps_its_place(pair: Pair) ->
     assert recorder.writes[2:] == [b"last"]
 
 
-async def test_small_output_is_held_up_to_a_bound(pair: Pair) -> None:
+async def test_small_output_is_buffered_up_to_a_limit(pair: Pair) -> None:
     """Buffered output does not count for backpressure, so it must be bounded."""
     transport, recorder = pair
     for _ in range(1000):
@@ -105,7 +105,7 @@ async def test_small_output_is_held_up_to_a_bound(pair: Pair) -> None:
     assert sum(map(len, recorder.writes)) > 900_000
 
 
-async def test_small_output_is_held_where_nothing_has_to_be_waited_for(pair: Pair) -> None:
+async def test_hold_accepts_small_output_unless_the_caller_has_to_wait(pair: Pair) -> None:
     """When hold() refuses, the caller has to use a method that waits."""
     transport, recorder = pair
     assert transport.hold([b"o", b"ne"], 3)
@@ -126,7 +126,7 @@ async def test_small_output_is_held_where_nothing_has_to_be_waited_for(pair: Pai
 
 
 @pytest.mark.parametrize("end", ["eof", "close", "fail", "lost"])
-async def test_nothing_is_held_for_a_connection_that_is_closed(pair: Pair, end: str) -> None:
+async def test_hold_refuses_output_for_a_closed_connection(pair: Pair, end: str) -> None:
     """It would be written to a closed transport and counted as sent."""
     transport, _ = pair
     if end == "eof":
@@ -141,7 +141,7 @@ async def test_nothing_is_held_for_a_connection_that_is_closed(pair: Pair, end: 
     assert (transport.unsent, transport.bytes_out) == (0, 0)
 
 
-async def test_closing_sends_what_is_held(pair: Pair) -> None:
+async def test_closing_writes_the_buffered_output(pair: Pair) -> None:
     """Responses and acks=0 requests written in the same iteration must not be lost."""
     transport, recorder = pair
     transport.write([b"answer"], 6)
@@ -149,7 +149,7 @@ async def test_closing_sends_what_is_held(pair: Pair) -> None:
     assert (recorder.writes, recorder.ended) == ([b"answer"], "closed")
 
 
-async def test_failing_drops_what_is_held(pair: Pair) -> None:
+async def test_failing_discards_the_buffered_output(pair: Pair) -> None:
     """Nothing may be written to an aborted transport."""
     transport, recorder = pair
     transport.write([b"answer"], 6)
@@ -158,7 +158,7 @@ async def test_failing_drops_what_is_held(pair: Pair) -> None:
     assert (recorder.writes, recorder.ended, transport.unsent) == ([], "aborted", 0)
 
 
-async def test_what_is_held_when_the_peer_goes_is_dropped(pair: Pair) -> None:
+async def test_buffered_output_is_discarded_when_the_connection_is_lost(pair: Pair) -> None:
     """asyncio warns of writes to a transport whose connection is lost."""
     transport, recorder = pair
     transport.write([b"answer"], 6)
@@ -179,7 +179,7 @@ def arrive(transport: FrameTransport, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 3], ids=["alone", "behind others"])
-async def test_what_came_of_a_frame_is_let_go_when_the_peer_goes(before: int) -> None:
+async def test_a_partly_received_frame_is_released_when_the_connection_is_lost(before: int) -> None:
     """Its memory is no longer charged to the budget, and a closed connection, which is in a
     reference cycle with its owner, would keep it until the garbage collector runs.
     """
@@ -200,7 +200,7 @@ async def test_what_came_of_a_frame_is_let_go_when_the_peer_goes(before: int) ->
     assert pool.held == held  # the pool gave the same buffer again
 
 
-async def test_nonsense_keeps_no_memory_that_was_ready_for_others() -> None:
+async def test_an_invalid_frame_keeps_no_shared_buffer() -> None:
     """The traceback of the error referred to the buffer until the garbage collector ran."""
     pool, recorder = FramePool(), Recorder()
     transport = FrameTransport(Receiver(), FrameReader(trusted=False, pool=pool, spare=Ample()))
@@ -218,7 +218,7 @@ async def test_nonsense_keeps_no_memory_that_was_ready_for_others() -> None:
     memory.append(0)  # raises BufferError if a view of the buffer is left
 
 
-async def test_flush_sends_what_is_held_first(pair: Pair) -> None:
+async def test_flush_writes_the_buffered_output_first(pair: Pair) -> None:
     """A file is sent directly to the socket and must come after the output written before it."""
     transport, recorder = pair
     transport.write([b"header"], 6)
@@ -226,7 +226,7 @@ async def test_flush_sends_what_is_held_first(pair: Pair) -> None:
     assert recorder.writes == [b"header"]
 
 
-async def test_a_transport_that_comes_after_the_end_is_aborted() -> None:
+async def test_a_transport_that_connects_after_close_is_aborted() -> None:
     """A TLS handshake was in progress when the connection was closed or failed."""
 
     class Served(Receiver):

@@ -18,7 +18,7 @@ async def test_requests_beyond_the_limit_wait_for_the_next_iteration():
     assert turn.spend(1)
 
 
-async def test_a_turn_of_few_requests_begins_again_too():
+async def test_each_loop_iteration_starts_a_new_turn():
     """Requests of an earlier iteration of the loop do not count."""
     turn = Turn()
     for _ in range(10):
@@ -26,7 +26,7 @@ async def test_a_turn_of_few_requests_begins_again_too():
         await asyncio.sleep(0)
 
 
-async def test_a_request_may_pass_the_limit_and_the_next_turn_owes_nothing():
+async def test_a_request_may_exceed_the_limit_at_no_cost_to_the_next_turn():
     """A request with a thousand batches counts as many requests, but is not split."""
     turn = Turn()
     assert turn.spend(10 * REQUESTS_PER_TURN)
@@ -47,7 +47,7 @@ async def test_a_share_is_used_up_by_its_own_bytes_only():
     assert not one.spend(0, 99)
 
 
-async def test_requests_of_a_share_are_the_nodes():
+async def test_requests_of_a_share_count_for_the_node():
     """All shares of a node use the same turn."""
     turn = Turn()
     assert not turn.share(100).spend(REQUESTS_PER_TURN, 1)

@@ -41,7 +41,7 @@ def acks(changes: list[None]) -> Any:
     return Acknowledgements(lambda: changes.append(None))
 
 
-def test_the_first_record_in_work_holds_the_rest_back(acks: Any, changes: list[None]) -> None:
+def test_the_first_unacknowledged_record_limits_the_commit(acks: Any, changes: list[None]) -> None:
     """Committing beyond an unacknowledged record would lose the record in a crash."""
     records = [Handed(offset) for offset in (3, 5, 9)]
     for record in records:
@@ -55,7 +55,7 @@ def test_the_first_record_in_work_holds_the_rest_back(acks: Any, changes: list[N
     assert len(changes) == 3
 
 
-def test_twice_or_too_late_is_harmless(acks: Any, changes: list[None]) -> None:
+def test_a_repeated_or_late_acknowledgement_is_harmless(acks: Any, changes: list[None]) -> None:
     """A worker may finish after its partition was assigned to another member."""
     record = Handed(1)
     acks.handed(record)
@@ -65,7 +65,7 @@ def test_twice_or_too_late_is_harmless(acks: Any, changes: list[None]) -> None:
     assert len(changes) == 1
 
 
-def test_reading_that_goes_back_begins_anew(acks: Any) -> None:
+def test_records_delivered_again_replace_later_ones(acks: Any) -> None:
     """Records delivered again must not count as later than earlier offsets."""
     for offset in (5, 6, 2):
         acks.handed(Handed(offset))
@@ -74,7 +74,7 @@ def test_reading_that_goes_back_begins_anew(acks: Any) -> None:
     assert acks.first_open(TP) is None
 
 
-def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> None:
+def test_a_revoked_partition_is_forgotten(acks: Any, changes: list[None]) -> None:
     """Tasks that wait for records of the partition are woken."""
     acks.handed(Handed(5))
     acks.forget(TP)
@@ -93,7 +93,7 @@ def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
     assert acks.first_open(TP) is None
 
 
-def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
+def test_acknowledging_a_record_of_a_batch_logs_how_to_acknowledge_the_batch(
     acks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each record of a batch was acknowledged; nothing was committed, and nothing was logged."""
@@ -107,7 +107,7 @@ def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
     assert "offset=3" in line
 
 
-class TestAnotherTopicOfTheName:
+class TestRecreatedTopic:
     """Records of the old topic are acknowledged while those of the new topic are processed."""
 
     @pytest.fixture
@@ -118,7 +118,7 @@ class TestAnotherTopicOfTheName:
     def acks(self, topics: dict[TopicPartition, UUID]) -> Acknowledgements:
         return Acknowledgements(lambda: None, topics.__getitem__)
 
-    def test_they_finish_no_record_of_the_new_one(self, acks: Any, topics: Any) -> None:
+    def test_old_records_do_not_acknowledge_new_ones(self, acks: Any, topics: Any) -> None:
         """Otherwise a crash would lose the new topic's record."""
         old, new = Handed(5), Handed(5, timestamp_ms=2)
         acks.handed(old)
@@ -130,9 +130,7 @@ class TestAnotherTopicOfTheName:
         acks.done(new)
         assert acks.first_open(TP) is None
 
-    def test_what_is_never_acknowledged_of_it_is_in_nobodys_way(
-        self, acks: Any, topics: Any
-    ) -> None:
+    def test_unacknowledged_old_records_do_not_block_commits(self, acks: Any, topics: Any) -> None:
         """The handler of the old record may have failed."""
         acks.handed(Handed(5))
         acks.forget(TP)
@@ -155,7 +153,7 @@ class TestAnotherTopicOfTheName:
         acks.done(Handed(5))
         assert acks.first_open(TP) is None
 
-    def test_the_same_topic_is_read_on_as_ever(self, acks: Any) -> None:
+    def test_records_of_the_same_topic_are_recognised_again(self, acks: Any) -> None:
         """After a seek, or a reassignment of the partition, the record is the same."""
         acks.handed(Handed(5))
         acks.forget(TP)
@@ -163,7 +161,7 @@ class TestAnotherTopicOfTheName:
         acks.done(Handed(5))
         assert acks.first_open(TP) is None
 
-    def test_a_batch_is_known_by_itself(self, acks: Any, topics: Any) -> None:
+    def test_batches_are_compared_by_identity(self, acks: Any, topics: Any) -> None:
         """A batch of the new topic may have the same offsets."""
 
         old, new = batch_of(3, 6), batch_of(3, 6)

@@ -18,7 +18,7 @@ def spoil(data: bytes) -> bytes:
     return data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
 
 
-def test_all_that_is_good_is_counted_by_the_headers() -> None:
+def test_valid_batches_are_counted_by_their_headers() -> None:
     """Records are not decoded, and a truncated batch is left out."""
     data = batch(0, 3) + batch(3, 4)
     for tail in (b"", batch(7, 5)[:-1], batch(7, 5)[:20]):
@@ -33,7 +33,7 @@ def test_records_before_the_position_make_the_headers_count_too_many() -> None:
     assert sound_prefix(data, 0, check_crcs=True).records == 7
 
 
-def test_it_ends_before_a_wrong_checksum_and_says_where_that_batch_ends() -> None:
+def test_the_prefix_ends_before_a_wrong_checksum() -> None:
     """Undamaged records are delivered, and a seek() can skip the damaged batch."""
     good, bad = batch(5, 3), spoil(batch(8, 2))
     data = memoryview(good + bad + batch(10, 1))
@@ -51,7 +51,7 @@ def test_a_corrupt_header_never_sends_the_reader_back(delta: int) -> None:
 
 
 @pytest.mark.parametrize(("place", "value"), [(16, 1), (16, 9), (8, 0x80), (11, 3), (57, 0x80)])
-def test_what_is_no_batch_of_today_is_left_to_the_cursor(place: int, value: int) -> None:
+def test_old_and_invalid_formats_are_left_to_the_cursor(place: int, value: int) -> None:
     """Old formats are counted differently; for invalid data the cursor raises its own errors."""
     data = bytearray(batch(0, 3))
     data[place] = value

@@ -18,7 +18,7 @@ def buffers(limit: int = 1_000) -> Buffers:
     return Buffers(limit, codecs=RecordCodecs(crc32c), check_crcs=True)
 
 
-def test_the_extent_is_where_to_go_on_fetching() -> None:
+def test_the_extent_is_the_next_fetch_offset() -> None:
     """The end is taken from the header of the last complete batch."""
     data = batch(5, 3) + batch(8, 2, epoch=6)
     assert extent(memoryview(data)) == (10, 6)
@@ -75,7 +75,7 @@ def test_the_gate_opens_well_below_where_it_closes() -> None:
     assert not b.release(third)
 
 
-def test_a_detached_chunk_lives_in_its_own_memory_and_goes_on_where_it_was() -> None:
+def test_a_detached_chunk_has_its_own_memory_and_keeps_its_position() -> None:
     """A paused partition must not keep the other partitions' memory."""
     b = buffers(10_000)
     data = memoryview(batch(0, 5))

@@ -15,7 +15,7 @@ def overdue(waited: float) -> RequestTimeout:
     return RequestTimeout(f"waited {waited}")
 
 
-async def test_who_gives_up_lets_nobody_past_those_before() -> None:
+async def test_a_commit_that_times_out_does_not_let_later_ones_overtake() -> None:
     """A commit that timed out let the next one start before an older one had ended."""
     queue = CommitQueue()
     first, second, third = queue.join(), queue.join(), queue.join()

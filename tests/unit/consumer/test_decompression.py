@@ -39,7 +39,7 @@ def read(data: memoryview) -> list:
         (ZSTD, 300_000, True),
     ],
 )
-def test_what_takes_long_leaves_the_loop(codec: int, size: int, wanted: bool) -> None:
+def test_large_batches_are_decompressed_in_a_thread(codec: int, size: int, wanted: bool) -> None:
     """Decompressing a small batch costs less than a call of the executor."""
     data = memoryview(batch(codec, size))
     assert needs_decompression(data) is wanted
@@ -65,7 +65,7 @@ def test_a_wrong_checksum_is_left_for_the_reader_to_find() -> None:
         read(decompressed)
 
 
-def test_what_does_not_decompress_is_left_for_the_reader_to_find() -> None:
+def test_data_that_does_not_decompress_is_left_for_the_reader() -> None:
     """The reader's error names the offset."""
     bad = bytearray(batch(ZSTD, 300_000))
     bad[70:90] = bytes(20)

@@ -65,7 +65,7 @@ def no_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("kind", [PoisonError, StopIteration])
-def test_what_a_deserializer_raised_is_in_no_cycle(kind: type[Exception]) -> None:
+def test_an_exception_of_a_deserializer_is_in_no_reference_cycle(kind: type[Exception]) -> None:
     """A cycle would keep each failing record and its frames until garbage collection."""
 
     held: list[weakref.ref[Any]] = []
@@ -84,7 +84,7 @@ def test_what_a_deserializer_raised_is_in_no_cycle(kind: type[Exception]) -> Non
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_a_batch_whose_records_stopped_at_an_error_is_in_no_cycle() -> None:
+def test_a_batch_that_stopped_at_an_error_is_in_no_reference_cycle() -> None:
     """A cycle would keep the fetched bytes, to which a batch refers."""
 
     def bad(data: bytes) -> None:

@@ -10,12 +10,12 @@ from aiokq.core.errors import InvalidRequest
 FETCH_CODES = (-1, 1, 2, 3, 5, 6, 8, 9, 10, 29, 35, 43, 56, 72, 74, 75, 76, 78, 87, 100, 103, 109)
 
 
-def test_every_code_a_fetch_may_answer_has_a_row() -> None:
+def test_every_fetch_error_code_has_an_action() -> None:
     """A code that is not in the table causes only a pause."""
     assert set(FETCH_CODES) <= set(FETCH_ACTIONS)
 
 
-def test_other_codes_are_raised_unless_time_may_mend_them() -> None:
+def test_other_codes_are_raised_unless_they_are_retriable() -> None:
     """There must be no hot loop, and no partition that stops for good without an error."""
     assert fetch_action(9999) is FetchAction.REFRESH
     assert fetch_action(InvalidRequest.code) is FetchAction.RAISE
@@ -25,7 +25,7 @@ def test_other_codes_are_raised_unless_time_may_mend_them() -> None:
             assert fetch_action(row.code) is expected, row.name
 
 
-def test_what_metadata_can_mend_asks_for_it() -> None:
+def test_errors_of_stale_metadata_refresh_it() -> None:
     """Kafka marks those codes; the fetch must not be retried only against the same broker."""
     for row in ERROR_CODES:
         if row.refresh_metadata and row.code in FETCH_ACTIONS:

@@ -38,7 +38,7 @@ def test_the_first_request_is_full_and_opens_a_session() -> None:
     assert plan.asks == [(A, ask(5))]
 
 
-def test_later_requests_tell_what_changed() -> None:
+def test_later_requests_contain_only_changes() -> None:
     """Those are new, changed and dropped partitions."""
     session = opened(A, B)
     assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
@@ -53,7 +53,7 @@ def test_later_requests_tell_what_changed() -> None:
     assert plan.forgotten == [(B, ID)]
 
 
-def test_what_is_dropped_and_wanted_again_in_between_is_not_told() -> None:
+def test_a_partition_dropped_and_added_again_is_not_sent() -> None:
     """For the broker nothing has changed."""
     session = opened(A, B)
     session.drop(A)
@@ -61,7 +61,7 @@ def test_what_is_dropped_and_wanted_again_in_between_is_not_told() -> None:
     assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
 
 
-def test_what_was_never_told_need_not_be_forgotten() -> None:
+def test_a_partition_never_sent_is_not_in_the_forgotten_topics() -> None:
     """The partition was assigned and revoked between two requests."""
     session = opened(A)
     session.want(B, ask())
@@ -69,7 +69,7 @@ def test_what_was_never_told_need_not_be_forgotten() -> None:
     assert session.next(by_ids=True, sessions=True)[3:] == ([], [])
 
 
-def test_what_moved_last_has_its_turn_last() -> None:
+def test_the_partition_changed_last_is_sent_last() -> None:
     """A partition whose records were just received must not come first again."""
     session = FetchSession()
     session.want(A, ask())
@@ -79,7 +79,7 @@ def test_what_moved_last_has_its_turn_last() -> None:
     assert [tp for tp, _ in plan.asks] == [B, A]
 
 
-def test_a_newer_generation_is_known_for_the_answer_though_nothing_is_sent() -> None:
+def test_a_newer_generation_applies_although_nothing_is_sent() -> None:
     """seek() to the same offset invalidates the response in flight but needs no request."""
     session = opened(A)
     session.want(A, ask(generation=1))
@@ -88,7 +88,7 @@ def test_a_newer_generation_is_known_for_the_answer_though_nothing_is_sent() -> 
     assert session.sent[A].generation == 1
 
 
-def test_another_topic_of_the_name_replaces_the_old_id() -> None:
+def test_the_id_of_a_recreated_topic_replaces_the_old_one() -> None:
     """The broker identifies partitions by topic id."""
     session = opened(A)
     other = uuid.UUID(int=2)
@@ -98,7 +98,7 @@ def test_another_topic_of_the_name_replaces_the_old_id() -> None:
     assert plan.asks[0][1].topic_id == other
 
 
-def test_an_unknown_session_is_begun_anew_and_a_bad_epoch_takes_its_place_over() -> None:
+def test_after_an_unknown_session_or_a_bad_epoch_a_new_session_is_requested() -> None:
     """After 70 the session id is useless; after 71 and 106 it lets the broker free the session."""
     session = opened(A)
     session.next(by_ids=True, sessions=True)
@@ -114,7 +114,7 @@ def test_an_unknown_session_is_begun_anew_and_a_bad_epoch_takes_its_place_over()
         session.accept(78)
 
 
-def test_without_an_answer_the_session_is_not_gone_on_with() -> None:
+def test_without_a_response_a_new_session_is_requested() -> None:
     """It is unknown whether the broker received the request."""
     session = opened(A)
     session.want(A, ask(9))
@@ -124,7 +124,7 @@ def test_without_an_answer_the_session_is_not_gone_on_with() -> None:
     assert (plan.session_id, plan.epoch, plan.asks) == (77, 0, [(A, ask(9))])
 
 
-def test_a_broker_that_gives_the_session_up_is_asked_in_full_again() -> None:
+def test_if_the_broker_gives_the_session_up_a_full_request_follows() -> None:
     """The response has session id 0."""
     session = opened(A)
     session.next(by_ids=True, sessions=True)

@@ -160,7 +160,7 @@ async def test_batches_that_stop_at_each_error_are_decompressed_and_copied_once(
     assert world.buffers.used == 0
 
 
-async def test_records_that_raises_again_and_again_is_decompressed_once() -> None:
+async def test_a_batch_read_with_repeated_errors_is_decompressed_once() -> None:
     """The next batch continues at the decompressed position."""
     world = World(odd=False)
     for offset in range(RECORDS):
@@ -170,7 +170,7 @@ async def test_records_that_raises_again_and_again_is_decompressed_once() -> Non
     assert world.codecs.opened <= BATCHES + 1
 
 
-async def test_a_batch_goes_on_behind_an_error_without_decompressing_again() -> None:
+async def test_a_batch_continues_after_an_error_without_decompressing_again() -> None:
     """The next iteration continues with the decompressed data."""
     world = World(odd=False)
     batch = await world.reader.next_batch()
@@ -182,7 +182,7 @@ async def test_a_batch_goes_on_behind_an_error_without_decompressing_again() -> 
     assert batch.next_offset == RECORDS
 
 
-async def test_the_length_of_what_was_taken_back_is_counted_when_it_is_asked_for() -> None:
+async def test_the_length_of_the_rest_of_a_batch_is_counted_on_demand() -> None:
     """The rest of a batch can only be counted by decoding."""
     world = World(odd=False)
     for left in range(RECORDS, RECORDS - 3, -1):
@@ -245,7 +245,7 @@ async def test_getmany_deserializes_and_decompresses_each_once(limit: int, odd: 
     assert (world.counted, world.buffers.used) == (RECORDS, 0)
 
 
-async def test_an_error_that_waits_to_be_raised_is_in_no_cycle() -> None:
+async def test_a_pending_error_is_in_no_reference_cycle() -> None:
     """The error may never be raised, and must be freed with its chunk."""
     world = World(odd=True)
     gc.disable()
@@ -261,7 +261,7 @@ async def test_an_error_that_waits_to_be_raised_is_in_no_cycle() -> None:
         gc.enable()
 
 
-async def test_an_error_that_waits_is_not_raised_by_a_batch_nor_after_a_seek() -> None:
+async def test_a_pending_error_is_not_raised_by_a_batch_or_after_a_seek() -> None:
     """The record is deserialized again."""
     world = World(odd=True)
     assert len((await world.reader.many((), 0.0, 10))[world.state.tp]) == 1
@@ -273,7 +273,7 @@ async def test_an_error_that_waits_is_not_raised_by_a_batch_nor_after_a_seek() -
     assert [record.offset for record in rest] == [2]
 
 
-def test_iterations_that_are_over_do_not_pile_up() -> None:
+def test_finished_iterations_do_not_accumulate() -> None:
     """Only the furthest iteration, those that met undecodable data, and those in use are kept."""
     data = batch(0) + b"".join([batch(EACH)[:-1], b"\xff"])
     codecs = RecordCodecs(crc32c)
@@ -299,7 +299,7 @@ def test_iterations_that_are_over_do_not_pile_up() -> None:
     assert progress._reached() == 9
 
 
-def test_whole_batches_before_an_offset_are_sliced_off() -> None:
+def test_complete_batches_before_an_offset_are_removed() -> None:
     """Invalid batches are kept."""
     parts = [batch(0), batch(EACH), batch(2 * EACH)]
     data = memoryview(b"".join(parts))

@@ -25,7 +25,7 @@ def handlers(failures: list[BaseException]) -> RebalanceHandlers:
     return RebalanceHandlers(failures.append)
 
 
-async def test_sync_and_async_ones_are_called(handlers: RebalanceHandlers) -> None:
+async def test_sync_and_async_handlers_are_called(handlers: RebalanceHandlers) -> None:
     """Handlers may be functions or coroutine functions."""
     calls: list[Any] = []
 
@@ -40,7 +40,7 @@ async def test_sync_and_async_ones_are_called(handlers: RebalanceHandlers) -> No
     assert calls == [TPS] * 3
 
 
-async def test_one_that_is_left_out_stays(handlers: RebalanceHandlers) -> None:
+async def test_a_handler_that_is_not_given_stays_set(handlers: RebalanceHandlers) -> None:
     """subscribe() with one handler must not drop the others."""
     calls: list[str] = []
     handlers.set(lambda tps: calls.append("a"), lambda tps: calls.append("r"), None)
@@ -51,7 +51,7 @@ async def test_one_that_is_left_out_stays(handlers: RebalanceHandlers) -> None:
     assert calls == ["a", "r", "l"]
 
 
-async def test_what_user_code_raises_is_told(
+async def test_an_exception_of_a_handler_is_reported(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
     """The exception is not raised."""
@@ -68,7 +68,7 @@ async def test_what_user_code_raises_is_told(
     assert [type(error) for error in failures] == [LookupError, TimeoutError]
 
 
-async def test_one_that_does_not_end_is_cancelled(
+async def test_a_handler_that_does_not_end_is_cancelled(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
     """The rest of the group waits for the handler."""
@@ -81,7 +81,7 @@ async def test_one_that_does_not_end_is_cancelled(
     assert isinstance(failures[0], RequestTimeout)
 
 
-async def test_a_cancellation_from_inside_is_an_error_like_others(
+async def test_a_cancelled_error_raised_by_the_handler_is_reported(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
     """Awaiting a cancelled task raises CancelledError, which must not end the driver."""
@@ -96,7 +96,7 @@ async def test_a_cancellation_from_inside_is_an_error_like_others(
     assert isinstance(failures[0], RuntimeError)
 
 
-async def test_a_cancellation_from_outside_is_raised_again(handlers: RebalanceHandlers) -> None:
+async def test_a_cancellation_of_the_handlers_task_is_raised(handlers: RebalanceHandlers) -> None:
     """close() cancels the handler."""
 
     async def stuck(partitions: Any) -> None:
@@ -124,7 +124,7 @@ class PanicError(BaseException):
         (PanicError(), PanicError),
     ],
 )
-async def test_anything_that_a_handler_raises_is_told_so_that_a_reader_can_raise_it(
+async def test_any_exception_of_a_handler_is_reported_in_a_form_that_readers_can_raise(
     handlers: RebalanceHandlers,
     failures: list[BaseException],
     raised: BaseException,
@@ -201,7 +201,7 @@ async def test_closing_is_no_failure_of_the_handler(
     assert failures == []
 
 
-async def test_a_reader_is_told_of_what_cannot_be_logged(
+async def test_a_reader_gets_an_error_that_cannot_be_logged(
     handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
     """A logging handler raised; the reader got no error, and the membership ended."""

@@ -102,7 +102,7 @@ async def test_a_record_is_finished_when_the_next_one_is_asked_for() -> None:
     assert world.source.finished(b) == 1
 
 
-async def test_many_are_finished_together() -> None:
+async def test_records_of_one_call_are_finished_together() -> None:
     """For getmany and batches."""
     world = World()
     a = world.partition(0)
@@ -147,7 +147,7 @@ async def test_dropping_keeps_the_position() -> None:
     assert world.take() is None
 
 
-async def test_a_partition_that_moves_takes_its_buffer_along() -> None:
+async def test_a_partition_that_moves_to_another_stream_keeps_its_chunks() -> None:
     """The chunks stay in order."""
     world, other = World(), World()
     a = world.partition(0)
@@ -160,7 +160,7 @@ async def test_a_partition_that_moves_takes_its_buffer_along() -> None:
     assert [other.take() for _ in range(2)] == [(0, 1), (0, 2)]
 
 
-async def test_an_error_is_raised_once_and_then_the_others_go_on() -> None:
+async def test_an_error_is_raised_once_and_then_reading_continues() -> None:
     """An error about a partition for which seek() was called meanwhile is not raised."""
     world = World()
     a = world.partition(0)
@@ -192,7 +192,7 @@ async def test_an_error_that_nobody_reads_is_kept_once() -> None:
     assert world.take() is None
 
 
-async def test_the_loop_gets_a_turn_after_so_many_bytes() -> None:
+async def test_reading_yields_to_the_loop_after_a_number_of_bytes() -> None:
     """Otherwise reading from the buffers would starve fetching."""
     world = World()
     a = world.partition(0)
@@ -207,7 +207,7 @@ async def test_the_loop_gets_a_turn_after_so_many_bytes() -> None:
     assert world.take() == (0, 1)
 
 
-async def test_waiting_is_told_once_and_ends_with_what_arrives() -> None:
+async def test_waiting_is_reported_once_and_ends_when_records_arrive() -> None:
     """Partitions of a waiting reader are fetched even if the buffers are full."""
     world = World()
     a = world.partition(0)
@@ -242,7 +242,7 @@ async def test_a_cancelled_wait_is_not_hungry() -> None:
     assert not world.source.hungry
 
 
-async def test_the_end_ends_loops_and_fails_calls() -> None:
+async def test_closing_ends_loops_and_fails_calls() -> None:
     """Calls raise the failure, if there is one."""
     world = World()
     waiting = world.source.wait()

@@ -57,13 +57,13 @@ def test_policies_are_kafkas() -> None:
         ("ack_mode", "explicit"),
     ],
 )
-def test_what_only_a_group_needs_is_refused_without_one(name: str, value: object) -> None:
+def test_group_settings_are_refused_without_a_group(name: str, value: object) -> None:
     """If it were ignored, offsets would seem to be committed."""
     with pytest.raises(ConfigError, match="set group_id"):
         ConsumerSettings(**{name: value})
 
 
-def test_auto_commit_is_on_where_there_is_a_group() -> None:
+def test_auto_commit_is_on_by_default_only_with_a_group() -> None:
     """It is Kafka's default; without a group there is nothing to commit to."""
     assert not ConsumerSettings().auto_commit
     assert not ConsumerSettings(enable_auto_commit=False).auto_commit
@@ -85,20 +85,20 @@ def test_auto_commit_is_on_where_there_is_a_group() -> None:
         ({"group_id": ""}, "name the group"),
     ],
 )
-def test_what_does_not_fit_together_names_the_fix(settings: dict[str, object], fix: str) -> None:
+def test_contradictory_settings_name_the_fix(settings: dict[str, object], fix: str) -> None:
     """Java refuses the same combinations; a setting without effect would be worse."""
     with pytest.raises(ConfigError, match=fix):
         ConsumerSettings(**({"group_id": "g"} | settings))
 
 
-def test_the_rebalance_timeout_is_that_of_polling_unless_given() -> None:
+def test_the_rebalance_timeout_defaults_to_max_poll_interval() -> None:
     """Java has no setting of its own for it."""
     assert ConsumerSettings(group_id="g").rebalance_timeout == 300
     assert ConsumerSettings(group_id="g", max_poll_interval_ms=1_000).rebalance_timeout == 1
     assert ConsumerSettings(group_id="g", rebalance_timeout_ms=7_000).rebalance_timeout == 7
 
 
-def test_groups_are_set_by_javas_names_too(tmp_path) -> None:
+def test_group_settings_can_have_javas_names(tmp_path) -> None:
     """The class names of assignors are accepted too."""
     path = tmp_path / "consumer.properties"
     path.write_text(
@@ -116,7 +116,7 @@ class Mine(RangeAssignor):
     name = "mine"
 
 
-def test_an_assignor_of_ones_own_needs_no_list() -> None:
+def test_a_custom_assignor_may_be_given_without_a_list() -> None:
     """Single names were accepted, but for a single object the error asked for a tuple."""
     mine = Mine()
     settings = ConsumerSettings(group_id="g", partition_assignment_strategy=mine)
@@ -132,7 +132,7 @@ def test_an_assignor_of_ones_own_needs_no_list() -> None:
         (None, "None is neither"),
     ],
 )
-def test_what_is_no_assignor_is_told_what_one_is(strategy: object, says: str) -> None:
+def test_an_invalid_assignor_is_refused_with_an_explanation(strategy: object, says: str) -> None:
     """A class passes the protocol check like its instances, but failed in the first rebalance."""
     with pytest.raises(ConfigError, match=says):
         ConsumerSettings(group_id="g", partition_assignment_strategy=strategy)

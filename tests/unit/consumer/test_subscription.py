@@ -17,7 +17,7 @@ def subscribed(*topics, pattern=None) -> Subscription:
     return subscription
 
 
-def test_names_are_taken_as_they_are() -> None:
+def test_topic_names_are_not_patterns() -> None:
     """A dot in a name is not a wildcard."""
     subscription = subscribed("a.b", "c")
     assert subscription.names == {"a.b", "c"}
@@ -66,7 +66,7 @@ def test_mixed_and_empty_subscriptions_are_refused() -> None:
         subscribed(pattern="(")
 
 
-def test_a_refused_subscription_leaves_the_old_one() -> None:
+def test_a_refused_subscription_keeps_the_old_one() -> None:
     """An error must not end a working subscription."""
     subscription = subscribed("a")
     with pytest.raises(ConfigError):
@@ -94,7 +94,7 @@ def test_an_address_is_told_from_a_topic(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250, "a*"])
-def test_names_that_no_topic_has_are_refused(name: str) -> None:
+def test_invalid_topic_names_are_refused(name: str) -> None:
     """For a regular expression the error names the fix."""
     with pytest.raises(InvalidTopic, match="pattern"):
         checked_topic(name)
@@ -112,7 +112,7 @@ def test_tuples_are_partitions() -> None:
             checked_partition(("a", number))
 
 
-def test_a_compiled_expression_may_stand_where_topics_do():
+def test_a_compiled_expression_is_accepted_as_a_pattern():
     """subscribe(re.compile(...)) is natural to write."""
     subscription = Subscription()
     subscription.subscribe(re.compile("orders-.*"), None)

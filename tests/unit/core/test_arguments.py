@@ -11,7 +11,7 @@ import pytest
 from aiokq.core.arguments import list_argument, mapping_argument, str_argument, str_list_argument
 
 
-def test_what_is_right_is_given_back() -> None:
+def test_valid_arguments_are_returned() -> None:
     """Any mapping is returned unchanged; an iterable becomes a list, without duplicate names."""
     given = MappingProxyType({"a": 1})
     assert mapping_argument(given, "x", "{}") is given
@@ -40,7 +40,7 @@ def test_what_is_right_is_given_back() -> None:
         (lambda: str_list_argument([5], "names", "['a']"), "names takes text (str), not 5"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_would_be_right(
+def test_an_invalid_argument_is_named_with_an_example_of_a_valid_one(
     call: Callable[[], Any], said: str
 ) -> None:
     with pytest.raises(TypeError) as caught:
@@ -49,14 +49,14 @@ def test_what_is_wrong_is_named_with_what_would_be_right(
     assert caught.value.__context__ is None
 
 
-def test_a_value_of_any_size_makes_a_short_message() -> None:
+def test_a_large_value_makes_a_short_message() -> None:
     """The message may be logged."""
     with pytest.raises(TypeError) as caught:
         mapping_argument([0] * 1_000_000, "before", "{}")  # type: ignore[type-var]
     assert len(str(caught.value)) < 200
 
 
-def test_what_an_iterable_raises_is_its_own() -> None:
+def test_an_exception_of_the_iterable_is_raised_unchanged() -> None:
     """A generator's own TypeError must not look like an invalid argument."""
 
     def broken() -> Any:

@@ -18,7 +18,7 @@ class Clock:
         return self.now
 
 
-def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_success() -> None:
+def test_pauses_double_up_to_a_minute_and_are_reset_by_a_success() -> None:
     """Each task has its own pauses, also when several have the same name."""
     work = BackgroundWork(BrokerCounters(), Clock())
     first, second = work.task("load"), work.task("load")
@@ -57,7 +57,7 @@ def test_a_bug_is_logged_as_an_error_with_its_traceback(
     assert fatal == []
 
 
-def test_in_a_test_a_bug_ends_its_owner_and_what_is_no_bug_does_not() -> None:
+def test_in_a_test_a_bug_ends_its_owner_and_an_expected_error_does_not() -> None:
     """Otherwise a test would not fail where a task with a bug is retried."""
     fatal: list[BaseException] = []
     work = BackgroundWork(BrokerCounters(), Clock(), fatal=fatal.append)

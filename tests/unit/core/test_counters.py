@@ -41,7 +41,7 @@ def test_every_attribute_but_the_name_is_in_the_table(component):
     assert {metric.attribute for metric, _ in counters.samples()} == listed
 
 
-def test_samples_are_the_values_now():
+def test_samples_have_the_current_values():
     """Samples are pulled, not pushed."""
     counters = ClientCounters("orders")
     counters.records_sent += 7

@@ -80,7 +80,7 @@ def turn(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)
 
 
-async def test_the_connection_goes_that_is_idle_longest_whoever_has_it() -> None:
+async def test_the_connection_that_is_idle_longest_on_any_server_is_closed() -> None:
     """A server without idle connections gets the descriptor of another server's connection."""
     reserve = DescriptorReserve(Count(0))
     first, second, third = (
@@ -94,7 +94,7 @@ async def test_the_connection_goes_that_is_idle_longest_whoever_has_it() -> None
     assert (first.closed, second.closed) == ([2.0, 3.0], [1.0, 4.0])
 
 
-async def test_as_many_are_closed_as_are_missing_however_many_servers_look() -> None:
+async def test_no_more_connections_are_closed_than_descriptors_are_missing() -> None:
     """The descriptor of an aborted connection is free one iteration of the loop later."""
     count = Count(3)
     reserve = DescriptorReserve(count)
@@ -110,7 +110,7 @@ async def test_as_many_are_closed_as_are_missing_however_many_servers_look() -> 
     assert sum(len(holder.closed) for holder in holders) == 4
 
 
-async def test_a_server_that_finds_all_its_connections_at_work_is_passed_over() -> None:
+async def test_a_server_whose_connections_are_all_busy_is_skipped() -> None:
     """On the same loop the next server is tried at once."""
     reserve = DescriptorReserve(Count(0))
     at_work, other = DescriptorHolder(1.0, busy=9), DescriptorHolder(2.0)
@@ -139,7 +139,7 @@ def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
         assert (holder.closed, reserve.missing()) == ([1.0, 2.0], 1)
 
 
-def test_where_another_loop_finds_its_connection_at_work_the_next_server_is_asked() -> None:
+def test_if_the_connection_on_another_loop_is_busy_the_next_server_is_asked() -> None:
     """No server is asked twice, because all of them may be busy."""
     reserve = DescriptorReserve(Count(0))
     first, second = DescriptorHolder(1.0, busy=1), DescriptorHolder(2.0)
@@ -159,7 +159,7 @@ def test_where_another_loop_finds_its_connection_at_work_the_next_server_is_aske
         assert first.closed == [1.0]
 
 
-def test_a_server_whose_loop_was_closed_before_it_keeps_no_other_from_being_asked() -> None:
+def test_a_server_whose_loop_was_closed_is_skipped() -> None:
     """The server was not removed from the reserve; the reserve must not keep it alive either."""
     reserve = DescriptorReserve(Count(0))
     stale, alive = DescriptorHolder(1.0), DescriptorHolder(2.0)
@@ -176,7 +176,7 @@ def test_a_server_whose_loop_was_closed_before_it_keeps_no_other_from_being_aske
     assert seen() is None
 
 
-async def test_who_is_removed_or_belongs_to_the_parent_process_is_left_alone() -> None:
+async def test_removed_servers_and_servers_of_the_parent_process_are_not_asked() -> None:
     """The fork may have happened while a thread held the lock."""
     reserve = DescriptorReserve(Count(1))
     first, second = DescriptorHolder(1.0), DescriptorHolder(2.0)
@@ -204,7 +204,7 @@ def hasty() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_no_server_is_lost_when_several_threads_add_theirs() -> None:
+def test_no_server_is_lost_when_several_threads_add_servers() -> None:
     """Each thread runs its own event loop."""
     for _ in range(20):
         reserve = DescriptorReserve(Count(0))
@@ -228,7 +228,7 @@ def test_no_server_is_lost_when_several_threads_add_theirs() -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() -> None:
+def test_several_threads_that_open_files_close_no_more_than_are_missing() -> None:
     """All threads check the reserve at the same time."""
     with loop_in_thread() as loop:
         for _ in range(20):
@@ -255,7 +255,7 @@ def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() 
             assert len(holder.closed) == 3
 
 
-def test_a_loop_that_does_not_run_is_not_asked_and_gives_nothing_back() -> None:
+def test_a_loop_that_does_not_run_is_not_asked() -> None:
     """The reserve counted on its connections and closed no others; files used all descriptors."""
     stopped, other = DescriptorHolder(1.0, 2.0), DescriptorHolder(5.0, 6.0)
     reserve = DescriptorReserve(Count(1))
@@ -278,7 +278,7 @@ def test_a_loop_that_does_not_run_is_not_asked_and_gives_nothing_back() -> None:
         loop.close()
 
 
-def test_a_holder_that_fails_is_not_waited_for() -> None:
+def test_a_server_that_fails_to_close_a_connection_is_not_counted_on() -> None:
     """Its connections were counted as being closed for ever."""
 
     class Broken(DescriptorHolder):
@@ -315,7 +315,7 @@ class Files:
         return True
 
 
-async def test_files_that_can_be_opened_again_go_before_connections() -> None:
+async def test_cached_files_are_closed_before_connections() -> None:
     """Reopening a file takes microseconds, but a client that is disconnected has to reconnect."""
     count = Count(0)
     reserve = DescriptorReserve(count)
@@ -326,7 +326,7 @@ async def test_files_that_can_be_opened_again_go_before_connections() -> None:
     assert (first.files, second.files, holder.closed) == (0, 0, [1.0])
 
 
-def test_files_are_given_up_where_there_are_no_connections() -> None:
+def test_cached_files_are_closed_if_there_are_no_connections() -> None:
     """Logs are opened before the broker listens."""
     reserve = DescriptorReserve(Count(2))
     files = Files(reserve, 5)
@@ -334,7 +334,7 @@ def test_files_are_given_up_where_there_are_no_connections() -> None:
     assert files.files == 3
 
 
-def test_a_cache_is_not_kept_alive_and_is_its_parents_in_a_child() -> None:
+def test_a_cache_is_not_kept_alive_and_not_used_in_a_forked_child() -> None:
     """A process may start and stop many embedded brokers."""
     reserve = DescriptorReserve(Count(1))
     files = Files(reserve, 1)

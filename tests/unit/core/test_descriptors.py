@@ -31,7 +31,9 @@ def using(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.parametrize("table", [descriptors._TABLE, "/no/such/table"])
-def test_what_is_opened_and_closed_is_counted(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opened_and_closed_descriptors_are_counted(
+    table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the size of the kernel's table, or by a directory listing if the size is not available."""
     monkeypatch.setattr(descriptors, "_TABLE", table)
     now = 0.0
@@ -47,7 +49,7 @@ def test_what_is_opened_and_closed_is_counted(table: str, monkeypatch: pytest.Mo
     assert count.used() == before
 
 
-def test_a_listing_is_made_ten_times_a_second_at_most_and_counts_up_meanwhile(
+def test_listings_are_rate_limited_and_opened_descriptors_are_added(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A listing of 100,000 descriptors takes about 30 ms, too long for each connection."""
@@ -73,7 +75,7 @@ def test_a_listing_is_made_ten_times_a_second_at_most_and_counts_up_meanwhile(
     assert (count.used(), listed) == (1000, 2)
 
 
-def test_before_any_is_missed_those_closed_meanwhile_are_noticed(
+def test_descriptors_closed_meanwhile_are_noticed_before_any_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Short connections were counted as open, and idle connections were closed for them."""
@@ -96,7 +98,7 @@ def test_before_any_is_missed_those_closed_meanwhile_are_noticed(
     assert listed < 20
 
 
-def test_when_there_is_none_left_to_list_them_with_all_are_used(
+def test_if_the_listing_fails_with_emfile_all_descriptors_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If there is no directory to list, none counts as used."""
@@ -121,7 +123,7 @@ def test_when_there_is_none_left_to_list_them_with_all_are_used(
 @pytest.mark.parametrize(
     ("limit", "reserve"), [(8, 1), (64, 8), (255, 31), (256, 32), (1024, 32), (1 << 20, 32)]
 )
-def test_thirty_two_or_an_eighth_of_the_limit_are_kept(
+def test_the_reserve_is_the_smaller_of_32_and_an_eighth_of_the_limit(
     monkeypatch: pytest.MonkeyPatch, limit: int, reserve: int
 ) -> None:
     limited(monkeypatch, limit)
@@ -136,7 +138,7 @@ def test_thirty_two_or_an_eighth_of_the_limit_are_kept(
         assert Descriptors().missing() == missing
 
 
-def test_a_limit_may_change_or_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_may_change_or_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may raise its limit, and Windows has none."""
     using(monkeypatch, 1000)
     limited(monkeypatch, 1000)

@@ -31,7 +31,7 @@ EXAMPLES = [
 ]
 
 
-def test_every_code_of_the_table_has_its_class_and_the_class_the_rows_attributes():
+def test_every_error_code_has_a_class_with_the_attributes_of_its_row():
     """A code without a class would be raised as an unknown error."""
     assert len({row.code for row in ERROR_CODES}) == len(ERROR_CODES)
     assert [row.code for row in ERROR_CODES] == [-1, *range(1, 134)]
@@ -64,7 +64,7 @@ def test_every_code_of_the_table_has_its_class_and_the_class_the_rows_attributes
         (errors.AuthenticationFailed, 58),
     ],
 )
-def test_the_names_people_will_catch_stay(cls: type[errors.BrokerError], code: int):
+def test_the_names_of_common_errors_are_stable(cls: type[errors.BrokerError], code: int):
     """A regenerated table must not rename classes that users catch."""
     assert cls.code == code
     assert errors.ERROR_CLASSES[code] is cls
@@ -115,7 +115,7 @@ def test_code_zero_raises_nothing_and_has_no_error():
         errors.raise_for(41)
 
 
-def test_code_seven_and_the_clients_deadline_are_one_class_told_apart_by_origin():
+def test_request_timed_out_and_the_clients_timeout_are_one_class_with_an_origin():
     """`except TimeoutError` catches both; `origin` tells whether a broker sent the error."""
     remote, local = errors.error_for(7), errors.RequestTimeout("no answer in 5 s")
     for error in (remote, local):
@@ -125,7 +125,7 @@ def test_code_seven_and_the_clients_deadline_are_one_class_told_apart_by_origin(
     assert (remote.origin, local.origin) == ("broker", "client")
 
 
-def test_builtin_kinds_are_kept():
+def test_errors_derive_from_the_matching_builtin_exceptions():
     """Code independent of Kafka catches ValueError and RuntimeError."""
     assert issubclass(errors.ConfigError, ValueError)
     assert issubclass(errors.WrongLoop, RuntimeError)
@@ -156,13 +156,13 @@ def test_protocol_error_says_where_in_the_frame():
     assert str(error) == "length below zero (at version 12, byte 41) (api=Fetch)"
 
 
-def test_a_lost_connection_may_have_written_unless_its_raiser_knows_better():
+def test_a_lost_connection_may_have_been_written_by_default():
     """This default is safe: with the other one a producer would write records twice."""
     assert errors.ConnectionLost("x").may_have_been_written
     assert not errors.ConnectionLost("x", may_have_been_written=False).may_have_been_written
 
 
-def test_delivery_failed_sums_up_its_records():
+def test_delivery_failed_combines_the_errors_of_its_records():
     """It is retriable only if all of its errors are."""
     both = errors.DeliveryFailed(2, [errors.error_for(6), errors.error_for(10)], [ORDERS])
     assert not both.retriable

@@ -51,7 +51,7 @@ def test_bytes_are_read_where_they_were_written(disk):
     assert files.stat_size(f"{root}/log") == 9
 
 
-def test_a_file_nobody_refers_to_is_closed(tmp_path):
+def test_a_file_is_closed_when_its_last_reference_is_gone(tmp_path):
     """A segment drops its file while responses still read from it; the last response closes it."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([b"abc"], 0)
@@ -77,7 +77,7 @@ def test_truncate_cuts_and_extends_with_zeros(disk):
     file.close()
 
 
-def test_opening_says_what_is_wrong(disk):
+def test_each_failure_to_open_has_an_exception_of_its_own(disk):
     """Each of these has its own message on the command line."""
     files, root = disk
     with pytest.raises(FileNotFoundError):
@@ -120,7 +120,7 @@ def test_directories_are_made_listed_renamed_and_removed(disk):
     files.sync_dir(root)
 
 
-def test_rename_replaces_a_file_and_an_open_file_lives_on(disk):
+def test_rename_replaces_a_file_and_open_files_stay_readable(disk):
     """A reader of the old segment must not be disturbed."""
     files, root = disk
     files.write_atomic(f"{root}/old", b"old")
@@ -142,7 +142,7 @@ def test_write_atomic_leaves_no_temporary_file(disk):
     assert files.modified_ms(f"{root}/checkpoint") >= 0
 
 
-def test_a_lock_excludes_its_own_process_and_is_free_again(disk):
+def test_a_lock_excludes_its_own_process_until_released(disk):
     """Two embedded brokers must not use the same data directory."""
     files, root = disk
     lock = files.lock(f"{root}/.lock")
@@ -303,7 +303,7 @@ def test_a_crash_of_the_process_loses_nothing_but_locks():
         log.pwritev([b"x"], 0)
 
 
-def test_a_power_cut_by_chance_keeps_some_pages_and_a_prefix_of_the_names():
+def test_a_random_power_cut_keeps_some_pages_and_a_prefix_of_the_names():
     """Pages are written in any order, so recovery meets holes as well as short files."""
     outcomes = set()
     for seed in range(40):
@@ -323,7 +323,7 @@ def test_a_power_cut_by_chance_keeps_some_pages_and_a_prefix_of_the_names():
     assert len(outcomes) > 10
 
 
-def test_write_atomic_survives_a_power_cut_as_the_old_or_the_new_whole():
+def test_after_a_power_cut_write_atomic_leaves_the_old_or_the_new_content():
     """Checkpoints rely on it."""
     for seed in range(40):
         disk = MemoryFiles()
@@ -338,7 +338,7 @@ def test_write_atomic_survives_a_power_cut_as_the_old_or_the_new_whole():
     assert disk.read_bytes("/checkpoint") == b"last"
 
 
-def test_a_full_disk_cuts_the_write_short():
+def test_a_full_disk_makes_a_partial_write():
     """As on a real disk, the part that fits is written."""
     disk = MemoryFiles(capacity=10)
     log = disk.open("/log", create=True)
@@ -352,7 +352,7 @@ def test_a_full_disk_cuts_the_write_short():
     log.pwritev([b"0123456789"], 0)
 
 
-def test_faults_hit_the_calls_they_are_made_for():
+def test_faults_affect_only_the_matching_calls():
     """For example EIO on the third sync of one file."""
     disk = MemoryFiles()
     log = disk.open("/log", create=True)
@@ -388,7 +388,7 @@ def test_a_link_is_the_same_file_by_another_name(disk):
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
-def test_what_is_in_memory_is_known(tmp_path):
+def test_data_in_the_page_cache_is_recognised(tmp_path):
     """The event loop must not wait for the disk, nor use a thread for cached data."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([bytes(1_000_000)], 0)
@@ -415,7 +415,7 @@ def test_what_is_in_memory_is_known(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
-def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
+def test_partly_cached_data_counts_as_not_cached(tmp_path, monkeypatch):
     """If only the first of two pages is cached, the system call returns it without an error."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([b"x" * 40_000], 0)
@@ -441,7 +441,7 @@ def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
 @pytest.mark.parametrize("asked", ["cached", "pread_cached"])
-def test_a_file_system_that_cannot_tell_is_asked_once(tmp_path, monkeypatch, asked):
+def test_a_file_system_without_rwf_nowait_is_asked_once(tmp_path, monkeypatch, asked):
     """On network file systems each read raised an exception or failed."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([b"x" * 100], 0)

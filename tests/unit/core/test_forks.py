@@ -23,7 +23,7 @@ from tests.sim.harness.network import Always
 pytestmark = needs_fork
 
 
-def test_a_child_closes_its_copy_and_keeps_the_number_taken(tmp_path: Path) -> None:
+def test_a_child_replaces_an_inherited_descriptor_with_the_null_device(tmp_path: Path) -> None:
     """The parent's object closes that number in the child too, so no other file may have it."""
     with open(tmp_path / "file", "wb") as file:
         descriptor = forks.Descriptor(file.fileno())
@@ -33,7 +33,7 @@ def test_a_child_closes_its_copy_and_keeps_the_number_taken(tmp_path: Path) -> N
     assert (tmp_path / "file").read_bytes() == b"the parent's is as it was"
 
 
-def test_a_number_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> None:
+def test_a_descriptor_that_was_reused_for_another_file_is_not_closed(tmp_path: Path) -> None:
     """The owner closed its file in another way; the child must not close the later file."""
     first = open(tmp_path / "first", "wb")  # noqa: SIM115
     number = first.fileno()
@@ -46,7 +46,7 @@ def test_a_number_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> N
     assert kept is not None
 
 
-def test_a_child_has_room_for_the_null_device_where_descriptors_are_out(tmp_path: Path) -> None:
+def test_a_child_closes_inherited_descriptors_even_at_the_limit(tmp_path: Path) -> None:
     """A parent forks when it has no file descriptors left.
 
     The test sets the limit above all open descriptors and uses up the rest. With a limit below some
@@ -82,7 +82,7 @@ def test_a_child_has_room_for_the_null_device_where_descriptors_are_out(tmp_path
     assert descriptor is not None
 
 
-def test_a_flock_goes_with_the_parent_and_not_with_its_child(tmp_path: Path) -> None:
+def test_a_flock_is_released_with_the_parent_and_not_with_its_child(tmp_path: Path) -> None:
     """A child that exits must not unlock the file; one that lives on must not keep the lock."""
     path = tmp_path / "lock"
     holder = open(path, "wb")  # noqa: SIM115
@@ -99,7 +99,7 @@ def test_a_flock_goes_with_the_parent_and_not_with_its_child(tmp_path: Path) -> 
     assert descriptor is not None
 
 
-def test_a_child_takes_locks_while_a_thread_of_its_parent_was_taking_one(tmp_path: Path) -> None:
+def test_a_child_can_lock_although_a_thread_of_its_parent_held_the_guard(tmp_path: Path) -> None:
     """The thread does not exist in the child and would never release the guard."""
     taken, go = threading.Event(), threading.Event()
 
@@ -129,7 +129,7 @@ def test_a_child_takes_locks_while_a_thread_of_its_parent_was_taking_one(tmp_pat
         thread.join()
 
 
-def test_a_lock_of_the_parent_is_refused_to_the_child_and_not_released_by_it(
+def test_a_child_can_neither_take_nor_release_a_lock_of_its_parent(
     tmp_path: Path,
 ) -> None:
     """POSIX locks belong to a process; the child's own list of locks starts empty."""
@@ -151,7 +151,7 @@ def test_a_lock_of_the_parent_is_refused_to_the_child_and_not_released_by_it(
         assert in_child(lambda: OsFiles().lock(tmp_path / ".lock")).startswith("<aiokq")
 
 
-def test_a_lock_that_nobody_refers_to_is_free(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_its_last_reference_is_gone(tmp_path: Path) -> None:
     """A broker whose loop was closed first can only be garbage collected."""
     held = [OsFiles().lock(tmp_path / ".lock")]
     with pytest.raises(BlockingIOError):
@@ -202,7 +202,7 @@ def run_as_a_process(main: object) -> str:
     return said
 
 
-def test_a_listening_socket_is_closed_in_the_child_and_serves_the_parent() -> None:
+def test_a_child_closes_its_copy_of_a_listening_socket() -> None:
     """The port accepts connections exactly as long as the parent listens."""
 
     async def main() -> str:

@@ -110,7 +110,7 @@ def test_bases_and_generics_work():
             assert (x, y) == (1, 2)
 
 
-def test_the_functions_of_dataclasses_take_it():
+def test_the_functions_of_the_dataclasses_module_accept_it():
     """Even before an object of the class exists."""
 
     @frozen
@@ -136,7 +136,7 @@ def test_a_copy_and_a_pickle_are_equal():
     assert (made.x, made.name) == (1, "there")
 
 
-def test_threads_that_make_the_first_object_at_once_all_get_one():
+def test_several_threads_can_create_the_first_object_at_once():
     """Compression threads and Spark workers create values."""
     for _ in range(20):
         fresh = frozen(type("Fresh", (), {"__annotations__": {"x": "int"}, "__module__": __name__}))
@@ -155,7 +155,7 @@ def test_threads_that_make_the_first_object_at_once_all_get_one():
         assert made == [fresh(1)] * 4
 
 
-def test_a_class_with_functions_of_its_own_is_refused():
+def test_a_class_with_methods_that_frozen_would_replace_is_refused():
     """They would be replaced silently."""
     with pytest.raises(TypeError, match=r"Mine has __eq__ of its own: use dataclass\(\)"):
 
@@ -167,7 +167,7 @@ def test_a_class_with_functions_of_its_own_is_refused():
                 return True
 
 
-def test_nothing_is_made_of_a_class_that_does_not_compare_by_value_yet() -> None:
+def test_eq_and_hash_are_installed_before_init() -> None:
     """Of two threads that created the first objects, one got an object without value equality."""
     given: list[str] = []
 

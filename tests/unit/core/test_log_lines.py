@@ -36,7 +36,7 @@ def raising(request: pytest.FixtureRequest) -> Iterator[BaseException]:
 
 
 @pytest.mark.parametrize("raising", [ValueError("x"), asyncio.CancelledError()], indirect=True)
-def test_the_running_loop_is_told(raising: BaseException) -> None:
+def test_an_error_of_a_handler_goes_to_the_loops_exception_handler(raising: BaseException) -> None:
     """The caller is in the middle of a state change that must not be interrupted."""
     told = []
 
@@ -50,7 +50,7 @@ def test_the_running_loop_is_told(raising: BaseException) -> None:
 
 
 @pytest.mark.parametrize("raising", [ValueError("x")], indirect=True)
-def test_without_a_loop_it_is_printed(
+def test_without_a_loop_an_error_of_a_handler_is_printed(
     raising: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Log lines may be written in any thread."""
@@ -59,13 +59,13 @@ def test_without_a_loop_it_is_printed(
 
 
 @pytest.mark.parametrize("raising", [KeyboardInterrupt(), SystemExit()], indirect=True)
-def test_what_ends_the_program_does(raising: BaseException) -> None:
+def test_exceptions_that_end_the_program_are_raised(raising: BaseException) -> None:
     """Only subclasses of Exception are handled."""
     with pytest.raises(type(raising)):
         log_line(logger, logging.WARNING, "text")
 
 
-def test_the_line_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_record_has_the_callers_file_and_line(caplog: pytest.LogCaptureFixture) -> None:
     log_line(logger, logging.WARNING, "a=%d", 1)
     [record] = caplog.records
     assert (record.getMessage(), Path(record.pathname).name) == ("a=1", Path(__file__).name)
@@ -98,7 +98,7 @@ def test_the_first_of_each_minute_are_written_and_the_others_counted(
     run(1, body)
 
 
-def test_the_end_of_the_owner_tells_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_logs_the_number_of_omitted_lines(caplog: pytest.LogCaptureFixture) -> None:
     """A producer that is closed gives up all its records at once."""
 
     async def body(world: Any) -> None:

@@ -97,7 +97,7 @@ def _distance(a: str, b: str) -> int:
 
 
 @given(st.text("abc", min_size=3, max_size=14), st.text("abc", min_size=3, max_size=14))
-def test_near_is_what_few_edits_make(a: str, b: str) -> None:
+def test_a_name_is_near_if_the_edit_distance_is_small(a: str, b: str) -> None:
     """The implementation computes only cells near the diagonal, and only for parts that differ."""
     shorter = min(len(a), len(b))
     allowed = 1 if shorter < 6 else 2 if shorter < 12 else 3

@@ -11,7 +11,7 @@ from aiokq.core.errors import Closed
 from aiokq.core.observable_map import ObservableMap
 
 
-def test_emit_tells_subscribers_at_once_and_after_the_state():
+def test_emit_calls_subscribers_at_once_with_the_new_value_stored():
     """A subscriber that reads the map must see the value it was called with."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
@@ -47,7 +47,7 @@ def test_a_late_subscriber_gets_the_latest_value_of_each_key_first():
     assert signal.snapshot() == {"a": 3, "b": 4}
 
 
-def test_what_is_emitted_in_dispatch_waits_until_every_subscriber_had_the_first():
+def test_an_event_emitted_during_dispatch_waits_for_the_current_one():
     """Otherwise the second subscriber would see the effect before the cause."""
     signal: ObservableMap[str, int] = ObservableMap()
     seen = []
@@ -85,7 +85,7 @@ def test_a_subscriber_of_a_running_dispatch_gets_each_event_once():
     assert late[2:] == [("later", 1)]
 
 
-def test_what_a_replay_causes_is_told_after_the_replay():
+def test_events_caused_by_a_replay_are_delivered_after_it():
     signal: ObservableMap[str, int] = ObservableMap()
     signal.emit("a", 1)
     signal.emit("b", 1)

@@ -33,7 +33,7 @@ async def test_work_after_close_is_refused(make):
     assert await offload.run_sized(1, 100, len, "x") == 1
 
 
-async def test_only_work_of_the_threshold_and_above_leaves_the_loops_thread():
+async def test_only_work_above_the_threshold_runs_in_a_thread():
     """Switching threads costs more than compressing a small batch."""
     offload = ThreadOffload(max_workers=1)
     here = threading.get_ident()
@@ -48,7 +48,7 @@ async def test_inline_offload_stays_on_the_loops_thread():
     assert await InlineOffload().run(threading.get_ident) == threading.get_ident()
 
 
-async def test_work_is_done_in_place_while_the_interpreter_ends(monkeypatch):
+async def test_work_runs_inline_while_the_interpreter_shuts_down(monkeypatch):
     """Thread pools then accept no more work, not even existing ones."""
     offload = ThreadOffload(max_workers=1)
     here = threading.get_ident()
@@ -61,7 +61,7 @@ async def test_work_is_done_in_place_while_the_interpreter_ends(monkeypatch):
     offload.close()
 
 
-async def test_a_pool_that_ends_between_question_and_work_is_no_error(monkeypatch):
+async def test_a_pool_shut_down_after_the_check_is_no_error(monkeypatch):
     """The main thread shuts the pools down while the broker's thread submits work."""
     offload = ThreadOffload(max_workers=1)
     answers = iter([False, True])

@@ -48,7 +48,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Log:
     return Log(caplog)
 
 
-def test_an_outage_is_told_when_it_appears_each_minute_and_when_it_is_over(log: Log) -> None:
+def test_an_outage_is_logged_at_its_beginning_each_minute_and_at_its_end(log: Log) -> None:
     """Ten failures per second for ten minutes."""
     for tick in range(6001):
         log.now = tick / 10
@@ -68,7 +68,7 @@ def test_an_outage_is_told_when_it_appears_each_minute_and_when_it_is_over(log: 
     )
 
 
-def test_rare_failures_do_not_make_up_for_lines_that_were_not_due(log: Log) -> None:
+def test_rare_failures_log_no_more_than_one_line_each(log: Log) -> None:
     """On a host that drops all packets an attempt takes half a minute or several."""
     for log.now in (0, 30, 200, 230, 245, 290, 301):
         log.down()
@@ -79,7 +79,7 @@ def test_rare_failures_do_not_make_up_for_lines_that_were_not_due(log: Log) -> N
     ]
 
 
-def test_what_was_never_wrong_is_not_over(log: Log) -> None:
+def test_a_success_without_an_outage_logs_nothing(log: Log) -> None:
     """Each success is reported to Outages."""
     assert not log.up()
     log.outages.ended("commit failed", "g")
@@ -88,7 +88,7 @@ def test_what_was_never_wrong_is_not_over(log: Log) -> None:
     assert log.lines == []
 
 
-def test_what_comes_and_goes_is_a_few_lines_a_minute_and_told_when_it_stays(log: Log) -> None:
+def test_a_flapping_outage_logs_a_few_lines_a_minute_and_one_when_it_lasts(log: Log) -> None:
     """The node goes up and down each second for ten minutes, then stays down."""
     written: list[int] = []
     for second in range(600):
@@ -107,7 +107,7 @@ def test_what_comes_and_goes_is_a_few_lines_a_minute_and_told_when_it_stays(log:
     assert ", over" not in log.lines[-1]
 
 
-def test_a_second_outage_is_told_at_once(log: Log) -> None:
+def test_a_second_outage_is_logged_at_once(log: Log) -> None:
     """A broker that is shutting down accepts a last connection and is then gone."""
     log.down()
     log.now = 0.1
@@ -121,7 +121,7 @@ def test_a_second_outage_is_told_at_once(log: Log) -> None:
     assert "lasted=100s times=1 " in log.lines[3]
 
 
-def test_a_refusal_is_another_cause_than_silence(log: Log) -> None:
+def test_an_authentication_failure_is_a_cause_of_its_own(log: Log) -> None:
     """The credentials were changed while the broker was unreachable."""
     log.down()
     log.down(error=AuthenticationFailed("wrong password", node=1))
@@ -141,7 +141,7 @@ def test_an_outage_moves_with_its_broker(log: Log) -> None:
     assert log.outages.reached("elsewhere:9092")
 
 
-def test_a_cause_is_over_when_none_of_what_it_concerns_is_left(log: Log) -> None:
+def test_a_cause_is_over_when_all_its_partitions_have_recovered(log: Log) -> None:
     """Several partitions fail for the same cause; the success of another one does not end it."""
     outages = log.outages
     error = NotEnoughReplicas(node=1)
@@ -161,7 +161,7 @@ def test_a_cause_is_over_when_none_of_what_it_concerns_is_left(log: Log) -> None
     assert not outages.troubled
 
 
-def test_lost_records_are_an_error_with_their_number(
+def test_lost_records_are_logged_as_an_error_with_their_number(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Data was lost, so an outage of the node does not hide the line."""
@@ -215,7 +215,7 @@ def with_cause(error: KafkaError, cause: BaseException) -> KafkaError:
         ),
     ],
 )
-def test_what_follows_from_an_unreachable_node_is_not_told_again(
+def test_failures_caused_by_an_unreachable_node_are_not_logged_again(
     log: Log, error: Callable[[], KafkaError], follows: bool
 ) -> None:
     """Metadata, batches, fetches and commits all fail with the node; other causes are logged."""
@@ -237,7 +237,7 @@ def test_what_follows_from_an_unreachable_node_is_not_told_again(
         assert len(log.lines) == before
 
 
-def test_what_ended_long_ago_and_what_nobody_tries_any_more_is_forgotten(log: Log) -> None:
+def test_ended_and_abandoned_outages_are_forgotten(log: Log) -> None:
     """A client that runs for years uses many partitions."""
     for n in range(1000):
         error = NotEnoughReplicas(node=n)
@@ -248,6 +248,6 @@ def test_what_ended_long_ago_and_what_nobody_tries_any_more_is_forgotten(log: Lo
     assert len(log.outages._memberships) < 70
 
 
-def test_causes_have_kafkas_names() -> None:
+def test_causes_have_kafkas_error_names() -> None:
     assert cause_of(NotEnoughReplicas()) == "NOT_ENOUGH_REPLICAS"
     assert cause_of(ConnectionLost("x")) == "ConnectionLost"

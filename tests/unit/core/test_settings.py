@@ -32,7 +32,7 @@ class Sample(Settings):
         return self
 
 
-def test_defaults_and_what_was_given_are_told_apart():
+def test_explicit_settings_are_distinguished_from_defaults():
     """enable_idempotence is turned off automatically unless it was set; then it is an error."""
     sample = Sample(linger_ms=5)
     assert sample.linger_ms == 5
@@ -62,7 +62,7 @@ def test_a_value_out_of_range_names_setting_range_and_value():
     assert not isinstance(caught.value, ValidationError)
 
 
-def test_a_bool_is_no_number_and_is_shown_as_it_was_given():
+def test_a_bool_is_not_a_number_and_is_shown_unchanged():
     """The error was "unable to parse string", although no string was given."""
     with pytest.raises(
         ConfigError, match=r"^linger_ms: Input should be a valid integer, not True$"
@@ -122,7 +122,7 @@ def test_the_real_environment_is_the_default(monkeypatch):
     assert Sample.from_env().linger_ms == 11
 
 
-def test_a_nearly_right_variable_warns():
+def test_a_misspelled_environment_variable_warns():
     """The environment is shared with other programs, so an unknown variable cannot be an error."""
     with pytest.warns(ConfigWarning, match="KAFKA_LINGER_M is ignored.*KAFKA_LINGER_MS"):
         Sample.from_env(environ={"KAFKA_LINGER_M": "7"})
@@ -138,7 +138,7 @@ def test_a_property_file_is_read_by_javas_names(tmp_path):
     assert sample.explicit == {"linger_ms", "enable_idempotence", "topics", "racks"}
 
 
-def test_names_only_java_has_warn_and_are_ignored(tmp_path):
+def test_names_that_only_java_has_are_ignored_with_a_warning(tmp_path):
     """The file of a Java producer names its serializers."""
     path = tmp_path / "client.properties"
     path.write_text("key.serializer=org.apache.X\nlinger.ms=7\n")
@@ -146,7 +146,7 @@ def test_names_only_java_has_warn_and_are_ignored(tmp_path):
         assert Sample.from_properties(path).linger_ms == 7
 
 
-def test_a_file_as_cloud_services_hand_it_out_is_read(tmp_path):
+def test_a_client_file_of_a_cloud_service_is_read(tmp_path):
     """Such files set names to their defaults, which were refused as unknown."""
     path = tmp_path / "client.properties"
     path.write_text(
@@ -158,7 +158,7 @@ def test_a_file_as_cloud_services_hand_it_out_is_read(tmp_path):
     assert len(caught) == 4
 
 
-def test_retries_of_javas_admin_client_warns_and_is_ignored(tmp_path):
+def test_retries_in_a_file_is_ignored_with_a_warning(tmp_path):
     """A file shared by a producer and an admin client was refused for the admin client."""
     path = tmp_path / "client.properties"
     path.write_text("retries=5\nlinger.ms=7\n")
@@ -185,7 +185,7 @@ def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
         ("share.acquire.mode", "share groups"),
     ],
 )
-def test_what_kafka_has_and_aiokq_has_not_yet_is_said_to_be_so(tmp_path, name, what):
+def test_a_kafka_setting_that_is_not_supported_yet_is_named_as_such(tmp_path, name, what):
     """The error was "no setting: did you mean ...", as if the name were misspelled."""
     path = tmp_path / "client.properties"
     path.write_text(f"linger.ms=7\n{name}=x\n")

@@ -47,7 +47,7 @@ async def test_a_failing_child_is_reported_once_and_cancels_the_others():
     assert reported == [error]
 
 
-async def test_the_owner_hears_of_a_failure_before_the_siblings_are_done():
+async def test_the_owner_is_notified_of_a_failure_before_the_siblings_end():
     """A sibling's cleanup may take long, and waiters must not wait for it."""
     reported: list[BaseException] = []
     supervisor = Supervisor("cluster", on_failure=reported.append)
@@ -69,7 +69,7 @@ async def test_the_owner_hears_of_a_failure_before_the_siblings_are_done():
     await supervisor.close()
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_child(caplog):
+async def test_a_cancelled_error_raised_by_the_child_itself_is_its_failure(caplog):
     """A CancelledError raised by a callback ended the sending of a partition silently."""
     reported: list[BaseException] = []
     supervisor = Supervisor("producer", on_failure=reported.append)
@@ -85,7 +85,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_child(ca
     await supervisor.close()
 
 
-async def test_a_generator_exit_that_a_child_raises_is_its_failure():
+async def test_a_generator_exit_raised_by_a_child_is_its_failure():
     """It was treated as garbage collection of the child, so the child ended silently."""
     reported: list[BaseException] = []
     supervisor = Supervisor("consumer", on_failure=reported.append)
@@ -99,7 +99,7 @@ async def test_a_generator_exit_that_a_child_raises_is_its_failure():
     await supervisor.close()
 
 
-async def test_the_owner_hears_of_a_failure_that_cannot_be_logged():
+async def test_the_owner_is_notified_of_a_failure_that_cannot_be_logged():
     """When a log handler raised, the owner's waiters were never notified."""
 
     class Broken(logging.Handler):
@@ -121,7 +121,7 @@ async def test_the_owner_hears_of_a_failure_that_cannot_be_logged():
     await supervisor.close()
 
 
-async def test_a_child_that_its_owner_cancels_is_no_failure():
+async def test_a_child_cancelled_by_its_owner_is_no_failure():
     """Tasks of connections and watches end while their owner continues."""
     supervisor = Supervisor("producer")
     await supervisor.start()
@@ -201,7 +201,7 @@ async def test_close_is_safe_twice_and_concurrently():
     await Supervisor("never started").close()
 
 
-async def test_a_cancelled_close_goes_on_closing():
+async def test_a_cancelled_close_continues_closing():
     """The cancellation ends the wait only; no child may keep running."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
@@ -225,7 +225,7 @@ async def test_a_cancelled_close_goes_on_closing():
     assert task.done()
 
 
-async def test_close_gives_up_on_a_child_that_will_not_end(caplog):
+async def test_close_gives_up_on_a_child_that_does_not_end(caplog):
     """close() is bounded in time; the log names the child."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
@@ -306,7 +306,7 @@ async def test_a_child_that_ends_leaves_the_others_alone():
     assert other.cancelled()
 
 
-def test_the_loops_own_end_closes_the_group():
+def test_the_end_of_the_loop_closes_the_group():
     """asyncio.run() cancels all tasks of a client that was not closed."""
     supervisors = []
 
@@ -346,7 +346,7 @@ async def test_shielded_finishes_and_then_raises_the_cancellation():
     assert await shielded(cleanup()) == "result"
 
 
-async def test_shielded_raises_what_the_cleanup_raises():
+async def test_shielded_raises_the_exception_of_the_cleanup():
     """The failure must not be lost, even if the caller is cancelled."""
     with pytest.raises(OSError, match="disk"):
         await shielded(fail(OSError("disk")))
@@ -366,7 +366,7 @@ async def test_shielded_raises_what_the_cleanup_raises():
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_unwrap_chains_errors_that_refuse_attributes():
+def test_unwrap_accepts_errors_that_refuse_attributes():
     """Exceptions of user code may; the AttributeError replaced the cause."""
 
     class Frozen(Exception):
@@ -407,7 +407,7 @@ async def test_a_cancelled_start_does_not_cancel_another_one() -> None:
     await supervisor.close()
 
 
-async def test_closed_before_it_came_to_start_it_says_so() -> None:
+async def test_start_raises_if_close_is_called_first() -> None:
     """After close() in the same iteration as start(), the root task never ran and start() hung."""
     supervisor = Supervisor("cluster")
     starting = asyncio.create_task(supervisor.start())
@@ -417,7 +417,7 @@ async def test_closed_before_it_came_to_start_it_says_so() -> None:
         await asyncio.wait_for(starting, 1)
 
 
-async def test_a_child_that_meets_the_end_of_its_supervisor_has_not_failed() -> None:
+async def test_a_child_that_spawns_while_its_supervisor_closes_has_not_failed() -> None:
     """The child woke up at the moment of close(); its failed spawn() was reported as a bug."""
     reported: list[BaseException] = []
     supervisor = Supervisor("cluster", on_failure=reported.append)
@@ -472,7 +472,7 @@ class Gone(Exception):
     """Raised because the other loop does not run."""
 
 
-async def test_a_call_is_handed_to_the_loop_that_runs_elsewhere(other: OtherLoop):
+async def test_a_call_is_handed_over_to_a_loop_in_another_thread(other: OtherLoop):
     """Its result or exception is returned here."""
 
     async def where() -> asyncio.AbstractEventLoop:
@@ -484,7 +484,7 @@ async def test_a_call_is_handed_to_the_loop_that_runs_elsewhere(other: OtherLoop
         await handed_over(lambda: fail(RuntimeError("its own")), other.loop, name="t", gone=Gone)
 
 
-async def test_what_a_call_raised_on_another_loop_is_in_no_cycle(other: OtherLoop):
+async def test_an_exception_from_another_loop_is_in_no_reference_cycle(other: OtherLoop):
     """Its traceback refers to the waiting frame, and so to all of the caller's objects."""
 
     class Failed(Exception):
@@ -505,7 +505,7 @@ async def test_what_a_call_raised_on_another_loop_is_in_no_cycle(other: OtherLoo
         gc.enable()
 
 
-async def test_a_loop_that_does_not_run_is_told_at_once(other: OtherLoop):
+async def test_a_call_to_a_loop_that_does_not_run_fails_at_once(other: OtherLoop):
     """The call used to hang. It must not run later either."""
     begun = []
 
@@ -524,7 +524,7 @@ async def test_a_loop_that_does_not_run_is_told_at_once(other: OtherLoop):
         await handed_over(call, other.loop, name="t", gone=Gone)
 
 
-async def test_a_call_in_flight_is_told_that_the_loop_stopped_and_ends_if_it_runs_again(
+async def test_a_call_in_flight_fails_when_the_loop_stops_and_is_cancelled_if_it_resumes(
     other: OtherLoop,
 ):
     """The loop of one test ended while another loop waited for a call on it."""
@@ -551,7 +551,7 @@ async def test_a_call_in_flight_is_told_that_the_loop_stopped_and_ends_if_it_run
     assert await asyncio.to_thread(ended.wait, 30)
 
 
-async def test_a_call_that_waits_for_a_loop_that_never_turns_again_is_told():
+async def test_a_call_handed_over_in_the_last_iteration_of_a_loop_fails():
     """The call is handed over in the iteration in which the loop is stopped, and leaves no
     coroutine.
 
@@ -579,7 +579,7 @@ async def test_a_call_that_waits_for_a_loop_that_never_turns_again_is_told():
     gc.collect()  # "coroutine was never awaited" would fail the test
 
 
-async def test_the_end_of_a_loop_that_cancels_its_tasks_is_told_as_such(other: OtherLoop):
+async def test_a_call_cancelled_by_the_end_of_its_loop_raises_gone(other: OtherLoop):
     """asyncio.run() cancels all tasks at its end; the waiter must not seem cancelled."""
     begun = threading.Event()
 
@@ -596,7 +596,7 @@ async def test_the_end_of_a_loop_that_cancels_its_tasks_is_told_as_such(other: O
         await waiting
 
 
-async def test_a_caller_that_gives_up_does_not_wait_and_cancels_the_call(other: OtherLoop):
+async def test_a_cancelled_caller_returns_at_once_and_cancels_the_call(other: OtherLoop):
     """asyncio.wait_for() did not return at its timeout."""
     begun, ended = threading.Event(), threading.Event()
 
@@ -616,7 +616,7 @@ async def test_a_caller_that_gives_up_does_not_wait_and_cancels_the_call(other: 
 
 
 @needs_fork
-def test_a_task_of_the_parent_that_runs_on_in_a_forked_child_is_no_failure(
+def test_a_task_of_the_parent_that_continues_in_a_forked_child_is_no_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """After sys.exit() in a child, the loop runs what is ready, but asyncio has no running loop."""
@@ -641,7 +641,7 @@ def test_a_task_of_the_parent_that_runs_on_in_a_forked_child_is_no_failure(
     assert asyncio.run(main()) == "[] []"
 
 
-async def test_a_task_that_is_forgotten_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_garbage_collected_task_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     """Collecting a task after its loop was closed logged "task failed" with a GeneratorExit."""
 
     async def forever() -> None:

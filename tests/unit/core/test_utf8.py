@@ -8,7 +8,7 @@ from aiokq.core.utf8 import check_text, check_utf8
 
 
 @pytest.mark.parametrize("text", ["", "größe", "\0", "\U0001f600", "x" * 32_767])
-def test_what_a_request_can_hold_is_taken(text: str) -> None:
+def test_text_that_fits_into_a_request_is_accepted(text: str) -> None:
     """Kafka limits only the length."""
     check_text(text)
 

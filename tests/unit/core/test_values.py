@@ -21,7 +21,7 @@ def test_values_are_frozen():
     assert values.client_id == "me"
 
 
-def test_a_secret_is_in_no_representation_whichever_way_it_came():
+def test_a_secret_is_in_no_representation():
     """Settings appear in logs and tracebacks."""
     values = ClusterValues.given(SASL | {"sasl_plain_password": "s3cret"})
     assert values.sasl_plain_password == "s3cret"
@@ -31,7 +31,7 @@ def test_a_secret_is_in_no_representation_whichever_way_it_came():
     assert "client_id='me'" in repr(ClusterValues.given({"client_id": "me"}))
 
 
-def test_a_refusal_has_no_cause_that_nobody_can_use():
+def test_a_config_error_does_not_show_internal_causes():
     """The cause is an error of an internal table."""
     with pytest.raises(ConfigError) as caught:
         ClusterValues.given({"request_timeout_ms": 0})
@@ -39,7 +39,7 @@ def test_a_refusal_has_no_cause_that_nobody_can_use():
     assert "request_timeout_ms: Input should be" in str(caught.value)
 
 
-def test_the_owner_of_a_setting_is_named_whatever_was_imported():
+def test_the_owner_of_a_setting_is_named_whatever_is_imported():
     """The owner was named only if that client's settings were already imported."""
     with pytest.raises(ConfigError, match="'linger_ms' is a setting of ProducerSettings, not of"):
         ClusterValues.given({"linger_ms": 5})

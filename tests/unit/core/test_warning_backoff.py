@@ -8,7 +8,7 @@ from itertools import pairwise
 from aiokq.core.warning_backoff import WarningBackoff
 
 
-def test_the_same_is_a_warning_ever_more_seldom() -> None:
+def test_warnings_of_the_same_kind_become_rare() -> None:
     """Ten failures per second for ten minutes give about a dozen lines, the first at once."""
     now = 0.0
     repetitions = WarningBackoff(lambda: now)
@@ -24,7 +24,7 @@ def test_the_same_is_a_warning_ever_more_seldom() -> None:
     assert max(b - a for a, b in pairwise(warned)) <= 61
 
 
-def test_something_else_is_a_warning_at_once() -> None:
+def test_a_new_kind_is_a_warning_at_once() -> None:
     """A changed reason is a warning, but alternating between known reasons is not."""
     repetitions = WarningBackoff(lambda: 5.0)
     kinds = ["refused", "timeout", "refused", "timeout"]
@@ -32,7 +32,7 @@ def test_something_else_is_a_warning_at_once() -> None:
     assert levels == [logging.WARNING, logging.WARNING, logging.DEBUG, logging.DEBUG]
 
 
-def test_after_a_recovery_or_a_long_silence_it_is_new() -> None:
+def test_after_a_recovery_or_a_long_silence_a_failure_is_new() -> None:
     """Another outage is not a repetition of the previous one."""
     now = 0.0
     repetitions = WarningBackoff(lambda: now)

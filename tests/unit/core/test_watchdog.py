@@ -55,7 +55,7 @@ async def test_a_stall_is_reported_with_the_line_that_stalled():
     assert "event loop stands still" in logged.text
 
 
-async def test_a_busy_loop_that_answers_is_left_alone():
+async def test_a_busy_loop_that_responds_is_not_reported():
     """False alarms would teach users to ignore the watchdog."""
     reports: list[float] = []
     watchdog = Watchdog(lambda s, _: reports.append(s), threshold=30, interval=0.002)
@@ -85,7 +85,7 @@ def test_the_thread_ends_with_its_loop():
     assert not watchdog.running
 
 
-async def test_those_who_watch_one_loop_share_a_thread():
+async def test_watchdogs_of_one_loop_share_a_thread():
     """A process with a hundred clients had a hundred threads, and logged a hundred stacks."""
     noticed, logged = threading.Event(), Noticed()
     logged.callback = noticed.set

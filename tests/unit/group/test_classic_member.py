@@ -130,7 +130,7 @@ class Play:
         assert self.member.owned == set(partitions)
 
 
-def test_a_member_joins_syncs_and_beats() -> None:
+def test_a_member_joins_syncs_and_sends_heartbeats() -> None:
     """The normal sequence: one JoinGroup with all assignors, one SyncGroup, then heartbeats."""
     play = Play(["range", "sticky"])
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -201,7 +201,7 @@ def test_a_leader_rejoins_when_its_topics_grow() -> None:
     assert isinstance(play.request(), JoinGroupRequest)
 
 
-def test_eager_members_give_everything_up_before_they_join_again() -> None:
+def test_eager_members_give_up_all_partitions_before_rejoining() -> None:
     """Other members may own them after the join; user code commits first, between heartbeats."""
     play = Play()
     play.stable(T0)
@@ -217,7 +217,7 @@ def test_eager_members_give_everything_up_before_they_join_again() -> None:
     assert decode_subscription(join.protocols[0].metadata).owned == ()
 
 
-def test_cooperative_members_keep_theirs_and_join_twice() -> None:
+def test_cooperative_members_keep_their_partitions_and_join_twice() -> None:
     """Only revoked partitions stop, and a second join assigns them to other members (KIP-429)."""
     play = Play(["cooperative-sticky"])
     play.stable(T0, T1)
@@ -266,7 +266,7 @@ def test_a_stale_generation_keeps_its_member_id() -> None:
     assert join.member_id == "me"
 
 
-def test_expelled_while_user_code_gives_partitions_up() -> None:
+def test_removed_from_the_group_while_user_code_gives_up_partitions() -> None:
     """The handler completes; its partitions are not reported as lost as well."""
     play = Play()
     play.stable(T0)
@@ -279,7 +279,7 @@ def test_expelled_while_user_code_gives_partitions_up() -> None:
     assert isinstance(play.request(), JoinGroupRequest)
 
 
-def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
+def test_after_a_coordinator_moves_the_request_is_retried() -> None:
     """The membership continues, and no partition is given up."""
     play = Play()
     play.stable(T0)
@@ -297,7 +297,7 @@ def test_a_coordinator_that_moves_is_looked_up_and_asked_again() -> None:
     assert play.member.owned == {T0}
 
 
-def test_a_lost_answer_to_a_sync_means_joining_again() -> None:
+def test_after_a_lost_sync_response_the_member_joins_again() -> None:
     """The assignment may or may not have been distributed; the join tells."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -311,7 +311,7 @@ def test_a_lost_answer_to_a_sync_means_joining_again() -> None:
 
 
 @pytest.mark.parametrize("code", [82, 24, 26, 30, 81, 23])
-def test_what_repeating_does_not_mend_ends_membership(code: int) -> None:
+def test_an_error_that_is_not_retriable_ends_membership(code: int) -> None:
     """The user gets the error once, and no further request is sent."""
     play = Play()
     play.stable(T0)
@@ -326,7 +326,7 @@ def test_what_repeating_does_not_mend_ends_membership(code: int) -> None:
         assert isinstance(actions[0].error, FencedInstanceId)
 
 
-def test_leaving_gives_up_then_says_goodbye() -> None:
+def test_leaving_gives_up_partitions_then_sends_leave_group() -> None:
     """The other members take over at once, not only when the session expires."""
     play = Play()
     play.stable(T0)
@@ -358,7 +358,7 @@ def test_leaving_does_not_wait_for_a_join_in_flight() -> None:
     assert play.member.state is MemberState.LEAVING
 
 
-def test_a_goodbye_that_is_lost_is_not_repeated() -> None:
+def test_a_failed_leave_group_is_not_retried() -> None:
     """Without it the session expires, and close() has a time limit."""
     play = Play()
     play.stable()
@@ -368,7 +368,7 @@ def test_a_goodbye_that_is_lost_is_not_repeated() -> None:
     assert play.member.state is MemberState.OUT
 
 
-def test_a_static_member_stays_away_without_a_word() -> None:
+def test_a_static_member_sends_no_leave_group() -> None:
     """Its restart must not cause a rebalance (KIP-345)."""
     play = Play(instance_id="i1")
     play.stable(T0)
@@ -378,7 +378,7 @@ def test_a_static_member_stays_away_without_a_word() -> None:
     assert play.member.state is MemberState.OUT
 
 
-def test_a_leader_that_is_told_to_skip_keeps_the_assignment_but_watches_the_topics() -> None:
+def test_a_leader_that_skips_the_assignment_still_watches_the_topics() -> None:
     """After a restart of a static leader, a new assignment would rebalance the group (KIP-814)."""
     play = Play(instance_id="i1")
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -407,7 +407,7 @@ def test_a_leader_that_is_told_to_skip_keeps_the_assignment_but_watches_the_topi
     play.expect(play.poll(), GiveUp)
 
 
-def test_a_changed_subscription_joins_again_when_the_present_way_ends() -> None:
+def test_a_subscription_changed_during_a_join_takes_effect_after_it() -> None:
     """The change must neither be lost nor disturb the join."""
     play = Play(["cooperative-sticky"])
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -481,7 +481,7 @@ def test_bytes_that_are_no_subscription_or_assignment_end_membership() -> None:
     play.expect(play.answer(SyncGroupResponse(assignment=b"\x00")), Fail)
 
 
-def test_leaving_as_lost_says_why() -> None:
+def test_leaving_after_max_poll_interval_loses_partitions_with_the_reason() -> None:
     """Owned partitions are lost, because they cannot be revoked in order."""
     play = Play()
     play.stable(T0)
@@ -497,7 +497,7 @@ def test_leaving_as_lost_says_why() -> None:
     assert isinstance(play.request(), JoinGroupRequest)
 
 
-def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_return() -> None:
+def test_a_pending_assignment_from_before_a_leave_is_not_applied_after_it() -> None:
     """In the generation that the member joins, another member owns them."""
     play = Play(["cooperative-sticky"])
     play.stable(T0, T1)
@@ -516,7 +516,7 @@ def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_r
     assert play.member.owned == {T0}
 
 
-def test_a_heartbeat_that_was_in_flight_when_the_join_began_does_not_ask_for_another() -> None:
+def test_a_heartbeat_in_flight_at_the_start_of_a_join_causes_no_second_join() -> None:
     """Its response concerns the rebalance of this join; another join would stop the group again."""
     play = Play(["cooperative-sticky"])
     play.stable(T0)
@@ -539,7 +539,7 @@ def leading(play: Play, *partitions: TopicPartition) -> None:
     assert play.member.state is MemberState.ASSIGNING
 
 
-def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment_first() -> None:
+def test_a_leader_that_leaves_while_assigning_sends_the_assignment_first() -> None:
     """Until the assignment arrives, the coordinator refuses the commit before the leave."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
@@ -553,7 +553,7 @@ def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment
     assert isinstance(play.request(), LeaveGroupRequest)
 
 
-def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive() -> None:
+def test_a_leader_that_leaves_sends_leave_group_even_if_its_sync_fails() -> None:
     """By then the group is in another rebalance and needs no assignment from this member."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
@@ -567,7 +567,7 @@ def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive
     assert isinstance(play.request(), LeaveGroupRequest)
 
 
-def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
+def test_a_leader_that_exceeds_max_poll_interval_does_not_wait_for_topics() -> None:
     """A member that does not read must not lead."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
@@ -575,7 +575,7 @@ def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
     play.expect(play.poll(), Lose)
 
 
-def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
+def test_a_leader_that_cannot_fetch_metadata_fails() -> None:
     """Otherwise it would send heartbeats for ever, while the group waits for its assignment."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -588,7 +588,7 @@ def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
 
 
 @pytest.mark.parametrize("owned", [(), (T0,)])
-def test_a_leader_that_failed_says_goodbye_when_it_closes(
+def test_a_failed_leader_sends_leave_group_when_it_closes(
     owned: tuple[TopicPartition, ...],
 ) -> None:
     """The others had to wait until its session expired, 45 s after it was closed."""
@@ -604,7 +604,7 @@ def test_a_leader_that_failed_says_goodbye_when_it_closes(
 
 
 @pytest.mark.parametrize("code", [0, 25])
-def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int) -> None:
+def test_a_late_heartbeat_response_does_not_revive_a_failed_member(code: int) -> None:
     """The member forgot the error, or joined again although the user had received it."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -617,7 +617,7 @@ def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int
     assert isinstance(play.member.error, AuthenticationFailed)
 
 
-def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
+def test_a_leaving_leader_that_cannot_fetch_metadata_leaves() -> None:
     """The error concerns an assignment that the member no longer makes."""
     play = Play(["cooperative-sticky"])
     leading(play, T0)
@@ -626,7 +626,7 @@ def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
     assert play.poll() == [GiveUp(frozenset({T0}))]
 
 
-def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
+def test_a_former_leader_ignores_a_metadata_error() -> None:
     """The topics were requested in an earlier generation, in which the member was the leader."""
     play = Play()
     play.stable(T0)
@@ -635,7 +635,7 @@ def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
     assert play.member.state is MemberState.STABLE
 
 
-def test_who_subscribes_while_it_is_thrown_out_joins_again_and_keeps_nothing() -> None:
+def test_a_subscription_while_partitions_are_lost_joins_without_them() -> None:
     """The member kept partitions that no consumer read."""
     for topics in ({"t"}, {"t", "u"}):
         play = Play()

@@ -125,7 +125,7 @@ class Play:
         assert self.member.state is MemberState.STABLE
 
 
-def test_a_member_joins_with_everything_and_then_says_what_changed() -> None:
+def test_a_member_joins_with_all_fields_and_then_sends_changes() -> None:
     """Epoch 0 needs all fields; a heartbeat without changes is nearly empty."""
     play = Play()
     play.member.named(NAMES, play.now)
@@ -148,7 +148,7 @@ def test_a_member_joins_with_everything_and_then_says_what_changed() -> None:
     assert (quiet.member_epoch, quiet.rack_id, quiet.server_assignor) == (1, None, None)
 
 
-def test_what_is_taken_away_goes_before_what_is_new_comes() -> None:
+def test_revoked_partitions_are_given_up_before_new_ones_are_taken() -> None:
     """The revocation is acknowledged only after user code has released the partitions."""
     play = Play()
     play.stable(t=[0, 1])
@@ -163,7 +163,7 @@ def test_what_is_taken_away_goes_before_what_is_new_comes() -> None:
     assert play.member.group_metadata.generation == 2
 
 
-def test_an_assignment_that_changes_meanwhile_is_the_one_that_counts() -> None:
+def test_the_latest_of_two_assignments_is_applied() -> None:
     """After two rebalances in a row, no partition is taken that is no longer assigned."""
     play = Play()
     play.stable(t=[0, 1])
@@ -175,7 +175,7 @@ def test_an_assignment_that_changes_meanwhile_is_the_one_that_counts() -> None:
     assert play.owned_as_told() == {T: [0]}
 
 
-def test_topics_without_a_known_name_wait_for_it_and_the_others_do_not() -> None:
+def test_only_topics_without_a_known_name_wait_for_metadata() -> None:
     """The response has topic ids; the metadata with their names may come a moment later."""
     play = Play()
     play.member.named({T: "t"}, play.now)
@@ -193,7 +193,7 @@ def test_topics_without_a_known_name_wait_for_it_and_the_others_do_not() -> None
     assert play.owned_as_told() == {T: [0], U: [0]}
 
 
-def test_after_a_lost_answer_everything_is_said_again() -> None:
+def test_after_a_lost_response_all_fields_are_sent_again() -> None:
     """The broker may not have received the last heartbeat."""
     play = Play()
     play.stable(t=[0])
@@ -230,7 +230,7 @@ def test_a_fenced_member_loses_its_partitions_and_joins_at_epoch_zero(code: int)
     assert join.subscribed_topic_names == ["t", "u"]
 
 
-def test_a_coordinator_that_moves_or_loads_is_asked_again() -> None:
+def test_a_heartbeat_to_a_coordinator_that_moves_or_loads_is_retried() -> None:
     """No partition is given up."""
     play = Play()
     play.stable(t=[0])
@@ -244,7 +244,7 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(("code", "kind"), [(69, GroupIdNotFound), (42, None), (112, None)])
-def test_what_repeating_does_not_mend_ends_membership(code: int, kind: type | None) -> None:
+def test_an_error_that_is_not_retriable_ends_membership(code: int, kind: type | None) -> None:
     """With 69 (GROUP_ID_NOT_FOUND) the group is a classic one; the driver may fall back."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -255,7 +255,7 @@ def test_what_repeating_does_not_mend_ends_membership(code: int, kind: type | No
     assert play.member.wake_at() is None
 
 
-def test_the_successor_of_a_killed_static_member_waits_for_its_place() -> None:
+def test_a_restarted_static_member_waits_until_its_instance_id_is_free() -> None:
     """The broker frees the id after the session timeout; after that, another member has it."""
     play = Play(instance_id="i1")
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -270,7 +270,7 @@ def test_the_successor_of_a_killed_static_member_waits_for_its_place() -> None:
     assert isinstance(fail.error, UnreleasedInstanceId)
 
 
-def test_a_group_that_takes_no_consumer_ends_membership() -> None:
+def test_group_id_not_found_at_the_first_join_ends_membership() -> None:
     """The driver falls back on this error; only a former member joins again by itself."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -289,7 +289,9 @@ def test_a_broker_without_the_protocol_ends_membership() -> None:
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i1", -2)])
-def test_leaving_gives_up_then_says_goodbye(instance_id: str | None, epoch: int) -> None:
+def test_leaving_gives_up_partitions_then_sends_a_last_heartbeat(
+    instance_id: str | None, epoch: int
+) -> None:
     """The epoch of a static member says that it will be back."""
     play = Play(instance_id)
     play.stable(t=[0])
@@ -302,7 +304,7 @@ def test_leaving_gives_up_then_says_goodbye(instance_id: str | None, epoch: int)
     assert play.member.state is MemberState.OUT
 
 
-def test_a_lost_goodbye_is_not_repeated() -> None:
+def test_a_failed_last_heartbeat_is_not_retried() -> None:
     """close() has a time limit; without the heartbeat the session expires."""
     play = Play()
     play.stable()
@@ -312,7 +314,7 @@ def test_a_lost_goodbye_is_not_repeated() -> None:
     assert play.member.state is MemberState.OUT
 
 
-def test_a_broker_that_names_its_members_gives_the_id() -> None:
+def test_with_heartbeat_version_0_the_broker_assigns_the_member_id() -> None:
     play = Play()
     play.member.named(NAMES, play.now)
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -323,7 +325,7 @@ def test_a_broker_that_names_its_members_gives_the_id() -> None:
     assert play.member.group_metadata.member_id == "named-by-broker"
 
 
-def test_who_leaves_during_its_first_join_does_so_by_its_id_on_any_version() -> None:
+def test_a_member_that_leaves_during_its_first_join_sends_its_id_on_any_version() -> None:
     """With version 0 it sent no id, and stayed in the group until its session expired."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -335,7 +337,7 @@ def test_who_leaves_during_its_first_join_does_so_by_its_id_on_any_version() -> 
     assert play.request(0).member_id == "aiokq-1"
 
 
-def test_a_changed_subscription_is_said_at_once() -> None:
+def test_a_changed_subscription_is_sent_at_once() -> None:
     """Names and regular expression; a dropped expression is sent as an empty string."""
     play = Play()
     play.stable(t=[0])
@@ -350,7 +352,7 @@ def test_a_changed_subscription_is_said_at_once() -> None:
     assert (told.subscribed_topic_names, told.subscribed_topic_regex) == (["t"], "")
 
 
-def test_the_answer_to_an_earlier_heartbeat_does_not_bring_a_leaving_member_back() -> None:
+def test_a_late_heartbeat_response_does_not_stop_a_member_from_leaving() -> None:
     play = Play()
     play.stable(t=[0])
     play.wait()
@@ -368,7 +370,7 @@ def test_the_answer_to_an_earlier_heartbeat_does_not_bring_a_leaving_member_back
     assert play.member.state is MemberState.PREPARING
 
 
-def test_a_member_that_leaves_while_its_heartbeat_is_under_way_commits_at_the_new_epoch() -> None:
+def test_a_member_that_leaves_with_a_heartbeat_in_flight_commits_at_the_new_epoch() -> None:
     """Without that response's epoch the last commit is stale and the next heartbeat is fenced."""
     play = Play()
     play.stable(t=[0])
@@ -381,7 +383,7 @@ def test_a_member_that_leaves_while_its_heartbeat_is_under_way_commits_at_the_ne
     assert play.request().member_epoch == -1
 
 
-def test_a_goodbye_does_not_wait_for_the_heartbeat_under_way() -> None:
+def test_the_last_heartbeat_does_not_wait_for_the_one_in_flight() -> None:
     """The response to the earlier heartbeat must not be taken for that of the last one."""
     play = Play()
     play.stable(t=[0])
@@ -399,7 +401,9 @@ def test_a_goodbye_does_not_wait_for_the_heartbeat_under_way() -> None:
     assert play.member.state is MemberState.OUT
 
 
-def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_member_that_waits_for_its_instance_id_logs_it_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The wait may take a session timeout, in which nothing is read."""
     play = Play(instance_id="i1")
     play.member.subscribe(frozenset({"t"}), play.now)
@@ -412,7 +416,7 @@ def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptur
     assert "instance=i1" in waits[0].message
 
 
-def test_what_is_assigned_while_a_member_goes_counts_when_it_stays_after_all() -> None:
+def test_an_assignment_received_while_leaving_applies_if_the_member_stays() -> None:
     """Unsubscribing and subscribing in one handler took back a partition of another member."""
     play = Play()
     play.stable(t=[0, 1])
@@ -428,7 +432,7 @@ def test_what_is_assigned_while_a_member_goes_counts_when_it_stays_after_all() -
     assert play.answer(2, {T: [0]}) == [Take(frozenset({T0}))]
 
 
-def test_who_subscribes_while_it_is_thrown_out_says_that_it_has_nothing() -> None:
+def test_a_subscription_while_partitions_are_lost_joins_without_them() -> None:
     """The member kept partitions that no consumer read."""
     play = Play()
     play.stable(t=[0])

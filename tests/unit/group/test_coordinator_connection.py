@@ -30,7 +30,7 @@ class Engine:
         raise AssertionError("nobody would close this connection")
 
 
-async def test_who_still_looks_for_the_coordinator_at_the_end_connects_to_none() -> None:
+async def test_no_connection_is_made_if_closed_during_the_coordinator_lookup() -> None:
     """In a cluster shared by several clients the connection would stay open."""
     engine = Engine()
     link = CoordinatorConnection(engine, "g")  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ class Moving:
         return SimpleNamespace(dedicated=lambda name: Slot(self.opened))
 
 
-async def test_no_connection_is_left_behind_when_the_end_comes_while_an_old_one_closes() -> None:
+async def test_no_connection_is_left_if_closed_while_an_old_one_is_closing() -> None:
     """The last heartbeat is sent while an earlier one still looks for a coordinator that moved."""
     engine = Moving()
     link = CoordinatorConnection(engine, "g")  # type: ignore[arg-type]

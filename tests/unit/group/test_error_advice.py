@@ -34,18 +34,18 @@ def test_a_group_of_the_other_protocol_is_named_with_the_setting_that_helps(
     assert error.message in str(better)
 
 
-def test_a_pattern_of_the_brokers_needs_another_subscription_first() -> None:
+def test_a_server_side_pattern_needs_another_subscription_first() -> None:
     """group_protocol='auto' alone would not help: classic groups have no server-side patterns."""
     assert "pattern=" in str(with_advice(GroupIdNotFound(), "g", auto=False, by_regex=True))
 
 
-def test_other_errors_stay_as_they_are() -> None:
+def test_other_errors_are_unchanged() -> None:
     """Also INCONSISTENT_GROUP_PROTOCOL with a message of its own, about an assignor not offered."""
     for error in (GroupAuthorization(), InconsistentGroupProtocol("the group chose 'x'")):
         assert with_advice(error, "g", auto=False, by_regex=False) is error
 
 
-def test_the_setting_that_is_in_force_is_not_advised() -> None:
+def test_a_setting_that_is_already_set_is_not_advised() -> None:
     """With 'auto' both protocols were tried, so an assignor of the other members is needed."""
     told = str(with_advice(InconsistentGroupProtocol(), "g", auto=True, by_regex=False))
     assert "partition_assignment_strategy" in told

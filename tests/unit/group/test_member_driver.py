@@ -124,7 +124,7 @@ def driven(owner: Owner, made: list[Scripted], engine: Engine) -> MemberDriver:
     )
 
 
-async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tries_anew() -> None:
+async def test_a_member_that_fails_while_taking_partitions_loses_them_before_a_retry() -> None:
     """Otherwise the reader would not stop, and two members would read the partitions."""
     owner = Owner()
     made: list[Scripted] = []
@@ -154,7 +154,7 @@ async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tri
         running.cancel()
 
 
-async def test_a_refused_member_is_out_when_user_code_knows_what_it_lost() -> None:
+async def test_a_failed_member_is_out_only_after_on_lost_has_returned() -> None:
     """close() did not wait, and on_lost was cancelled in the middle of its cleanup."""
     owner = Owner()
     made: list[Scripted] = []
@@ -180,7 +180,7 @@ async def test_a_refused_member_is_out_when_user_code_knows_what_it_lost() -> No
         running.cancel()
 
 
-async def test_a_leader_whose_topics_cannot_be_asked_for_is_refused_with_the_reason() -> None:
+async def test_a_leader_that_cannot_fetch_metadata_fails_with_the_reason() -> None:
     """Only the reader got the error; the member stayed leader, and the group waited for ever."""
     owner = Owner()
     made: list[Scripted] = []
@@ -209,7 +209,7 @@ class Ungrouped(ConsumerMember):
         pass
 
 
-async def test_who_leaves_as_it_is_refused_does_not_come_back_by_the_other_protocol() -> None:
+async def test_a_member_that_leaves_as_it_fails_does_not_fall_back_to_the_other_protocol() -> None:
     """close() ran into its timeout, and a member without a consumer stayed in the group."""
     owner = Owner()
     classic: list[Scripted] = []
@@ -261,7 +261,7 @@ class SlowLink:
         return ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=request.member_epoch)
 
 
-async def test_a_goodbye_is_not_overtaken_by_the_join_that_it_takes_back() -> None:
+async def test_a_delayed_join_is_not_sent_after_the_last_heartbeat() -> None:
     """Such a join left a member without a consumer, which owned partitions until it expired."""
     driver = MemberDriver(
         Engine(),  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def fetched(code: int = 0) -> OffsetFetchResponse:
 
 
 @pytest.mark.parametrize("code", [25, 113])
-async def test_a_member_that_is_a_step_behind_asks_for_its_offsets_again(code: int) -> None:
+async def test_a_member_with_a_stale_epoch_fetches_its_offsets_again(code: int) -> None:
     """The member learns of its removal or new epoch by heartbeat, so readers get no error."""
     engine = Engine(fetched(code), fetched())
     members = [GroupMetadata("g", 1, "m"), GroupMetadata("g", 2, "m")]
@@ -159,7 +159,7 @@ def offsets_of(engine: Engine) -> GroupOffsets:
 
 
 @pytest.mark.parametrize("version", [9, 10])
-async def test_an_offset_is_never_committed_to_another_topic_of_the_name(version: int) -> None:
+async def test_an_offset_is_never_committed_to_a_recreated_topic(version: int) -> None:
     """The client may learn of the new topic before it commits."""
     engine = Coordinator(version, t=NEW, u=UUID(int=3))
     with pytest.raises(CommitFailed) as failure:
@@ -174,7 +174,7 @@ async def test_an_offset_is_never_committed_to_another_topic_of_the_name(version
     assert engine.committed == {UUID(int=3): 8}
 
 
-async def test_the_coordinator_refuses_the_offset_of_a_topic_that_the_client_believes_in() -> None:
+async def test_the_coordinator_refuses_the_offset_of_a_topic_deleted_meanwhile() -> None:
     """The request carries the id of the topic from which the records were read."""
     engine = Coordinator(10, t=NEW)
     engine.metadata, engine.learned = metadata(t=OLD), [metadata(t=NEW)]
@@ -186,7 +186,7 @@ async def test_the_coordinator_refuses_the_offset_of_a_topic_that_the_client_bel
     assert (engine.committed, len(engine.commits)) == ({}, 1)
 
 
-async def test_a_topic_that_is_missing_is_not_committed_to_by_name() -> None:
+async def test_an_offset_of_a_missing_topic_is_not_committed_by_name() -> None:
     """The retry would go to a topic that was created with the same name meanwhile."""
     engine = Coordinator(9)
     engine.metadata = metadata(t=OLD)
@@ -206,7 +206,7 @@ async def test_a_topic_that_is_missing_is_not_committed_to_by_name() -> None:
     assert (engine.committed, engine.refreshed) == ({}, 3)
 
 
-async def test_a_coordinator_that_is_behind_is_asked_until_it_knows_the_topic() -> None:
+async def test_a_commit_is_retried_until_the_coordinator_knows_the_topic() -> None:
     """The coordinator still has the old topic, or none."""
     engine = Coordinator(10, t=OLD)
     engine.metadata = metadata(t=NEW)
@@ -221,7 +221,7 @@ async def test_a_coordinator_that_is_behind_is_asked_until_it_knows_the_topic() 
     assert engine.committed == {NEW: 7}
 
 
-async def test_a_topic_without_an_id_does_not_send_the_others_by_name() -> None:
+async def test_a_topic_without_an_id_does_not_make_the_others_use_names() -> None:
     """Without ids the coordinator could not check them."""
     engine = Coordinator(10, t=OLD, u=ZERO_ID)
     await offsets_of(engine).commit(
@@ -234,7 +234,7 @@ async def test_a_topic_without_an_id_does_not_send_the_others_by_name() -> None:
 
 
 @pytest.mark.parametrize("version", [9, 10])
-async def test_an_offset_without_a_topic_is_of_the_one_that_is_found_first(version: int) -> None:
+async def test_an_offset_without_a_topic_id_belongs_to_the_topic_found_first(version: int) -> None:
     """The user means the current topic; a retry must not commit to a recreated one."""
     engine = Coordinator(version)
     engine.metadata = metadata()
